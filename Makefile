@@ -1,0 +1,40 @@
+# `make verify` shows the product at work, `make test` runs the tests, `make check` is CI.
+# All of them need only Python 3.11 or newer: make PYTHON=python3.12 verify
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+RUN := $(BIN)/syncverify run
+
+.PHONY: verify test lint type fmt check clean
+
+verify: $(INSTALLED)
+	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
+	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
+	$(RUN) synchronizer --backend gloo --ranks 4 --examples 25 --seed 0
+	$(RUN) ddp --backend gloo --ranks 4 --examples 25 --seed 0
+
+test: $(INSTALLED)
+	$(BIN)/pytest -n auto
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: $(INSTALLED)
+	$(BIN)/mypy
+
+fmt: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: lint type test
+
+clean:
+	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "error: syncverify needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || :); try: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "installing into .venv; a minute or so, and only when the dependencies change"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@

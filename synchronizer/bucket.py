@@ -1,0 +1,177 @@
+"""One bucket: its flat buffer, the gradient views into it, and its reduction.
+
+Note [Who may touch the buffer]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+    accumulating, ready    backward adds into the views, on any stream it likes
+    launched               the all-reduce alone; whoever else writes races with it
+    reduced                the caller, on streams that are ordered after `wait()`
+
+The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
+no reduction can find its memory given to somebody else.
+"""
+
+from enum import Enum, auto
+
+import torch
+
+from .errors import LateAccumulationError, TooManyAccumulationsError
+from .gradient_view import GradientView
+from .grouping import BucketPlan
+from .reduction import PendingReduction, ReductionGroups, launch_all_reduce
+from .streams import SideStream, Stream
+
+
+class BucketState(Enum):
+    """Where a bucket is in its step."""
+
+    ACCUMULATING = auto()
+    READY = auto()
+    LAUNCHED = auto()
+    REDUCED = auto()
+
+
+class Bucket:
+    """A flat buffer whose gradients are counted and reduced together.
+
+    Args:
+        plan: Who lives where; the buffer is allocated zeroed.
+        side: The stream of the plan's device on which to reduce.
+        groups: Where to find the process group to reduce over.
+        require_accumulations: Of every parameter, in each step.
+
+    Raises:
+        GradientMismatchError: A `.grad` that exists does not fit its view.
+    """
+
+    def __init__(
+        self,
+        plan: BucketPlan,
+        *,
+        side: SideStream,
+        groups: ReductionGroups,
+        require_accumulations: int,
+    ) -> None:
+        self.label = f"bucket {plan.index}"
+        self.state = BucketState.ACCUMULATING
+        self._require_accumulations = require_accumulations
+        self._side = side
+        self._group = groups.get(plan.scope) if plan.scope else None
+        self._pending: PendingReduction | None = None
+        # Memory that is freed goes back to this stream's pool, see `release`.
+        self._allocation_stream = side.current()
+        # Every distinct stream that wrote into the buffer in this step, in first-use
+        # order; a dict, because the order of a set may differ between runs.
+        self._writers: dict[Stream, None] = {self._allocation_stream: None}
+        self._buffer = torch.zeros(
+            plan.buffer_numel, dtype=plan.key.grad_dtype, device=plan.key.device
+        )
+        self.views = [
+            GradientView.of(member, self._buffer, offset)
+            for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
+        ]
+        # Invariant: the number of views with fewer accumulations than required.
+        self._num_unfinished = len(self.views)
+
+    @property
+    def is_reduced_over_ranks(self) -> bool:
+        """Whether there is anything to communicate."""
+        return self._group is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether any gradient was accumulated in this step."""
+        return any(view.num_accumulations for view in self.views)
+
+    def unfinished(self) -> list[GradientView]:
+        """List the views with fewer accumulations than required."""
+        required = self._require_accumulations
+        return [view for view in self.views if view.num_accumulations < required]
+
+    def require(self, require_accumulations: int) -> None:
+        """Change what a step requires; none has started.
+
+        Args:
+            require_accumulations: Of every parameter.
+        """
+        self._require_accumulations = require_accumulations
+
+    def accumulate(self, view: GradientView) -> None:
+        """Take note of one more gradient, in constant time.
+
+        Args:
+            view: Of this bucket; its `.grad` holds what autograd just accumulated.
+
+        Raises:
+            TooManyAccumulationsError: The parameter has all its gradients.
+            LateAccumulationError: The bucket is being or has been reduced.
+            GradientPlacementError: The gradient would be summed twice.
+            GradientMismatchError: `.grad` was exchanged for one that does not fit.
+        """
+        if view.num_accumulations == self._require_accumulations:
+            raise self._excess(view)
+        view.refuse_reduced_gradient()
+        view.take_over()
+        # Autograd runs this hook on the stream on which it accumulated, which may be
+        # another one for each parameter and each micro-batch.
+        self._writers[self._side.current()] = None
+        view.num_accumulations += 1
+        if view.num_accumulations == self._require_accumulations:
+            self._num_unfinished -= 1
+        if not self._num_unfinished:
+            self.state = BucketState.READY
+
+    def launch(self) -> None:
+        """Start to reduce the buffer over its ranks."""
+        assert self._group is not None, "local buckets are not launched"
+        self._pending = launch_all_reduce(
+            self._buffer, group=self._group, side=self._side, writers=self._writers
+        )
+        self.state = BucketState.LAUNCHED
+
+    def finish(self) -> None:
+        """End the step, with the side stream ordered after the reduction if any."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.wait()
+        self.state = BucketState.REDUCED
+
+    def restart(self) -> None:
+        """Zero every gradient and start the next step; no reduction is in flight."""
+        current = self._side.current()
+        # What overlaps: nothing. The zeros overwrite what the last reduction wrote.
+        # `wait()` ordered that before the stream *it* was called on, which need not be
+        # this one, so the order is stated again.
+        self._side.release_to(current)
+        self._buffer.zero_()
+        self._writers = {current: None}
+        for view in self.views:
+            view.num_accumulations = 0
+            view.attach()
+        self._num_unfinished = len(self.views)
+        self.state = BucketState.ACCUMULATING
+
+    def release(self) -> None:
+        """Give the buffer back; no reduction is in flight."""
+        # When may the memory be reused: the allocator gives it to the stream it was
+        # allocated on, at once and without asking. So that stream first waits for all
+        # who used it: the reductions, the accumulations, and the caller's own stream.
+        self._side.release_to(self._allocation_stream)
+        for stream in (*self._writers, self._side.current()):
+            self._allocation_stream.wait_stream(stream)
+        for view in self.views:
+            view.detach()
+        self.views = []
+        del self._buffer
+
+    def _excess(self, view: GradientView) -> Exception:
+        late = self.state in (BucketState.LAUNCHED, BucketState.REDUCED)
+        error = LateAccumulationError if late else TooManyAccumulationsError
+        name, required = view.plan.name, self._require_accumulations
+        return error(
+            f"{name} accumulated a gradient after its bucket was launched"
+            if late
+            else f"{name} accumulated too many gradients",
+            expected=f"{required} accumulations (require_accumulations={required})",
+            got=f"accumulation {view.num_accumulations + 1} of {name}",
+            where=f"{self.label}, {self.state.name.lower()}",
+        )

@@ -1,0 +1,135 @@
+"""What a user of the synchronizer can do wrong, one class for each mistake."""
+
+from typing import ClassVar
+
+import torch.distributed as dist
+
+
+class SynchronizerError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Args:
+        headline: What happened; understandable on its own.
+        expected: What the contract asks for.
+        got: What was found, with names and counts.
+        where: Bucket or mesh axis; the rank is added here.
+    """
+
+    hint: ClassVar[str] = ""
+
+    def __init__(
+        self, headline: str, *, expected: str = "", got: str = "", where: str = ""
+    ) -> None:
+        # A pickled exception is made again from its message alone.
+        parts = (headline, expected, got, where)
+        super().__init__(self._describe(*parts) if any(parts[1:]) else headline)
+
+    def _describe(self, headline: str, expected: str, got: str, where: str) -> str:
+        place = ", ".join(filter(None, (_rank(), where)))
+        return (
+            f"{headline}\n"
+            f"  expected: {expected}\n"
+            f"  got:      {got}\n"
+            f"  where:    {place}\n"
+            f"  hint: {self.hint}"
+        )
+
+
+class InvalidArgumentError(SynchronizerError, ValueError):
+    """An argument was out of range or of the wrong type."""
+
+    hint = "see the docstring of GradientSynchronizer"
+
+
+class UnsupportedPlacementError(SynchronizerError):
+    """A DTensor parameter is neither replicated nor sharded over some mesh axis."""
+
+    hint = "redistribute the parameter before bind()"
+
+
+class AlreadyBoundError(SynchronizerError):
+    """`bind()` was called on a synchronizer that is bound."""
+
+    hint = "call unbind() first"
+
+
+class NotBoundError(SynchronizerError):
+    """A method that needs `bind()` was called without it."""
+
+    hint = "call bind() first"
+
+
+class TooManyAccumulationsError(SynchronizerError):
+    """A parameter accumulated more gradients than its step requires."""
+
+    hint = (
+        "call wait() and zero_grad() between steps; several backwards over one graph,"
+        " or uses of a parameter in reentrant checkpoints, count once each"
+    )
+
+
+class LateAccumulationError(SynchronizerError):
+    """A gradient was accumulated into a bucket whose reduction had been launched."""
+
+    hint = TooManyAccumulationsError.hint
+
+
+class GradientMismatchError(SynchronizerError):
+    """A `.grad` from outside cannot be copied into its gradient view."""
+
+    hint = "assign a gradient like the parameter's own, or none at all"
+
+
+class GradientPlacementError(SynchronizerError):
+    """A gradient reached a replicated mesh axis as something not replicated."""
+
+    hint = (
+        "use the parameter through to_local(), so that its gradient stays local until"
+        " the synchronizer sums it"
+    )
+
+
+class BucketNotReadyError(SynchronizerError):
+    """`wait()` was called before every parameter accumulated all its gradients."""
+
+    hint = (
+        "call wait() after the last micro-batch's backward; a parameter that the loss"
+        " does not depend on needs requires_grad=False"
+    )
+
+
+class ReplacedGradientError(SynchronizerError):
+    """A `.grad` was exchanged between the last backward and `wait()`."""
+
+    hint = "assign to .grad after wait() only"
+
+
+class ReductionInFlightError(SynchronizerError):
+    """`zero_grad()` was called between the launch of a reduction and `wait()`."""
+
+    hint = "call wait() first, or unbind() on every rank to give up the step"
+
+
+class ReductionFailedError(SynchronizerError):
+    """The process group failed to complete an all-reduce."""
+
+    hint = "call unbind() on every rank, and look for a rank that failed earlier"
+
+
+class StepStartedError(SynchronizerError):
+    """The required accumulations were changed in the middle of a step."""
+
+    hint = "call it after zero_grad() and before the next backward"
+
+
+class StepFailedError(SynchronizerError):
+    """A step went on after an earlier error had made its gradients unusable."""
+
+    hint = "call zero_grad(), or unbind() where it refuses, on every rank"
+
+
+def _rank() -> str:
+    """Name this rank; a process without process groups is rank 0 of 1."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return "rank 0 of 1"
+    return f"rank {dist.get_rank()} of {dist.get_world_size()}"

@@ -1,0 +1,147 @@
+"""One parameter's gradient: the view into the flat buffer that `.grad` has to be."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.placement_types import Placement
+
+from .errors import GradientMismatchError, GradientPlacementError
+from .grouping import ParameterPlan, local_tensor
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class GradientView:
+    """A parameter's place in a bucket, and how often it was filled.
+
+    Attributes:
+        plan: The parameter, and the layout of its local gradient.
+        local: This rank's part of the flat buffer, in the local gradient's shape.
+        gradient: What `.grad` has to be: an alias of `local`, or a DTensor around it.
+        num_accumulations: In this step.
+        arrived_as: Placements of the newest gradient before it was accumulated; empty
+            where nobody looks.
+    """
+
+    plan: ParameterPlan
+    local: torch.Tensor
+    gradient: torch.Tensor
+    num_accumulations: int = 0
+    arrived_as: tuple[Placement, ...] = field(default=())
+
+    @classmethod
+    def of(cls, plan: ParameterPlan, buffer: torch.Tensor, offset_numel: int) -> Self:
+        """Lay a view over a buffer, and copy a `.grad` that exists into it.
+
+        Args:
+            plan: The parameter.
+            buffer: Shape (N,), zeroed.
+            offset_numel: Where in the buffer the view starts.
+
+        Returns:
+            The view; `.grad` is left alone.
+
+        Raises:
+            GradientMismatchError: The `.grad` does not fit.
+        """
+        flat = buffer[offset_numel : offset_numel + plan.local_numel]
+        local = flat.as_strided(plan.local_shape, plan.local_stride)
+        view = cls(plan, local, _as_gradient(local, plan.parameter))
+        if plan.parameter.grad is not None:
+            view._copy(plan.parameter.grad)
+        return view
+
+    def is_attached(self) -> bool:
+        """Tell whether `.grad` still is the view, memory included."""
+        return (
+            self.plan.parameter.grad is self.gradient
+            and local_tensor(self.gradient).data_ptr() == self.local.data_ptr()
+        )
+
+    def attach(self) -> None:
+        """Make `.grad` the view, whatever it was."""
+        if not self.is_attached():
+            self.gradient = _as_gradient(self.local, self.plan.parameter)
+            self.plan.parameter.grad = self.gradient
+
+    def detach(self) -> None:
+        """Set `.grad` to None; one that the user put there is left to the user."""
+        if self.plan.parameter.grad is self.gradient:
+            self.plan.parameter.grad = None
+
+    def take_over(self) -> None:
+        """Make up for a `.grad` that autograd or the user exchanged.
+
+        It is copied and not added: where autograd replaces a `.grad`, as it does under
+        `create_graph=True`, the replacement holds all that was accumulated before.
+
+        Raises:
+            GradientMismatchError: The exchanged `.grad` does not fit.
+        """
+        if not self.is_attached():
+            self._copy(self.plan.parameter.grad)
+            self.attach()
+
+    def refuse_reduced_gradient(self) -> None:
+        """Refuse a gradient that DTensor has reduced in order to accumulate it.
+
+        Raises:
+            GradientPlacementError: The synchronizer would sum it a second time.
+
+        Source:
+            DTensor's in-place add redistributes its argument to the placements of
+            `.grad`; from Partial to Replicate that is an all-reduce.
+        """
+        parameter = self.plan.parameter
+        for axis, placement in enumerate(self.arrived_as):
+            if axis in self.plan.reduce_axes and not isinstance(placement, Replicate):
+                raise GradientPlacementError(
+                    f"the gradient of {self.plan.name} would be summed twice",
+                    expected=f"Replicate on mesh axis {axis}, as the parameter is",
+                    got=f"{placement}, which DTensor has reduced to accumulate it",
+                    where=f"mesh axes {_axis_names(parameter)}",
+                )
+
+    def _copy(self, gradient: torch.Tensor | None) -> None:
+        got, expected = _kind(gradient), _kind(self.gradient)
+        if gradient is None or got != expected:
+            raise GradientMismatchError(
+                f"the gradient of {self.plan.name} does not fit its view",
+                expected=expected,
+                got=got,
+            )
+        with torch.no_grad():
+            self.local.copy_(local_tensor(gradient))
+
+
+def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Wrap a local view as the gradient of a parameter, without communication."""
+    if not isinstance(parameter, DTensor):
+        # An alias: the user may exchange the storage of `.grad` through `.data`, and
+        # then the view itself must stay whole.
+        return local.view_as(local)
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
+def _axis_names(parameter: torch.Tensor) -> tuple[str, ...] | None:
+    return (
+        parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else ()
+    )
+
+
+def _kind(gradient: torch.Tensor | None) -> str:
+    """Say what two gradients must have in common for one to be copied to the other."""
+    if gradient is None:
+        return "no gradient"
+    kind = f"{gradient.dtype} of shape {tuple(gradient.shape)} on {gradient.device}"
+    if isinstance(gradient, DTensor):
+        return f"{kind}, placements {gradient.placements}"
+    return kind if gradient.layout is torch.strided else f"{kind}, {gradient.layout}"

@@ -1,0 +1,294 @@
+"""Which gradients are summed over which ranks, and in which bucket.
+
+Pure planning: this module reads placements, shapes and dtypes, allocates no buffer and
+communicates nothing.
+
+Note [One launch order]
+~~~~~~~~~~~~~~~~~~~~~~~
+A bucket is placed by the position, counted backwards through all parameters, of its
+last member: the earliest moment at which it can be complete. The ranks that share a
+bucket have equal local shapes for every parameter in it, so they agree on its members
+and on its position, even where other ranks hold larger shards and cut other buckets.
+Each rank launches in increasing position. A cycle of ranks that wait for each other
+would need a bucket that comes before itself, so no set of overlapping rank sets, on
+one mesh or on several, can deadlock or pair different buckets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import (
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+)
+
+from .errors import UnsupportedPlacementError
+
+ALIGNMENT_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScope:
+    """The ranks over which a gradient is summed.
+
+    Two scopes are equal when their ranks are, whatever mesh they were found on.
+
+    Attributes:
+        ranks: Global ranks in ascending order, at least two, this rank included.
+        mesh: A mesh on which these ranks are found.
+        axes: The axes of `mesh` that span `ranks`, each of size 2 or more.
+    """
+
+    ranks: tuple[int, ...]
+    mesh: DeviceMesh = field(compare=False)
+    axes: tuple[int, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketKey:
+    """What all gradients of one bucket have in common.
+
+    Attributes:
+        group_index: Position of the parameter group.
+        device: Where the local gradients live.
+        grad_dtype: In which they are accumulated and summed.
+        scope: The ranks that sum them; None keeps them local.
+    """
+
+    group_index: int
+    device: torch.device
+    grad_dtype: torch.dtype
+    scope: ReduceScope | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParameterPlan:
+    """One parameter, and what its local gradient looks like.
+
+    Attributes:
+        parameter: The parameter itself.
+        name: For messages.
+        local_shape: Of this rank's shard; may hold no element.
+        local_stride: Dense, in elements; follows the parameter's own where that is dense.
+        local_numel: Elements of this rank's shard.
+        reduce_axes: Axes of the parameter's own mesh over which to sum.
+    """
+
+    parameter: nn.Parameter
+    name: str
+    local_shape: tuple[int, ...]
+    local_stride: tuple[int, ...]
+    local_numel: int
+    reduce_axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BucketPlan:
+    """One flat buffer, and who lives where in it.
+
+    Attributes:
+        index: Position in launch order.
+        key: What the members have in common.
+        members: Last parameter first.
+        offsets_numel: Where each member's view starts, in elements of the buffer.
+        buffer_numel: Elements of the buffer, padding included.
+    """
+
+    index: int
+    key: BucketKey
+    members: tuple[ParameterPlan, ...]
+    offsets_numel: tuple[int, ...]
+    buffer_numel: int
+
+    @property
+    def scope(self) -> ReduceScope | None:
+        """The ranks to sum over; None where nothing has to be communicated."""
+        return self.key.scope if self.buffer_numel else None
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """A bucket that may still grow."""
+
+    key: BucketKey
+    members: list[ParameterPlan] = field(default_factory=list)
+    payload_bytes: int = 0
+    last_position: int = 0
+
+    def add(self, member: ParameterPlan, position: int) -> None:
+        self.members.append(member)
+        self.payload_bytes += _payload_bytes(member, self.key)
+        self.last_position = position
+
+
+def plan_buckets(
+    param_groups: Sequence[Sequence[nn.Parameter]],
+    *,
+    bucket_cap_bytes: float,
+    parameter_names: Mapping[nn.Parameter, str],
+) -> tuple[BucketPlan, ...]:
+    """Assign every parameter that is trained to one bucket.
+
+    Args:
+        param_groups: In registration order. Planning walks all of them last to first,
+            because gradients become ready in that order.
+        bucket_cap_bytes: Upper bound on the local elements of one bucket, in bytes of
+            the gradient dtype, padding not counted. A parameter above it is alone.
+        parameter_names: Names for messages; may leave parameters out.
+
+    Returns:
+        The buckets in launch order, see Note [One launch order].
+
+    Raises:
+        UnsupportedPlacementError: A placement is neither Replicate nor sharded.
+    """
+    candidates = list(_candidates(param_groups, parameter_names))
+    open_drafts: dict[BucketKey, _Draft] = {}
+    drafts: list[_Draft] = []
+    for position, (key, member) in enumerate(reversed(candidates)):
+        draft = open_drafts.get(key)
+        if draft is None or (
+            draft.payload_bytes + _payload_bytes(member, key) > bucket_cap_bytes
+        ):
+            draft = open_drafts[key] = _Draft(key)
+            drafts.append(draft)
+        draft.add(member, position)
+    drafts.sort(key=lambda draft: draft.last_position)
+    return tuple(_lay_out(index, draft) for index, draft in enumerate(drafts))
+
+
+def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:
+    """Find the mesh axes over which a gradient has to be summed.
+
+    Args:
+        mesh: The parameter's mesh.
+        placements: The parameter's placements, one for each mesh axis.
+
+    Returns:
+        Indices of the replicated axes, without those of size 1.
+
+    Raises:
+        ValueError: A placement is neither Replicate nor sharded.
+    """
+    axes = []
+    for axis, placement in enumerate(placements):
+        # torch's strided shard is no subclass of Shard, yet holds a shard just as well.
+        if isinstance(placement, Shard | _StridedShard):
+            continue
+        if not isinstance(placement, Replicate):
+            raise ValueError(f"placement {placement} on mesh axis {axis}")
+        if mesh.size(axis) > 1:
+            axes.append(axis)
+    return tuple(axes)
+
+
+def spanned_ranks(mesh: DeviceMesh, axes: Sequence[int]) -> tuple[int, ...]:
+    """List the global ranks that differ from this one along `axes` only.
+
+    Args:
+        mesh: A mesh that contains this rank.
+        axes: Indices of mesh axes.
+
+    Returns:
+        The ranks in ascending order, this one included; none outside of the mesh.
+    """
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return ()
+    index = tuple(
+        slice(None) if axis in axes else coordinate[axis] for axis in range(mesh.ndim)
+    )
+    return tuple(sorted(mesh.mesh[index].flatten().tolist()))
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor, outside of any graph.
+
+    Args:
+        tensor: A DTensor, or a plain tensor that is its own local part.
+
+    Returns:
+        A tensor that shares its memory.
+    """
+    with torch.no_grad():
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _candidates(
+    param_groups: Sequence[Sequence[nn.Parameter]],
+    parameter_names: Mapping[nn.Parameter, str],
+) -> Iterator[tuple[BucketKey, ParameterPlan]]:
+    """Yield each trained parameter once, tied ones where they are first listed."""
+    seen: set[int] = set()
+    for group_index, group in enumerate(param_groups):
+        for position, parameter in enumerate(group):
+            if id(parameter) in seen or not parameter.requires_grad:
+                continue
+            seen.add(id(parameter))
+            default = (
+                f"group {group_index} parameter {position}"
+                f" of shape {tuple(parameter.shape)}"
+            )
+            name = parameter_names.get(parameter, default)
+            yield _candidate(parameter, name, group_index)
+
+
+def _candidate(
+    parameter: nn.Parameter, name: str, group_index: int
+) -> tuple[BucketKey, ParameterPlan]:
+    local = local_tensor(parameter)
+    scope = _scope(parameter, name)
+    key = BucketKey(group_index, local.device, _grad_dtype(parameter), scope)
+    # Asking for the strides that torch would give a new tensor "like" the parameter
+    # keeps dense layouts, channels-last say, and makes any other layout dense.
+    stride = torch.empty_like(local, device="meta").stride()
+    return key, ParameterPlan(
+        parameter,
+        name,
+        local_shape=tuple(local.shape),
+        local_stride=stride,
+        local_numel=local.numel(),
+        reduce_axes=scope.axes if scope else (),
+    )
+
+
+def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:
+    """Return the accumulation dtype; torch's `grad_dtype` None means "any"."""
+    return parameter.grad_dtype or parameter.dtype
+
+
+def _scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
+    if not isinstance(parameter, DTensor):
+        return None
+    mesh = parameter.device_mesh
+    try:
+        axes = reduce_axes(mesh, parameter.placements)
+    except ValueError as error:
+        raise UnsupportedPlacementError(
+            f"parameter {name} has a placement that cannot be synchronized",
+            expected="Replicate or Shard on every mesh axis",
+            got=str(error),
+            where=f"mesh axes {mesh.mesh_dim_names or tuple(range(mesh.ndim))}",
+        ) from error
+    ranks = spanned_ranks(mesh, axes)
+    return ReduceScope(ranks, mesh, axes) if len(ranks) > 1 else None
+
+
+def _payload_bytes(member: ParameterPlan, key: BucketKey) -> int:
+    return member.local_numel * key.grad_dtype.itemsize
+
+
+def _lay_out(index: int, draft: _Draft) -> BucketPlan:
+    """Give every member an aligned offset; the padding between them stays zero."""
+    alignment_numel = ALIGNMENT_BYTES // draft.key.grad_dtype.itemsize
+    offsets, end = [], 0
+    for member in draft.members:
+        offsets.append(end)
+        end += -(-member.local_numel // alignment_numel) * alignment_numel
+    return BucketPlan(index, draft.key, tuple(draft.members), tuple(offsets), end)

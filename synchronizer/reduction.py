@@ -1,0 +1,159 @@
+"""Process groups for sets of ranks, and all-reduces that run on the side.
+
+Note [Names of new process groups]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Several mesh axes are reduced by one all-reduce over all the ranks they span, for which
+no process group may exist yet. `torch.distributed.new_group` can create one with only
+its members taking part, but then takes the group's name, which is also its key prefix
+in the rendezvous store, from the ranks and from the *number of groups this process is
+in*. Members that are in different numbers of groups never find each other; and a group
+made after an equal one was destroyed finds the addresses of the dead one and hangs
+(both seen with gloo on torch 2.13). So the group is named here: after its ranks, and
+after how often this process has made a group of them, which its members agree on
+because each of them takes part every time.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from .grouping import ReduceScope
+from .streams import SideStream, Stream
+
+_generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (
+    WeakKeyDictionary()
+)
+
+
+class ReductionGroups:
+    """The process groups that reductions use, one for each distinct set of ranks."""
+
+    def __init__(self) -> None:
+        self._groups: dict[ReduceScope, dist.ProcessGroup] = {}
+        self._created: list[dist.ProcessGroup] = []
+
+    def get(self, scope: ReduceScope) -> dist.ProcessGroup:
+        """Find or create the process group of a set of ranks.
+
+        A single mesh axis has a group already. For several axes one is created, and
+        all its members have to ask for it, in the same order as for other groups.
+
+        Args:
+            scope: The ranks, and the mesh axes that span them.
+
+        Returns:
+            A group of exactly these ranks.
+        """
+        if scope not in self._groups:
+            self._groups[scope] = self._find_or_create(scope)
+        return self._groups[scope]
+
+    def destroy(self) -> None:
+        """Destroy the groups created here, and forget those that belong to meshes."""
+        self._groups.clear()
+        while self._created:
+            group = self._created.pop()
+            # Whoever destroyed the default process group destroyed this one with it.
+            if dist.is_initialized():
+                dist.destroy_process_group(group)
+
+    def _find_or_create(self, scope: ReduceScope) -> dist.ProcessGroup:
+        if len(scope.axes) == 1:
+            return scope.mesh.get_group(scope.axes[0])
+        group = _create_group(scope.ranks)
+        self._created.append(group)
+        return group
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReduction:
+    """An all-reduce in flight, and the stream that will know when it is done.
+
+    Attributes:
+        work: What the process group returned.
+        side: The stream on which the all-reduce was launched.
+    """
+
+    work: dist.Work
+    side: SideStream
+
+    def wait(self) -> None:
+        """Order the side stream after the all-reduce; on CPU block until it is done."""
+        # A group's collectives run on streams of its own. Waiting while the side stream
+        # is current ties them to the side stream only, so the caller's stream stays
+        # free until it waits for the side stream itself.
+        with self.side.activate():
+            self.work.wait()
+
+
+def launch_all_reduce(
+    buffer: torch.Tensor,
+    *,
+    group: dist.ProcessGroup,
+    side: SideStream,
+    writers: Iterable[Stream],
+) -> PendingReduction:
+    """Start to sum a flat buffer over the ranks of a group, in place.
+
+    Args:
+        buffer: Shape (N,); nobody may touch it until the reduction was waited for.
+        group: The ranks to sum over.
+        side: Where to queue the all-reduce.
+        writers: Every stream that wrote into the buffer since the last reduction.
+
+    Returns:
+        The reduction, to be waited for.
+    """
+    # What overlaps: the rest of backward, on any stream, with this reduction.
+    # What orders it: each writer has queued its last write to the buffer, and the side
+    # stream waits for all of them, not only for the one whose hook happens to be last.
+    side.wait_for(writers)
+    with side.activate():
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+    assert work is not None, "this rank is a member of the group it reduces over"
+    return PendingReduction(work, side)
+
+
+def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    """Create a group in which only its members take part.
+
+    Args:
+        ranks: Global ranks in ascending order, this one included.
+
+    Returns:
+        The group, of the default group's backend.
+
+    Source:
+        What `torch.distributed.new_group(use_local_synchronization=True)` does, but
+        for the name: see Note [Names of new process groups].
+    """
+    default = c10d._get_default_group()  # noqa: SLF001
+    backend, store = c10d._world.pg_map[default]  # noqa: SLF001
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(  # noqa: SLF001
+        len(ranks),
+        ranks.index(dist.get_rank()),
+        list(ranks),
+        dist.Backend(backend),
+        store,
+        c10d.GroupName(_unused_name(default, ranks)),
+        timeout=c10d._get_default_timeout(dist.Backend(backend)),  # noqa: SLF001
+        group_desc="gradient_reduction",
+    )
+    c10d._world.pg_group_ranks[group] = {  # noqa: SLF001
+        rank: index for index, rank in enumerate(ranks)
+    }
+    return group
+
+
+def _unused_name(default: dist.ProcessGroup, ranks: tuple[int, ...]) -> str:
+    made = _generations.setdefault(default, Counter())
+    made[ranks] += 1
+    digest = hashlib.sha256("_".join(map(str, ranks)).encode()).hexdigest()[:16]
+    return f"gradient_reduction_{digest}_{made[ranks]}"

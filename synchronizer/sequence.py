@@ -1,0 +1,218 @@
+"""All buckets of a synchronizer from bind to unbind: hooks, launch order, release."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from enum import Enum, auto
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
+
+from .bucket import Bucket, BucketState
+from .errors import ReductionFailedError, StepFailedError
+from .gradient_view import GradientView
+from .grouping import BucketPlan
+from .reduction import ReductionGroups
+from .streams import SideStream
+
+
+class StepState(Enum):
+    """Whether the gradients of the step can still become right."""
+
+    SOUND = auto()
+    FAILED = auto()
+
+
+class BucketSequence:
+    """Buckets that are filled in any order and launched in one.
+
+    Args:
+        plans: In launch order.
+        require_accumulations: Of every parameter, in each step.
+
+    Raises:
+        GradientMismatchError: A `.grad` that exists does not fit its parameter.
+    """
+
+    def __init__(
+        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+    ) -> None:
+        self.buckets: list[Bucket] = []
+        self._state = StepState.SOUND
+        self._num_launched = 0
+        self._sides: dict[torch.device, SideStream] = {}
+        self._groups = ReductionGroups()
+        # Autograd runs the hooks of each device on a thread of its own.
+        self._lock = threading.Lock()
+        self._handles: list[RemovableHandle] = []
+        # Parameters outlive synchronizers: the hooks go with this object even if nobody
+        # calls `release`.
+        weakref.finalize(self, _remove_all, self._handles).atexit = False
+        try:
+            self._allocate(plans, require_accumulations)
+        except BaseException:
+            self.release()
+            raise
+        # The buckets that communicate; local ones hold nobody up.
+        self._launch_order = [b for b in self.buckets if b.is_reduced_over_ranks]
+        self._attach()
+
+    def refuse_failed_step(self) -> None:
+        """Refuse to go on with a step in which some gradient is wrong.
+
+        Raises:
+            StepFailedError: There was an error since the last restart.
+        """
+        if self._state is StepState.FAILED:
+            raise StepFailedError(
+                "the step went on after an error",
+                expected="zero_grad() or unbind() after an error",
+                got="gradients that an earlier error made unusable",
+            )
+
+    def fail(self) -> None:
+        """Mark the gradients of this step as unusable."""
+        self._state = StepState.FAILED
+
+    def note_accumulation(self, bucket: Bucket, view: GradientView) -> None:
+        """Count a gradient, and launch what has become ready.
+
+        Args:
+            bucket: Of this sequence.
+            view: Of the bucket; autograd has just accumulated into it.
+
+        Raises:
+            Exception: Whatever goes wrong; it fails the step and ends the backward.
+        """
+        with self._lock:
+            self.refuse_failed_step()
+            try:
+                bucket.accumulate(view)
+                self._launch_ready()
+            except Exception:
+                self.fail()
+                raise
+
+    def finish(self) -> None:
+        """Order the current stream of every device after all reductions.
+
+        Raises:
+            ReductionFailedError: A process group reported a failure.
+        """
+        for bucket in self.buckets:
+            self._finish(bucket)
+        # What overlaps: until here the current stream was free to compute. What orders
+        # it: each side stream is ordered after its reductions, and now the current
+        # stream after each side stream. On CPU the reductions are over by now.
+        for side in self._sides.values():
+            side.release_to(side.current())
+
+    def restart(self) -> None:
+        """Zero every gradient and start the next step; no reduction is in flight."""
+        for bucket in self.buckets:
+            bucket.restart()
+        self._num_launched = 0
+        self._state = StepState.SOUND
+
+    def release(self) -> None:
+        """Leave no hook, no buffer, no group of ours, and no reduction in flight.
+
+        Raises:
+            ReductionFailedError: A process group reported a failure; all is released.
+        """
+        # Last in, first out, each of them even if another fails: no memory is given
+        # back before nothing can use it any more.
+        with ExitStack() as stack:
+            stack.callback(self.buckets.clear)
+            stack.callback(self._groups.destroy)
+            for bucket in reversed(self.buckets):
+                stack.callback(bucket.release)
+            for bucket in reversed(self.buckets):
+                stack.callback(self._finish, bucket)
+            stack.callback(_remove_all, self._handles)
+
+    def _allocate(
+        self, plans: Iterable[BucketPlan], require_accumulations: int
+    ) -> None:
+        for plan in plans:
+            device = plan.key.device
+            if device not in self._sides:
+                self._sides[device] = SideStream(device)
+            bucket = Bucket(
+                plan,
+                side=self._sides[device],
+                groups=self._groups,
+                require_accumulations=require_accumulations,
+            )
+            self.buckets.append(bucket)
+
+    def _attach(self) -> None:
+        sequence = weakref.ref(self)
+        for bucket in self.buckets:
+            for view in bucket.views:
+                view.attach()
+                parameter = view.plan.parameter
+                if view.plan.reduce_axes:
+                    hook = _arrival_hook(weakref.ref(view))
+                    self._handles.append(parameter.register_hook(hook))
+                hook = _accumulation_hook(
+                    sequence, weakref.ref(bucket), weakref.ref(view)
+                )
+                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _launch_ready(self) -> None:
+        """Launch as far as the order allows, see Note [One launch order]."""
+        while self._num_launched < len(self._launch_order):
+            bucket = self._launch_order[self._num_launched]
+            if bucket.state is not BucketState.READY:
+                return
+            bucket.launch()
+            self._num_launched += 1
+
+    def _finish(self, bucket: Bucket) -> None:
+        try:
+            bucket.finish()
+        except Exception as error:
+            self.fail()
+            raise ReductionFailedError(
+                f"the all-reduce of {bucket.label} failed",
+                expected="every rank to take part, and none to leave",
+                got=f"{type(error).__name__}: {error}",
+                where=bucket.label,
+            ) from error
+
+
+def _arrival_hook(
+    view_reference: weakref.ref[GradientView],
+) -> Callable[[torch.Tensor], None]:
+    """Note the placements of a gradient; runs for `torch.autograd.grad` as well."""
+
+    def on_arrival(gradient: torch.Tensor) -> None:
+        view = view_reference()
+        if view is not None and isinstance(gradient, DTensor):
+            view.arrived_as = gradient.placements
+
+    return on_arrival
+
+
+def _accumulation_hook(
+    sequence_reference: weakref.ref[BucketSequence],
+    bucket_reference: weakref.ref[Bucket],
+    view_reference: weakref.ref[GradientView],
+) -> Callable[[torch.Tensor], None]:
+    """Count a gradient that autograd has accumulated."""
+
+    def on_accumulation(_: torch.Tensor) -> None:
+        sequence, bucket = sequence_reference(), bucket_reference()
+        view = view_reference()
+        if sequence is not None and bucket is not None and view is not None:
+            sequence.note_accumulation(bucket, view)
+
+    return on_accumulation
+
+
+def _remove_all(handles: list[RemovableHandle]) -> None:
+    while handles:
+        handles.pop().remove()

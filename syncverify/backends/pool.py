@@ -1,0 +1,94 @@
+"""Warm worker processes: started once, reused, replaced when one dies or hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from syncverify.backends.messages import Ready
+from syncverify.errors import InternalError
+
+START_TIMEOUT_SECONDS = 120.0
+_END_TIMEOUT_SECONDS = 5.0
+
+
+class WorkerProcess:
+    """One worker process and the connection to it."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe(duplex=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "syncverify.backends.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+
+    def await_ready(self) -> None:
+        """Wait until the worker has imported what it needs.
+
+        Raises:
+            InternalError: It did not start.
+        """
+        if self.connection.poll(START_TIMEOUT_SECONDS):
+            try:
+                if isinstance(self.connection.recv(), Ready):
+                    return
+            except EOFError:
+                pass
+        self.end()
+        raise InternalError(
+            f"a worker process did not start within {START_TIMEOUT_SECONDS:.0f} s "
+            f"(exit code {self.process.poll()})"
+        )
+
+    def end(self) -> None:
+        """End the process, however it stands."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait(_END_TIMEOUT_SECONDS)
+
+    def exit_reason(self) -> str:
+        """Say how a process that went away ended."""
+        code = self.process.wait(_END_TIMEOUT_SECONDS)
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class WorkerPool:
+    """Workers by rank."""
+
+    def __init__(self) -> None:
+        self._workers: dict[int, WorkerProcess] = {}
+
+    def take(self, count: int) -> list[WorkerProcess]:
+        """Return warm workers for ranks 0..count-1, starting those that are missing."""
+        missing = [rank for rank in range(count) if rank not in self._workers]
+        for rank in missing:
+            self._workers[rank] = WorkerProcess()
+        for rank in missing:
+            self._workers[rank].await_ready()
+        return [self._workers[rank] for rank in range(count)]
+
+    def discard(self, rank: int) -> None:
+        """End a worker; the next `take` starts another in its place."""
+        self._workers.pop(rank).end()
+
+    def close(self) -> None:
+        """End all workers."""
+        for rank in list(self._workers):
+            self.discard(rank)
+
+
+def await_any(connections: list[Connection], timeout_seconds: float) -> list[Connection]:
+    """Return the connections that have something to say, none after the timeout."""
+    return [c for c in wait(connections, timeout_seconds) if isinstance(c, Connection)]
+
+
+def _import_path() -> str:
+    # Workers import what the parent can: the subject may live in its working directory.
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

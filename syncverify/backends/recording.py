@@ -1,0 +1,114 @@
+"""Record the collectives of real process groups, which are left untouched.
+
+A real process group sends every collective through torch's dispatcher, so a dispatch
+mode sees them all, those of C++ code (the reducer of DistributedDataParallel) included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from syncverify.sourcelines import calling_line
+from syncverify.trace import Recorder
+
+# Operator names of the `c10d` library, and what the trace calls them.
+_OPERATIONS = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "reduce_": "reduce",
+    "broadcast_": "broadcast",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather_single",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "barrier": "barrier",
+}
+_FUNCTIONAL_OPERATIONS = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_gather_into_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+    "broadcast": "broadcast",
+}
+
+
+class CollectiveRecording(TorchDispatchMode):
+    """Records the collectives that this rank issues while the mode is on.
+
+    Args:
+        recorder: Receives them.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Record a collective, then run it."""
+        if any(issubclass(t, DTensor) for t in types):
+            return NotImplemented  # DTensor unwraps itself; its local operators come next
+        if func.namespace == "c10d":
+            self._record(func, args, _OPERATIONS, _group_of_box)
+        elif func.namespace == "_c10d_functional":
+            self._record(func, args, _FUNCTIONAL_OPERATIONS, _group_of_name)
+        return func(*args, **(kwargs or {}))
+
+    def _record(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        names: dict[str, str],
+        group_of: Callable[[tuple[Any, ...]], dist.ProcessGroup],
+    ) -> None:
+        operation = names.get(func.overloadpacket.__name__)
+        if operation is None:
+            return
+        self._recorder.launch(
+            operation,
+            _tensors(args[0]),
+            ranks=tuple(dist.get_process_group_ranks(group_of(args))),
+            reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
+            source=calling_line(),
+        )
+
+
+def _tensors(argument: Any) -> list[torch.Tensor]:
+    if isinstance(argument, torch.Tensor):
+        return [argument]
+    return [tensor for entry in argument for tensor in _tensors(entry)]
+
+
+def _group_of_box(args: tuple[Any, ...]) -> dist.ProcessGroup:
+    box = next(a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a))
+    return dist.ProcessGroup.unbox(box)
+
+
+def _group_of_name(args: tuple[Any, ...]) -> dist.ProcessGroup:
+    resolve = dist.distributed_c10d._resolve_process_group  # noqa: SLF001  # what the operators themselves call
+    return resolve(args[-1])
+
+
+def _reduce_op(argument: Any) -> str:
+    names: dict[str, Any] = dist.ReduceOp.RedOpType.__members__
+    if isinstance(argument, str) and argument.upper() in names:
+        return argument.upper()
+    if isinstance(argument, torch.ScriptObject) and "ReduceOp" in str(argument):
+        number = argument.op()  # type: ignore[attr-defined]  # a method of the boxed class
+        return next((name for name, value in names.items() if int(value) == number), "")
+    return ""

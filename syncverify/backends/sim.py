@@ -1,0 +1,57 @@
+"""The `sim` backend: ranks are threads of this process, in turns, without a GPU."""
+
+from __future__ import annotations
+
+import torch
+
+from syncverify.backends.faults import threads_fault
+from syncverify.rank_program import play
+from syncverify.run import RankRun, Run
+from syncverify.scenario import Scenario
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS
+from syncverify.subject import Subject
+
+
+class SimBackend:
+    """Plays scenarios on simulated ranks.
+
+    Args:
+        hang_timeout_seconds: How long a rank may keep its turn without progress before
+            the run is ended; see Note [A rank that does not come back].
+    """
+
+    name = "sim"
+
+    def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
+        self._hang_timeout_seconds = hang_timeout_seconds
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Play a scenario on all of its ranks.
+
+        Args:
+            scenario: What to play.
+            subject: The synchronizer under test.
+
+        Returns:
+            What came out.
+        """
+        num_ranks = scenario.mesh.num_ranks
+        machine = SimulatedMachine(num_ranks, hang_timeout_seconds=self._hang_timeout_seconds)
+        results = tuple(RankRun() for _ in range(num_ranks))
+
+        def program(rank: int) -> None:
+            play(
+                scenario,
+                subject,
+                rank=rank,
+                device=torch.device("cpu"),
+                result=results[rank],
+                recorder=machine.recorders[rank],
+            )
+
+        threads, stall = machine.run(program)
+        return Run(self.name, results, threads_fault(threads, stall, machine.world.mismatch))
+
+    def close(self) -> None:
+        """Do nothing: simulated ranks end with their run."""

@@ -1,0 +1,165 @@
+"""Ranks are the processes that torchrun started: real GPUs over NCCL, or gloo.
+
+Rank 0 leads: it draws scenarios, announces each in torchrun's store, plays its own part
+and gathers the others'. The other ranks follow. Every scenario gets process groups of
+its own, so one that fails leaves nothing behind; one that hangs ends the whole job,
+since a GPU that waits in a collective cannot be called back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+from datetime import timedelta
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from syncverify.backends.faults import raised_fault, stall_fault
+from syncverify.backends.messages import Answer, pack_result, unpack_result
+from syncverify.backends.recording import CollectiveRecording
+from syncverify.errors import EnvironmentNotSupportedError, SubjectError
+from syncverify.rank_program import SubjectRaisedError, play
+from syncverify.run import RankRun, Run
+from syncverify.scenario import Scenario
+from syncverify.subject import Subject
+from syncverify.trace import Recorder
+
+# NCCL needs seconds to build communicators; a scenario takes milliseconds.
+HANG_TIMEOUT_SECONDS = 60.0
+_FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends followers whose leader is gone
+
+
+class TorchrunBackend:
+    """Plays scenarios on the processes of a torchrun job.
+
+    Args:
+        transport: `nccl` with one GPU per rank, or `gloo` on CPU.
+        hang_timeout_seconds: How long a scenario may take on any rank.
+    """
+
+    def __init__(
+        self,
+        transport: Literal["nccl", "gloo"],
+        *,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    ) -> None:
+        self.name = transport
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
+        self._device = _device(transport)
+        self._num_jobs = 0
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Lead: play a scenario on the first ranks of the job.
+
+        Args:
+            scenario: What to play; its world is at most the job's.
+            subject: The synchronizer under test, the same on every process.
+
+        Returns:
+            What came out.
+
+        Raises:
+            SubjectError: What the factory made lacks a part of the subject API.
+        """
+        self._num_jobs += 1
+        number = self._num_jobs
+        self._store.set(f"job/{number}", json.dumps(scenario.to_json()))
+        own = threading.Thread(
+            target=self._play_and_answer, args=(number, scenario, subject), daemon=True
+        )
+        own.start()  # on a thread of its own, so that this one can give it up
+        answers = self._gather(number, scenario.mesh.num_ranks)
+        results = tuple(unpack_result(a.result) if a else RankRun() for a in answers)
+        absent = tuple(rank for rank, answer in enumerate(answers) if answer is None)
+        raised = [a for a in answers if a is not None and a.fault is not None]
+        if raised:
+            fault = min(raised, key=lambda a: a.is_aftershock).fault
+        else:
+            fault = stall_fault("never_returns", absent, ()) if absent else None
+        return Run(self.name, results, fault, lost_backend=bool(absent))
+
+    def follow(self, subject: Subject) -> None:
+        """Play the leader's scenarios until it says that it is done."""
+        while True:
+            self._num_jobs += 1
+            key = f"job/{self._num_jobs}"
+            self._store.wait([key], _FOLLOW_TIMEOUT)
+            announced = json.loads(self._store.get(key))
+            if announced is None:
+                return
+            scenario = Scenario.from_json(announced)
+            if self.rank < scenario.mesh.num_ranks:
+                self._play_and_answer(self._num_jobs, scenario, subject)
+
+    def close(self) -> None:
+        """Tell the followers that there is nothing more to play."""
+        if self.rank == 0:
+            self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
+
+    def _gather(self, number: int, count: int) -> list[Answer | None]:
+        answers: list[Answer | None] = []
+        for rank in range(count):
+            key = f"answer/{number}/{rank}"
+            try:
+                self._store.wait([key], timedelta(seconds=self._hang_timeout_seconds))
+            except dist.DistStoreError:
+                answers.append(None)
+                continue
+            answer: Answer = pickle.loads(self._store.get(key))  # noqa: S301  # our own processes
+            if answer.usage_error is not None:
+                raise SubjectError(answer.usage_error)
+            answers.append(answer)
+        return answers
+
+    def _play_and_answer(self, number: int, scenario: Scenario, subject: Subject) -> None:
+        answer = self._play(number, scenario, subject)
+        self._store.set(f"answer/{number}/{self.rank}", pickle.dumps(answer))
+
+    def _play(self, number: int, scenario: Scenario, subject: Subject) -> Answer:
+        result, recorder = RankRun(), Recorder()
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+        dist.init_process_group(
+            self.name,
+            store=dist.PrefixStore(f"group/{number}", self._store),
+            rank=self.rank,
+            world_size=scenario.mesh.num_ranks,
+            timeout=timedelta(seconds=self._hang_timeout_seconds),
+        )
+        try:
+            with CollectiveRecording(recorder):
+                play(
+                    scenario,
+                    subject,
+                    rank=self.rank,
+                    device=self._device,
+                    result=result,
+                    recorder=recorder,
+                )
+        except SubjectRaisedError as error:
+            fault = raised_fault(error, self.rank)
+            aftershock = isinstance(error.original, dist.DistError)
+            return Answer(number, pack_result(result), fault, is_aftershock=aftershock)
+        except SubjectError as error:
+            return Answer(number, pack_result(result), usage_error=str(error))
+        finally:
+            dist.destroy_process_group()
+        return Answer(number, pack_result(result))
+
+
+def _device(transport: str) -> torch.device:
+    if transport == "gloo":
+        return torch.device("cpu")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise EnvironmentNotSupportedError(
+            f"the nccl backend needs one GPU per process: local rank {local_rank} of this "
+            f"machine has none (it has {count}); lower --nproc-per-node"
+        )
+    return torch.device("cuda", local_rank)

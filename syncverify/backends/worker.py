@@ -1,0 +1,158 @@
+"""A warm worker: one process that plays one rank of scenario after scenario.
+
+Two threads. The main thread plays; the control thread owns the connection to the
+parent, answers questions about where the main thread stands, and ends the process the
+moment the parent is gone, so that no worker outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from datetime import timedelta
+from multiprocessing.connection import Connection
+
+import torch
+import torch.distributed as dist
+
+from syncverify.backends.faults import raised_fault
+from syncverify.backends.messages import (
+    Answer,
+    Job,
+    Ready,
+    Status,
+    StatusRequest,
+    pack_result,
+    unpack_subject,
+)
+from syncverify.backends.recording import CollectiveRecording
+from syncverify.errors import UsageError
+from syncverify.rank_program import SubjectRaisedError, play
+from syncverify.run import RankRun
+from syncverify.scenario import Scenario
+from syncverify.sourcelines import is_torch_line, outermost_frames
+from syncverify.trace import CollectiveLaunch, Recorder
+
+# The parent ends stuck workers much sooner; this bounds a worker whose parent is stuck.
+COLLECTIVE_TIMEOUT = timedelta(seconds=120)
+
+
+class Worker:
+    """Plays jobs that arrive on a connection.
+
+    Args:
+        connection: To the parent.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._send_lock = threading.Lock()
+        self._jobs: queue.Queue[Job] = queue.Queue()
+        self._recorder = Recorder()
+        self._main_thread = threading.main_thread()
+
+    def serve(self) -> None:
+        """Play jobs until the parent goes away."""
+        threading.Thread(target=self._control, name="control", daemon=True).start()
+        self._send(Ready())
+        while True:
+            self._send(self._play(self._jobs.get()))
+
+    def _control(self) -> None:
+        while True:
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(0)  # the parent is gone: so is the reason to live
+            if isinstance(message, StatusRequest):
+                self._send(self._status())
+            else:
+                self._jobs.put(message)
+
+    def _send(self, message: object) -> None:
+        with self._send_lock:
+            self._connection.send(message)
+
+    def _status(self) -> Status:
+        frame = sys._current_frames().get(self._main_thread.ident or 0)  # noqa: SLF001  # documented
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        events = list(self._recorder.events)
+        return Status(
+            progress=len(events),
+            lines=tuple(outermost_frames(stack)),
+            in_torch=bool(stack) and is_torch_line(stack[-1].filename),
+            launches=tuple(e for e in events if isinstance(e, CollectiveLaunch)),
+        )
+
+    def _play(self, job: Job) -> Answer:
+        result = RankRun()
+        self._recorder = Recorder()
+        try:
+            self._play_rank(job, result)
+        except SubjectRaisedError as error:
+            fault = raised_fault(error, job.rank)
+            aftershock = _says_that_a_peer_left(error.original)
+            return Answer(job.number, pack_result(result), fault, is_aftershock=aftershock)
+        except UsageError as error:
+            return Answer(job.number, b"", usage_error=str(error))
+        except Exception:  # noqa: BLE001  # reported as the harness's own fault
+            return Answer(job.number, b"", harness_error=traceback.format_exc())
+        return Answer(job.number, pack_result(result))
+
+    def _play_rank(self, job: Job, result: RankRun) -> None:
+        scenario = Scenario.from_json(job.scenario)
+        store = dist.PrefixStore(
+            f"job{job.number}", dist.TCPStore("127.0.0.1", job.store_port, is_master=False)
+        )
+        dist.init_process_group(
+            "gloo",
+            store=store,
+            rank=job.rank,
+            world_size=scenario.mesh.num_ranks,
+            timeout=COLLECTIVE_TIMEOUT,
+        )
+        try:
+            with CollectiveRecording(self._recorder):
+                play(
+                    scenario,
+                    unpack_subject(job.subject),
+                    rank=job.rank,
+                    device=torch.device("cpu"),
+                    result=result,
+                    recorder=self._recorder,
+                )
+        finally:
+            dist.destroy_process_group()
+
+
+def _says_that_a_peer_left(error: BaseException) -> bool:
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def _use_loopback() -> None:
+    """Keep gloo off the network: hostnames of laptops often resolve to nowhere."""
+    names = [name for _, name in socket.if_nameindex()]
+    loopback = next((name for name in names if name.startswith("lo")), None)
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+
+
+def main(descriptor: int) -> None:
+    """Serve on an inherited socket.
+
+    Args:
+        descriptor: File descriptor of the connection to the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    torch.set_num_threads(1)
+    _use_loopback()
+    Worker(Connection(descriptor)).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,229 @@
+"""The command line: `syncverify run` and `syncverify replay`.
+
+Exit codes: 0 no violation, 1 violation found, 2 bad usage, subject or environment (one
+line on stderr), 3 fault of the harness itself, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.errors import SyncverifyError, UsageError
+from syncverify.properties import check
+from syncverify.replay import load
+from syncverify.report.report import Report, ReportedViolation
+from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.subject import Subject, resolve
+from syncverify.verification import DEFAULT_EXAMPLES, DEFAULT_RANKS, run_search
+
+_PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
+
+_backend_option = click.option(
+    "--backend", type=click.Choice(BACKEND_NAMES), default="sim", show_default=True,
+    help="Where the ranks run.",
+)  # fmt: skip
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="syncverify")
+def cli() -> None:
+    """Verify gradient synchronizers for distributed PyTorch training."""
+
+
+@cli.command()
+@click.argument("subject")
+@_backend_option
+@click.option(
+    "--ranks", type=click.IntRange(min=1), default=None,
+    help=f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]",
+)  # fmt: skip
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=DEFAULT_EXAMPLES, show_default=True,
+    help="Scenarios to play.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=None,
+    help="Same seed, same scenarios.  [default: drawn and printed]",
+)  # fmt: skip
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
+    metavar="SECONDS", help="Stop early.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
+    help="Write the report here.",
+)  # fmt: skip
+def run(
+    subject: str,
+    backend: str,
+    ranks: int | None,
+    examples: int,
+    seed: int | None,
+    time_limit: float | None,
+    json_path: Path | None,
+) -> None:
+    """Search for violations of SUBJECT: `synchronizer`, `ddp`, or `module:attribute`."""
+    found = resolve(subject)
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise UsageError(f"cannot write {str(json_path)!r}: its folder does not exist")
+    with closing(open_backend(backend, found)) as opened:
+        if _follows(opened, found):
+            return
+        world = opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
+        console = Console(highlight=False)
+        with _SearchProgress(console, examples) as progress:
+            report = run_search(
+                found,
+                opened,
+                ranks=world if ranks is None else ranks,
+                examples=examples,
+                seed=seed,
+                time_limit_seconds=time_limit,
+                progress=progress,
+            )
+    _print_report(console, report)
+    if json_path is not None:
+        json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+    _leave(1 if report.violations else 0)
+
+
+@cli.command()
+@click.argument("token_or_file")
+@click.argument("subject")
+@_backend_option
+def replay(token_or_file: str, subject: str, backend: str) -> None:
+    """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
+    recording = load(token_or_file)
+    found = resolve(subject)
+    with closing(open_backend(backend, found)) as opened:
+        if _follows(opened, found):
+            return
+        result = opened.run(recording.scenario, found)
+    identity = (recording.property, recording.cause)
+    violations = check(recording.scenario, result, found.capabilities)
+    same = [violation for violation in violations if violation.identity == identity]
+    for violation in same or violations:
+        entry = ReportedViolation(violation, recording.scenario)
+        click.echo(violation_text(entry, subject=subject, backend=backend) + "\n")
+    named = f"{recording.property} ({recording.cause})"
+    if same:
+        click.echo(f"REPRODUCED: {subject} violates {named} on {backend}")
+    elif violations:
+        click.echo(f"NOT REPRODUCED: {subject} violates something else than {named} on {backend}")
+    else:
+        click.echo("\n".join(scenario_lines(recording.scenario)))
+        click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
+    _leave(1 if violations else 0)
+
+
+def _follows(opened: AnyBackend, subject: Subject) -> bool:
+    """Serve as a follower of a torchrun job, if this process is one."""
+    if not isinstance(opened, TorchrunBackend) or opened.rank == 0:
+        return False
+    opened.follow(subject)
+    return True
+
+
+@dataclass(slots=True)
+class _SearchProgress:
+    """A live line on a terminal, plain lines elsewhere."""
+
+    console: Console
+    total: int
+    _bar: Progress | None = None
+    _task: TaskID = field(default=TaskID(0))
+
+    def __enter__(self) -> _SearchProgress:
+        if self.console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            self._bar = Progress(*columns, TimeElapsedColumn(), console=self.console)
+            self._task = self._bar.add_task("searching", total=self.total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        words = f"searching, {num_violations} distinct violation(s)"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=num_examples, description=words)
+        elif num_examples % _PLAIN_LINE_EVERY == 0:
+            self.console.print(f"{words}: {num_examples} of {self.total} scenarios")
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        words = f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs"
+        if self._bar is not None:
+            self._bar.update(self._task, description=words)
+        elif num_runs == 1:
+            self.console.print(f"shrinking {identity[0]} ({identity[1]})")
+
+
+def _print_report(console: Console, report: Report) -> None:
+    console.print(_coverage_table(report))
+    text = diagnosis(report) if report.violations else verdict(report)
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _coverage_table(report: Report) -> Table:
+    table = Table(title="scenarios that contained ...", title_justify="left")
+    table.add_column("topic")
+    table.add_column("scenarios by feature")
+    for topic, counts in report.coverage.items():
+        table.add_row(topic, ", ".join(f"{name}: {count}" for name, count in counts.items()))
+    return table
+
+
+def _leave(code: int) -> None:
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    torch.set_num_threads(1)  # ranks are threads or processes of this machine already
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _complain(error.format_message(), 2)
+    except UsageError as error:
+        _complain(str(error), 2)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted", 130)
+    except SyncverifyError as error:
+        _complain(f"the harness itself failed: {error}", 3)
+    except Exception:  # noqa: BLE001  # the last resort: a fault of ours, shown whole
+        traceback.print_exc()
+        _complain("the harness itself failed; please report the traceback above", 3)
+
+
+def _complain(message: str, code: int) -> None:
+    line = message if code == 3 else " ".join(message.split())  # noqa: PLR2004
+    click.echo(f"syncverify: {line}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code) if code == 130 else sys.exit(code)  # noqa: PLR2004  # leave no rank behind

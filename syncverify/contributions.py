@@ -1,0 +1,98 @@
+"""Exact gradient values: what one rank's micro-batch adds to one parameter.
+
+Every contribution is a small integer, chosen so that any sum over all ranks and
+micro-batches is exact in the dtypes involved: the verdict needs no tolerance, and the
+order of the reduction cannot matter. Within one element, contributions of different
+(rank, micro-batch) are distinct wherever the dtype leaves room, and share their sign, so
+that a wrong sum tells which contribution is missing and which came twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+
+from syncverify.layout import contributing_ranks, local_shape
+from syncverify.scenario import ParameterSpec, Scenario
+
+# Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept below
+# its 24 bits, so that sums of several steps (a stale gradient) stay exact as well.
+_EXACT_BITS = {"float32": 21, "bfloat16": 8, "float16": 11}
+
+
+def contribution(
+    scenario: Scenario, parameter: ParameterSpec, *, rank: int, step: int, micro_batch: int
+) -> torch.Tensor:
+    """Compute the gradient that one micro-batch on one rank adds to a parameter.
+
+    Args:
+        scenario: The scenario played.
+        parameter: One of its parameters.
+        rank: Global rank.
+        step: Optimizer step, from 0.
+        micro_batch: Micro-batch of that step, from 0.
+
+    Returns:
+        Whole numbers in float64, shape of the rank's local part.
+    """
+    shape = local_shape(scenario.mesh, parameter, rank)
+    numel = math.prod(shape)
+    accumulations = _accumulations(scenario, step)
+    contributors = scenario.mesh.num_ranks * accumulations
+    index = rank * accumulations + micro_batch
+    unit = _odd_part(len(contributing_ranks(scenario.mesh, parameter, rank)))
+    span = _span(parameter, contributors, unit)
+    position = scenario.parameters.index(parameter)
+    key = _hash(torch.arange(numel) + 7919 * step + 104_729 * position)
+    values = 1 + _spread(key, index, span)
+    sign = 1 - 2 * (_hash(key) % 2)
+    return (sign * unit * values).to(torch.float64).reshape(shape)
+
+
+def _accumulations(scenario: Scenario, step: int) -> int:
+    # The backward after unbind() plays as one more step of one micro-batch.
+    return scenario.accumulations[step] if step < scenario.num_steps else 1
+
+
+def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:
+    """Map contributor `index` to 0..span-1, distinct for indices below span."""
+    strides = torch.tensor(_coprimes(span))
+    stride = strides[key % len(strides)]
+    return (_hash(key + 1) % span + index * stride) % span
+
+
+def _span(parameter: ParameterSpec, contributors: int, unit: int) -> int:
+    """Count the distinct values for which the sum over all contributors is exact."""
+    sum_limit = 2 ** _EXACT_BITS[parameter.effective_grad_dtype]
+    one_limit = min(sum_limit, 2 ** _EXACT_BITS[parameter.dtype])
+    uniform = min(sum_limit // contributors, one_limit) // unit
+    if uniform >= contributors:
+        return int(2 ** math.floor(math.log2(uniform)))
+    triangular = contributors * (contributors + 1) // 2
+    if unit * triangular <= sum_limit and unit * contributors <= one_limit:
+        return contributors  # each value used once: the sum is triangular
+    return max(1, uniform)
+
+
+@functools.lru_cache
+def _coprimes(span: int) -> tuple[int, ...]:
+    # Strides near the golden ratio of the span wrap around often, which keeps the
+    # contributions of an element from forming an arithmetic progression.
+    around = range(max(1, int(span * 0.381)), max(2, int(span * 0.381) + 64))
+    return tuple(s for s in around if math.gcd(s, span) == 1)
+
+
+def _odd_part(count: int) -> int:
+    # Subjects that average divide by the count. Powers of two divide exactly in binary
+    # floating point; the odd part must divide every contribution.
+    return count // (count & -count)
+
+
+def _hash(values: torch.Tensor) -> torch.Tensor:
+    """Scramble int64 to non-negative int64 (the finalizer of MurmurHash3)."""
+    values = values.to(torch.int64) ^ (values >> 33)
+    values = values * -49_064_778_989_728_563
+    values = (values ^ (values >> 33)) * -4_265_267_296_055_464_877
+    return (values ^ (values >> 33)) & 0x7FFF_FFFF_FFFF_FFFF

@@ -1,0 +1,86 @@
+"""The reference: what every gradient should be, by the plainest means there are.
+
+Each rank's micro-batch gradients come from ordinary autograd on plain tensors with no
+synchronizer in sight; then every parameter is summed by itself, synchronously, over the
+ranks that must contribute: naive DDP.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from syncverify.layout import contributing_ranks, local_shape
+from syncverify.materialize import build_model
+from syncverify.scenario import ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The oracle's gradients of one scenario.
+
+    Attributes:
+        scenario: What was computed.
+        capabilities: Whether reduced gradients are sums or means.
+        micro_batches: Gradients in float64, by (parameter name, rank, step,
+            micro-batch); step `num_steps` is the plain backward after `unbind()`.
+    """
+
+    scenario: Scenario
+    capabilities: Capabilities
+    micro_batches: dict[tuple[str, int, int, int], torch.Tensor]
+
+    def local(self, spec: ParameterSpec, rank: int, step: int, count: int) -> torch.Tensor:
+        """Sum the first `count` micro-batches of one rank, in float64."""
+        return torch.stack(
+            [self.micro_batches[spec.name, rank, step, m] for m in range(count)]
+        ).sum(dim=0)
+
+    def contributors(self, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
+        """List the ranks whose gradients this rank's reduced gradient contains."""
+        return contributing_ranks(self.scenario.mesh, spec, rank)
+
+    def divisor(self, spec: ParameterSpec, rank: int) -> int:
+        """Return what the sum is divided by: 1, or the number of contributors."""
+        mean = self.capabilities.reduction == "mean"
+        return len(self.contributors(spec, rank)) if mean else 1
+
+    def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
+        """Return the gradient that `wait()` owes, in float64."""
+        count = self.scenario.accumulations[step]
+        parts = [self.local(spec, q, step, count) for q in self.contributors(spec, rank)]
+        return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
+
+
+@functools.lru_cache(maxsize=64)
+def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
+    """Compute the oracle's gradients for every rank of a scenario."""
+    micro_batches: dict[tuple[str, int, int, int], torch.Tensor] = {}
+    for rank in range(scenario.mesh.num_ranks):
+        model = build_model(scenario, rank=rank, device=torch.device("cpu"), mesh=None)
+        trainable = {n: p for n, p in model.parameters.items() if p.requires_grad}
+        for step, count in enumerate((*scenario.accumulations, 1)):
+            for micro_batch in range(count):
+                loss = model.loss(step=step, micro_batch=micro_batch)
+                gradients = torch.autograd.grad(loss, list(trainable.values()))
+                for name, gradient in zip(trainable, gradients, strict=True):
+                    micro_batches[name, rank, step, micro_batch] = gradient.to(torch.float64)
+    return Reference(scenario, capabilities, micro_batches)
+
+
+def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
+    """List the parameters that receive gradients."""
+    return tuple(spec for spec in scenario.parameters if spec.requires_grad)
+
+
+def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
+    """List the ranks whose local part of a parameter has this rank's shape."""
+    shape = local_shape(scenario.mesh, spec, rank)
+    return tuple(
+        other
+        for other in range(scenario.mesh.num_ranks)
+        if local_shape(scenario.mesh, spec, other) == shape
+    )

@@ -1,0 +1,7 @@
+"""Named guarantees, judged on what a run left behind."""
+
+from __future__ import annotations
+
+from syncverify.properties.registry import ALL_PROPERTIES, check
+
+__all__ = ["ALL_PROPERTIES", "check"]

@@ -1,0 +1,72 @@
+"""Properties of the collectives that a rank issues."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from syncverify.layout import contributing_ranks, local_shape
+from syncverify.oracle import trainable
+from syncverify.properties.judgement import Finding, Judgement
+from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch
+
+
+def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
+    """In every step, each byte is reduced at most once per communicator, and all are.
+
+    For all ranks and steps: no two reductions over the same ranks touch a common byte,
+    and what is reduced has at least as many elements as the parameters owe.
+
+    Catches: a bucket launched twice, a bucket that is never launched, reductions of
+    single parameters on top of their bucket. Does not say that the right bytes were
+    reduced: `gradient_equals_reference` does.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for step in range(judgement.scenario.num_steps):
+            launches = [
+                event
+                for event in rank_run.events
+                if isinstance(event, CollectiveLaunch)
+                and event.operation in REDUCING_OPERATIONS
+                and event.moment.step == step
+                and event.moment.phase in {"backward", "wait"}
+            ]
+            yield from _reduced_twice(rank, step, launches)
+            if rank_run.at("reduced", step) is not None:
+                yield from _too_few_elements(judgement, rank, step, launches)
+
+
+def _reduced_twice(rank: int, step: int, launches: list[CollectiveLaunch]) -> Iterator[Finding]:
+    for first, second in itertools.combinations(launches, 2):
+        overlap = any(a.overlaps(b) for a in first.regions for b in second.regions)
+        if first.ranks == second.ranks and overlap:
+            yield Finding(
+                "reduced_twice",
+                f"rank {rank} reduced the same memory twice in step {step}: {first} in "
+                f"{first.moment}, then {second} in {second.moment}",
+                rank,
+                ", ".join(sorted({*first.parameters} & {*second.parameters})) or None,
+                {"rank": rank, "step": step, "first": str(first), "second": str(second)},
+            )
+
+
+def _too_few_elements(
+    judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
+) -> Iterator[Finding]:
+    scenario = judgement.scenario
+    owed = sum(
+        math.prod(local_shape(scenario.mesh, spec, rank))
+        for spec in trainable(scenario)
+        if len(contributing_ranks(scenario.mesh, spec, rank)) > 1
+    )
+    reduced = sum(launch.numel for launch in launches)
+    if reduced < owed:
+        yield Finding(
+            "not_reduced",
+            f"rank {rank} owes the reduction of {owed} elements in step {step}, but reduced "
+            f"{reduced} in {len(launches)} collectives",
+            rank,
+            None,
+            {"rank": rank, "step": step, "owed_numel": owed, "reduced_numel": reduced},
+        )

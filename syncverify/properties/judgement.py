@@ -1,0 +1,71 @@
+"""What a property looks at, and how it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from syncverify.oracle import Reference
+from syncverify.run import Run
+from syncverify.scenario import Scenario
+from syncverify.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A run beside what it should have been.
+
+    Attributes:
+        scenario: What was played.
+        run: What came out.
+        reference: The oracle's gradients.
+    """
+
+    scenario: Scenario
+    run: Run
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where a property does not hold.
+
+    Attributes:
+        cause: Short name of what went wrong.
+        summary: One sentence: expectation, fact, place.
+        rank: Where it was seen; None for all of them.
+        parameter: The parameter concerned, if one is.
+        evidence: Plain JSON values.
+    """
+
+    cause: str
+    summary: str
+    rank: int | None = None
+    parameter: str | None = None
+    evidence: dict[str, Any] | None = None
+
+
+Check = Callable[[Judgement], Iterator[Finding]]
+
+
+def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
+    """Merge the findings of one property into one violation per cause.
+
+    The first finding of a cause gives summary and evidence; the others add their ranks
+    and parameters.
+    """
+    by_cause: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_cause.setdefault(finding.cause, []).append(finding)
+    return [
+        Violation(
+            property=name,
+            cause=cause,
+            summary=found[0].summary,
+            ranks=tuple(sorted({f.rank for f in found if f.rank is not None})),
+            parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
+            evidence=found[0].evidence or {},
+        )
+        for cause, found in by_cause.items()
+    ]

@@ -1,0 +1,213 @@
+"""Properties of gradient values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from syncverify.decoding import Owed, explain
+from syncverify.layout import local_shape, reduce_axes
+from syncverify.oracle import trainable
+from syncverify.properties.judgement import Finding, Judgement
+from syncverify.run import Observation
+from syncverify.scenario import ParameterSpec
+from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch
+
+_SHOWN_ELEMENTS = 16
+
+
+def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, every reduced gradient equals naive DDP's, exactly.
+
+    For all ranks, steps and trainable parameters that are replicated over some mesh
+    axis: the local gradient is the sum (or mean, if the subject promises that) over the
+    ranks that differ on those axes only, of all micro-batches of the step.
+
+    Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
+    swapped buckets. Does not promise that the gradient was safe to read on a GPU
+    stream.
+    """
+    yield from _after_wait(judgement, reduced=True)
+
+
+def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
+
+    For all ranks, steps and parameters that are plain or sharded over every axis: the
+    local gradient is the sum of the rank's own micro-batches. Frozen parameters have
+    no gradient, or zeros.
+
+    Catches: reducing over every rank because the axis was not looked at, scaling that
+    touches local parameters, gradients of frozen parameters.
+    """
+    yield from _after_wait(judgement, reduced=False)
+    for rank, step, spec in _places(judgement):
+        observation = judgement.run.ranks[rank].at("reduced", step)
+        if spec.requires_grad or observation is None:
+            continue
+        gradient = observation.gradients[spec.name]
+        if gradient is not None and gradient.any():
+            yield Finding(
+                "frozen_received_gradient",
+                f"frozen parameter {spec.name!r} received a gradient on rank {rank}, step {step}",
+                rank,
+                spec.name,
+                {"rank": rank, "step": step, "observed": _values(gradient)},
+            )
+
+
+def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
+    """Before the last micro-batch of a step, gradients are local and nothing is reduced.
+
+    For all ranks and steps: no reducing collective is issued before the backward of the
+    last micro-batch, and after every earlier backward the local gradient is the sum of
+    the rank's own micro-batches so far.
+
+    Catches: firing one accumulation early, resetting the accumulator in each backward.
+    Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
+    None) against a subject.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for observation in rank_run.observations:
+            if observation.point == "accumulated":
+                yield from _accumulated(judgement, rank, observation)
+    yield from _early_reductions(judgement)
+
+
+def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
+
+    For all steps and parameters: any two ranks that differ only on axes over which the
+    parameter is replicated observe bit-identical gradients.
+
+    Catches: replicas that drift apart, whatever the right value is.
+    """
+    for rank, step, spec in _places(judgement):
+        if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
+            continue
+        first = judgement.reference.contributors(spec, rank)[0]
+        ours = judgement.run.ranks[rank].at("reduced", step)
+        theirs = judgement.run.ranks[first].at("reduced", step)
+        if rank == first or ours is None or theirs is None:
+            continue
+        mine, other = ours.gradients[spec.name], theirs.gradients[spec.name]
+        if not _same(mine, other):
+            yield Finding(
+                "replicas_differ",
+                f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
+                f"differ after wait() of step {step}",
+                rank,
+                spec.name,
+                {"step": step, f"rank {first}": _values(other), f"rank {rank}": _values(mine)},
+            )
+
+
+def _places(judgement: Judgement) -> Iterator[tuple[int, int, ParameterSpec]]:
+    for step in range(judgement.scenario.num_steps):
+        for spec in judgement.scenario.parameters:
+            for rank in range(judgement.scenario.mesh.num_ranks):
+                yield rank, step, spec
+
+
+def _after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[Finding]:
+    mesh = judgement.scenario.mesh
+    for rank, step, spec in _places(judgement):
+        if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
+            continue
+        observation = judgement.run.ranks[rank].at("reduced", step)
+        if observation is None:
+            continue
+        owed = Owed(
+            judgement.reference,
+            spec,
+            rank,
+            step,
+            judgement.scenario.accumulations[step],
+            judgement.reference.contributors(spec, rank),
+            judgement.reference.divisor(spec, rank),
+        )
+        yield from _compare(judgement, owed, observation)
+
+
+def _accumulated(judgement: Judgement, rank: int, observation: Observation) -> Iterator[Finding]:
+    assert observation.micro_batch is not None  # an accumulated observation has one
+    for spec in trainable(judgement.scenario):
+        gradient = observation.gradients[spec.name]
+        count = observation.micro_batch + 1
+        if gradient is not None:
+            owed = Owed(judgement.reference, spec, rank, observation.step, count, (rank,), 1)
+            yield from _compare(judgement, owed, observation)
+
+
+def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for event in rank_run.events:
+            if not isinstance(event, CollectiveLaunch) or event.moment.micro_batch is None:
+                continue
+            count = judgement.scenario.accumulations[event.moment.step]
+            is_last = event.moment.micro_batch == count - 1
+            if event.operation in REDUCING_OPERATIONS and not is_last:
+                names = ", ".join(event.parameters)
+                yield Finding(
+                    "reduced_early",
+                    f"rank {rank} reduced in micro-batch {event.moment.micro_batch} of {count} "
+                    f"(step {event.moment.step}): {event}",
+                    rank,
+                    names or None,
+                    {"rank": rank, "collective": str(event), "moment": str(event.moment)},
+                )
+
+
+def _compare(judgement: Judgement, owed: Owed, observation: Observation) -> Iterator[Finding]:
+    observed = observation.gradients[owed.spec.name]
+    cause = explain(owed, observed)
+    if cause is None:
+        return
+    yield Finding(
+        cause.kind,
+        f"gradient of {owed.spec.name!r} on rank {owed.rank}, step {owed.step} is wrong: "
+        f"{cause.text}",
+        owed.rank,
+        owed.spec.name,
+        {
+            "rank": owed.rank,
+            "step": owed.step,
+            "micro_batch": observation.micro_batch,
+            "parameter": owed.spec.name,
+            "local_shape": list(local_shape(judgement.scenario.mesh, owed.spec, owed.rank)),
+            "contributing_ranks": list(owed.ranks),
+            "expected": _values(owed.value()),
+            "observed": _values(observed),
+            "explanation": cause.text,
+            "collectives": _collectives(judgement, owed),
+        },
+    )
+
+
+def _collectives(judgement: Judgement, owed: Owed) -> list[str]:
+    """List this rank's reductions of the step that touched the parameter's gradient."""
+    launches = [
+        event
+        for event in judgement.run.ranks[owed.rank].events
+        if isinstance(event, CollectiveLaunch)
+        and event.moment.step == owed.step
+        and event.operation in REDUCING_OPERATIONS
+    ]
+    touching = [event for event in launches if owed.spec.name in event.parameters]
+    return [f"{event} ({event.moment})" for event in touching or launches]
+
+
+def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left.dtype == right.dtype and torch.equal(left, right)
+
+
+def _values(tensor: torch.Tensor | None) -> list[float] | None:
+    """Show the first elements, flattened."""
+    if tensor is None:
+        return None
+    shown: list[Any] = tensor.to(torch.float64).reshape(-1)[:_SHOWN_ELEMENTS].tolist()
+    return shown

@@ -1,0 +1,161 @@
+"""Tokens: one violation's scenario as a short string that survives a shell.
+
+A token starts with its format's version. It holds the scenario and the identity of the
+violation, nothing about the subject or the backend, and is as short as those allow.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario import DTYPES, MeshSpec, ParameterSpec, Scenario
+
+_PREFIX = "sv1-"
+_MAX_JSON_BYTES = 2**20  # a token that unpacks to more is not ours
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One violation, as it can be replayed.
+
+    Attributes:
+        property: Name of the violated property.
+        cause: Short name of what went wrong.
+        scenario: The smallest scenario that shows it.
+    """
+
+    property: str
+    cause: str
+    scenario: Scenario
+
+
+def encode(recording: Recording) -> str:
+    """Write a token."""
+    packed = [recording.property, recording.cause, _pack(recording.scenario)]
+    text = json.dumps(packed, separators=(",", ":")).encode()
+    squeezed = zlib.compress(text, level=9, wbits=-zlib.MAX_WBITS)
+    return _PREFIX + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
+
+
+def decode(token: str) -> Recording:
+    """Read a token.
+
+    Raises:
+        ScenarioFormatError: It is no token, or one of another version.
+    """
+    token = token.strip()
+    if not token.startswith(_PREFIX):
+        raise ScenarioFormatError(
+            f"not a token or file: {_shortened(token)!r} (tokens of this version start with "
+            f"{_PREFIX!r})"
+        )
+    body = token.removeprefix(_PREFIX)
+    try:
+        squeezed = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+        packed = json.loads(inflate.decompress(squeezed, _MAX_JSON_BYTES))
+        name, cause, scenario = packed
+        return Recording(name, cause, _unpack(scenario))
+    except (ValueError, TypeError, IndexError, KeyError, zlib.error, binascii.Error) as error:
+        raise ScenarioFormatError(f"unreadable token {_shortened(token)!r}: {error}") from error
+
+
+def load(token_or_file: str) -> Recording:
+    """Read a token, a file that holds one, or a JSON report.
+
+    Args:
+        token_or_file: A token; or a path, with `#N` for the N-th violation (from 0) of a
+            report that has several.
+
+    Raises:
+        ScenarioFormatError: Nothing can be read there, or the choice is not clear.
+    """
+    name, hash_mark, index = token_or_file.partition("#")
+    path = Path(name)
+    if token_or_file.startswith(_PREFIX) or not _is_file(path):
+        return decode(token_or_file)
+    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    if text.startswith(_PREFIX):
+        return decode(text)
+    return decode(_token_of_report(text, name, index if hash_mark else None))
+
+
+def _token_of_report(text: str, name: str, index: str | None) -> str:
+    try:
+        data = json.loads(text)
+        violations = data["violations"] if "violations" in data else [data]
+        tokens = [str(violation["token"]) for violation in violations]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ScenarioFormatError(f"{name!r} holds neither a token nor a report") from error
+    if index is None and len(tokens) != 1:
+        raise ScenarioFormatError(
+            f"{name!r} has {len(tokens)} violations: choose one with {name}#0"
+            + (f" to {name}#{len(tokens) - 1}" if tokens else ", if there were one")
+        )
+    if index is not None and not (index.isdecimal() and int(index) < len(tokens)):
+        raise ScenarioFormatError(f"{name!r} has no violation #{index}: it has {len(tokens)}")
+    return tokens[int(index or 0)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # longer than a file name can be, or not one at all
+        return False
+
+
+def _shortened(text: str) -> str:
+    limit = 40
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def _pack(scenario: Scenario) -> list[Any]:
+    return [
+        list(scenario.mesh.shape),
+        list(scenario.mesh.axis_names),
+        [_pack_parameter(spec) for spec in scenario.parameters],
+        list(scenario.accumulations),
+        scenario.bucket_cap_bytes,
+    ]
+
+
+def _pack_parameter(spec: ParameterSpec) -> list[Any]:
+    return [
+        spec.name,
+        list(spec.global_shape),
+        None if spec.placements is None else list(spec.placements),
+        DTYPES.index(spec.dtype),
+        None if spec.grad_dtype is None else DTYPES.index(spec.grad_dtype),
+        int(spec.requires_grad),
+        spec.group,
+    ]
+
+
+def _unpack(packed: list[Any]) -> Scenario:
+    shape, names, parameters, accumulations, cap = packed
+    return Scenario(
+        mesh=MeshSpec(tuple(shape), tuple(names)),
+        parameters=tuple(_unpack_parameter(entry) for entry in parameters),
+        accumulations=tuple(accumulations),
+        bucket_cap_bytes=cap,
+    )
+
+
+def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
+    name, shape, placements, dtype, grad_dtype, requires_grad, group = packed
+    return ParameterSpec(
+        name=name,
+        global_shape=tuple(shape),
+        placements=None if placements is None else tuple(placements),
+        dtype=DTYPES[dtype],
+        grad_dtype=None if grad_dtype is None else DTYPES[grad_dtype],
+        requires_grad=bool(requires_grad),
+        group=group,
+    )

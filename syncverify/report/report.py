@@ -1,0 +1,78 @@
+"""A report: what was verified, what was covered, what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from syncverify.replay import Recording, encode
+from syncverify.scenario import Scenario
+from syncverify.violation import Violation
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedViolation:
+    """A violation, the smallest scenario that shows it, and the token that replays it.
+
+    Attributes:
+        violation: The violation.
+        scenario: The smallest scenario found.
+    """
+
+    violation: Violation
+    scenario: Scenario
+
+    @property
+    def token(self) -> str:
+        """Return what `syncverify replay` takes."""
+        return encode(Recording(self.violation.property, self.violation.cause, self.scenario))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "property": self.violation.property,
+            "summary": self.violation.summary,
+            "ranks": list(self.violation.ranks),
+            "parameters": list(self.violation.parameters),
+            "token": self.token,
+            "scenario": self.scenario.to_json(),
+            "evidence": {"cause": self.violation.cause, **self.violation.evidence},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a search came to.
+
+    Attributes:
+        subject: Name of the subject.
+        backend: Name of the backend.
+        seed: Seed of the search.
+        examples: Scenarios played.
+        seconds: How long it took.
+        coverage: Number of scenarios by topic and feature.
+        violations: One entry per distinct violation.
+    """
+
+    subject: str
+    backend: str
+    seed: int
+    examples: int
+    seconds: float
+    coverage: dict[str, dict[str, int]]
+    violations: tuple[ReportedViolation, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; the format is versioned."""
+        return {
+            "version": REPORT_VERSION,
+            "subject": self.subject,
+            "backend": self.backend,
+            "seed": self.seed,
+            "examples": self.examples,
+            "seconds": round(self.seconds, 3),
+            "coverage": self.coverage,
+            "violations": [violation.to_json() for violation in self.violations],
+        }

@@ -1,0 +1,127 @@
+"""Reports as plain text: what happened, where, and the line that shows it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from syncverify.properties import ALL_PROPERTIES
+from syncverify.report.report import Report, ReportedViolation
+from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+
+_STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
+
+
+def verdict(report: Report) -> str:
+    """Sum a report up in one line."""
+    scope = (
+        f"{report.examples} scenarios on {report.backend}, seed {report.seed}, "
+        f"{report.seconds:.1f} s"
+    )
+    count = len(report.violations)
+    if report.examples == 0:
+        return f"NOTHING VERIFIED: {report.subject} ({scope})"
+    if count == 0:
+        return f"NO VIOLATION: {report.subject} held all properties ({scope})"
+    return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
+
+
+def diagnosis(report: Report) -> str:
+    """Describe every violation of a report, ready to print."""
+    blocks = [
+        violation_text(entry, subject=report.subject, backend=report.backend, title=title)
+        for title, entry in zip(_titles(len(report.violations)), report.violations, strict=True)
+    ]
+    return "\n\n".join([*blocks, verdict(report)])
+
+
+def violation_text(
+    entry: ReportedViolation, *, subject: str, backend: str, title: str = "VIOLATION"
+) -> str:
+    """Describe one violation.
+
+    Args:
+        entry: The violation.
+        subject: Name of the subject, for the line that replays it.
+        backend: Name of the backend, likewise.
+        title: What the block starts with.
+
+    Returns:
+        Several lines, without a trailing newline.
+    """
+    violation = entry.violation
+    command = f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+    return "\n".join(
+        [
+            f"{title}: {violation.property} ({violation.cause})",
+            f"  {_STATEMENTS[violation.property]}",
+            "",
+            f"  {violation.summary}",
+            *(f"  {line}" for line in _evidence(violation.evidence)),
+            f"  seen on:    {_seen_on(entry)}",
+            "",
+            *(f"  {line}" for line in scenario_lines(entry.scenario)),
+            "",
+            f"  replay:     {command}",
+        ]
+    )
+
+
+def scenario_lines(scenario: Scenario) -> Iterator[str]:
+    """Describe a scenario, one line for the run and one per parameter."""
+    mesh = ", ".join(
+        f"{name}={size}"
+        for name, size in zip(scenario.mesh.axis_names, scenario.mesh.shape, strict=True)
+    )
+    counts = ", ".join(map(str, scenario.accumulations))
+    yield f"smallest scenario: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
+    yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
+    for spec in scenario.parameters:
+        yield f"  {_parameter(spec)}"
+
+
+def _parameter(spec: ParameterSpec) -> str:
+    words = [f"{spec.name}: shape {spec.global_shape}, {spec.dtype}"]
+    if spec.grad_dtype is not None:
+        words.append(f"gradient in {spec.grad_dtype}")
+    if spec.placements is None:
+        words.append("plain tensor")
+    else:
+        words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
+    if not spec.requires_grad:
+        words.append("frozen")
+    words.append(f"group {spec.group}")
+    return ", ".join(words)
+
+
+def _placement(code: str) -> str:
+    return "Replicate" if code == REPLICATE else f"Shard({code[1:]})"
+
+
+def _titles(count: int) -> list[str]:
+    return ["VIOLATION" if count == 1 else f"VIOLATION {n + 1} of {count}" for n in range(count)]
+
+
+def _seen_on(entry: ReportedViolation) -> str:
+    ranks = ", ".join(map(str, entry.violation.ranks)) or "all ranks"
+    words = f"rank(s) {ranks}" if entry.violation.ranks else ranks
+    if entry.violation.parameters:
+        words += f"; parameter(s) {', '.join(entry.violation.parameters)}"
+    return words
+
+
+def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
+    for key in ("expected", "observed"):
+        if key in evidence:
+            yield f"{key + ':':<11} {_numbers(evidence[key])}"
+    for line in evidence.get("collectives", []):
+        yield f"collective: {line}"
+    for line in evidence.get("details", []):
+        yield f"            {line}"
+
+
+def _numbers(values: list[float] | None) -> str:
+    if values is None:
+        return "no gradient"
+    return "[" + ", ".join(f"{value:g}" for value in values) + "]"

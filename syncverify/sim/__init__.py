@@ -1,0 +1,1 @@
+"""The simulated machine: ranks as threads of one process, taking turns."""

@@ -1,0 +1,68 @@
+"""Run a function on every rank of a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from syncverify.sim.process_group import BACKEND_NAME, SimulatedProcessGroup, SimulatedWorld
+from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
+from syncverify.sim.threaded_world import thread_local_world
+from syncverify.trace import Recorder
+
+
+class SimulatedMachine:
+    """One simulated run: its ranks, their traces, and the process groups between them.
+
+    Args:
+        num_ranks: World size.
+        hang_timeout_seconds: How long a rank may keep its turn without progress.
+    """
+
+    def __init__(
+        self, num_ranks: int, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+    ) -> None:
+        self._num_ranks = num_ranks
+        self.recorders = [Recorder() for _ in range(num_ranks)]
+        self._scheduler = Scheduler(
+            num_ranks,
+            progress=lambda: sum(len(recorder.events) for recorder in self.recorders),
+            hang_timeout_seconds=hang_timeout_seconds,
+        )
+        self.world = SimulatedWorld(self._scheduler, self.recorders)
+
+    def run(self, program: Callable[[int], None]) -> tuple[Sequence[RankThread], Stall | None]:
+        """Run `program(rank)` on every rank, inside a default process group.
+
+        Args:
+            program: What a rank does; may use all of `torch.distributed`.
+
+        Returns:
+            How each rank ended, and why the run was ended early, if it was.
+        """
+        store = dist.HashStore()
+        _register_backend(self.world)
+
+        def run_rank(rank: int) -> None:
+            dist.init_process_group(
+                BACKEND_NAME, rank=rank, world_size=self._num_ranks, store=store
+            )
+            try:
+                program(rank)
+            finally:
+                dist.destroy_process_group()
+
+        with thread_local_world():
+            return self._scheduler.run(run_rank)
+
+
+def _register_backend(world: SimulatedWorld) -> None:
+    """Let torch build this world's groups; a later world takes the name over."""
+
+    def create(_store: dist.Store, rank: int, size: int, _timeout: timedelta) -> dist.ProcessGroup:
+        return SimulatedProcessGroup(world, rank, size)
+
+    dist.Backend._plugins.pop(BACKEND_NAME.upper(), None)  # noqa: SLF001  # register_backend refuses a second time
+    dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu", "cuda"])

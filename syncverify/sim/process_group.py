@@ -1,0 +1,315 @@
+"""A process group whose ranks are threads that take turns.
+
+Unlike torch's own in-process groups, it is late on purpose. A collective takes its
+inputs when it is issued and writes its outputs only when the rank waits for it, as late
+as the API allows: a forgotten `wait()` shows as a wrong value, and so does a write into
+a buffer that is in flight. Calls are matched across ranks one by one; ranks that
+disagree end the run instead of exchanging nonsense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.collectives import SUPPORTED_REDUCTIONS, Call, Tensors, compute
+from syncverify.sim.scheduler import RunEndedError, Scheduler, Wait
+from syncverify.sourcelines import calling_line
+from syncverify.trace import CollectiveLaunch, Recorder
+
+BACKEND_NAME = "simulated"
+
+
+@dataclass(slots=True)
+class Meeting:
+    """The n-th collective of a communicator, filled as ranks arrive.
+
+    Attributes:
+        calls: Each rank's call, by group rank; None until it arrives.
+    """
+
+    calls: list[Call | None]
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether every rank has arrived."""
+        return all(call is not None for call in self.calls)
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """Two ranks that met in one collective and disagree.
+
+    Attributes:
+        ranks: Their global ranks.
+        lines: What each issued, and where.
+    """
+
+    ranks: tuple[int, int]
+    lines: tuple[str, str]
+
+
+@dataclass(slots=True)
+class SimulatedWorld:
+    """What the simulated process groups of one run share.
+
+    Attributes:
+        scheduler: Hands out turns.
+        recorders: One per global rank.
+        meetings: Collectives by communicator, in order.
+        mismatch: The first disagreement, which ended the run.
+    """
+
+    scheduler: Scheduler
+    recorders: Sequence[Recorder]
+    meetings: dict[str, list[Meeting]] = field(default_factory=dict)
+    mismatch: Mismatch | None = None
+
+    def meet(self, communicator: str, size: int, sequence: int) -> Meeting:
+        """Find the n-th collective of a communicator, or open it."""
+        opened = self.meetings.setdefault(communicator, [])
+        while len(opened) <= sequence:
+            opened.append(Meeting([None] * size))
+        return opened[sequence]
+
+
+class SimulatedWork(dist.Work):
+    """Handle of a simulated collective; results arrive when it is waited for."""
+
+    def __init__(
+        self, group: SimulatedProcessGroup, meeting: Meeting, launched: CollectiveLaunch
+    ) -> None:
+        super().__init__()
+        self._group = group
+        self._meeting = meeting
+        self._launched = launched
+        self._delivered = False
+
+    @override
+    def wait(self, timeout: timedelta | None = None) -> bool:  # type: ignore[override]  # torch's default is a C++ value
+        """Block this rank until all ranks arrived, then deliver."""
+        if not self._delivered:
+            self._group.await_meeting(self._meeting, self._launched)
+            self._deliver()
+        return True
+
+    @override
+    def is_completed(self) -> bool:
+        """Let other ranks move on, then tell whether all have arrived."""
+        self._group.world.scheduler.yield_turn()
+        if self._meeting.is_complete and not self._delivered:
+            self._deliver()
+        return self._delivered
+
+    @override
+    def is_success(self) -> bool:
+        return self._delivered
+
+    @override
+    def synchronize(self) -> None:
+        self.wait()
+
+    @override
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._own_call().outputs
+
+    @override
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a completed future.
+
+        C++ code (the reducer of DistributedDataParallel) waits for futures where no turn
+        can be given away, so the wait happens here.
+        """
+        self.wait()
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self._own_call().outputs)
+        return future
+
+    def _own_call(self) -> Call:
+        call = self._meeting.calls[self._group.rank()]
+        assert call is not None  # this rank arrived when the work was made
+        return call
+
+    def _deliver(self) -> None:
+        calls = [call for call in self._meeting.calls if call is not None]
+        values = compute(calls, self._group.rank())
+        with torch.no_grad():
+            for output, value in zip(self._own_call().outputs, values, strict=False):
+                output.detach().copy_(value.reshape(output.shape))
+        self._delivered = True
+        self._group.recorder.wait(self._launched)
+
+
+class SimulatedProcessGroup(dist.ProcessGroup):
+    """One rank's handle of a simulated communicator."""
+
+    def __init__(self, world: SimulatedWorld, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.world = world
+        self._size = size
+        self._issued = 0
+        self._global_ranks: tuple[int, ...] | None = None
+        self._group_name: str | None = None
+
+    @override
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def group_name(self) -> str:  # type: ignore[override]  # torch types it as a NewType
+        """Name that all ranks of the communicator share."""
+        if self._group_name is None:  # torch gives it after it made the group
+            self._group_name = dist.distributed_c10d._world.pg_names[self]  # noqa: SLF001  # as torch's own threaded group does
+        return self._group_name
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """Global ranks of the communicator, in group order."""
+        if self._global_ranks is None:  # torch learns them after it made the group
+            self._global_ranks = tuple(dist.get_process_group_ranks(self))
+        return self._global_ranks
+
+    @property
+    def recorder(self) -> Recorder:
+        """Recorder of the rank that holds this handle."""
+        return self.world.recorders[self.global_ranks[self.rank()]]
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch's name
+        """Name the backend, as `torch.distributed.get_backend` reports it."""
+        return BACKEND_NAME
+
+    @override
+    def shutdown(self) -> None:
+        """Do nothing: there is no connection to close."""
+
+    def __repr__(self) -> str:
+        """Name the ranks."""
+        return f"SimulatedProcessGroup(ranks={self._global_ranks}, rank={self.rank()})"
+
+    # Names and argument orders below are torch's: Python and C++ callers rely on them.
+
+    @override
+    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = _listed(tensors)
+        return self._issue(Call("all_reduce", _reduce_op(opts), tensors, tensors))
+
+    @override
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
+        return self.allreduce(tensors, opts)
+
+    @override
+    def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = _listed(tensors)
+        return self._issue(Call("reduce", _reduce_op(opts), tensors, tensors, opts.rootRank))
+
+    @override
+    def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = _listed(tensors)
+        return self._issue(Call("broadcast", "", tensors, tensors, opts.rootRank))
+
+    @override
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> dist.Work:
+        return self._issue(Call("all_gather", "", _listed(input_tensors), output_tensors[0]))
+
+    @override
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:  # noqa: A002
+        return self._issue(Call("all_gather_single", "", [input], [output]))
+
+    _allgather_base = all_gather_single  # its name before torch 2.13
+
+    @override
+    def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> dist.Work:
+        outputs = output_tensors[0] if output_tensors else []
+        return self._issue(Call("gather", "", _listed(input_tensors), outputs, opts.rootRank))
+
+    @override
+    def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> dist.Work:
+        inputs = input_tensors[0] if input_tensors else []
+        return self._issue(Call("scatter", "", inputs, _listed(output_tensors), opts.rootRank))
+
+    @override
+    def reduce_scatter(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        return self._issue(
+            Call("reduce_scatter", _reduce_op(opts), input_tensors[0], _listed(output_tensors))
+        )
+
+    @override
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:  # noqa: A002
+        return self._issue(Call("reduce_scatter_single", _reduce_op(opts), [input], [output]))
+
+    _reduce_scatter_base = reduce_scatter_single  # its name before torch 2.13
+
+    @override
+    def barrier(self, opts: Any = None) -> dist.Work:
+        return self._issue(Call("barrier", "", [], []))
+
+    def _issue(self, call: Call) -> SimulatedWork:
+        if call.reduce_op not in {"", *SUPPORTED_REDUCTIONS}:
+            raise EnvironmentNotSupportedError(
+                f"the sim backend does not simulate {call.reduce_op}, issued at {calling_line()}"
+            )
+        launched = self.recorder.launch(
+            call.operation,
+            call.inputs or call.outputs,
+            ranks=self.global_ranks,
+            reduce_op=call.reduce_op,
+            source=calling_line(),
+        )
+        meeting = self.world.meet(self.group_name, self._size, self._issued)
+        self._issued += 1
+        self._arrive(meeting, call, launched)
+        return SimulatedWork(self, meeting, launched)
+
+    def _arrive(self, meeting: Meeting, call: Call, launched: CollectiveLaunch) -> None:
+        inputs: Tensors = [tensor.detach().clone() for tensor in call.inputs]
+        meeting.calls[self.rank()] = Call(
+            call.operation, call.reduce_op, inputs, call.outputs, call.root
+        )
+        for peer, other in enumerate(meeting.calls):
+            if other is not None and other.agreement() != call.agreement():
+                ranks = (self.global_ranks[peer], self.global_ranks[self.rank()])
+                lines = (f"rank {ranks[0]}: {other}", f"rank {ranks[1]}: {call}, at {launched.source}")
+                self.world.mismatch = Mismatch(ranks, lines)
+                raise RunEndedError
+
+    def await_meeting(self, meeting: Meeting, launched: CollectiveLaunch) -> None:
+        """Give the turn away until every rank has arrived.
+
+        Args:
+            meeting: What to wait for.
+            launched: How to say so, if it never happens.
+        """
+
+        def missing() -> tuple[int, ...]:
+            ranks = self.global_ranks
+            return tuple(ranks[i] for i, call in enumerate(meeting.calls) if call is None)
+
+        operation = f"{launched.operation} #{launched.sequence} over ranks {list(launched.ranks)}, at {launched.source}"
+        self.world.scheduler.block_until(lambda: meeting.is_complete, Wait(operation, missing))
+
+
+def _listed(tensors: Any) -> Tensors:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _reduce_op(opts: Any) -> str:
+    if opts is None:
+        return "SUM"
+    if isinstance(opts, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        return _op_name(opts)
+    return _op_name(opts.reduceOp)
+
+
+def _op_name(reduce_op: Any) -> str:
+    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
+    return str(kind).rpartition(".")[2]

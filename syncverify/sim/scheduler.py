@@ -1,0 +1,250 @@
+"""Turn-taking between rank threads: one runs, the others wait, none hangs.
+
+Exactly one rank thread executes at any time. It keeps its turn until it blocks in a
+simulated operation or ends, so a run depends on nothing but the scenario: no operating
+system schedule, no clock. Which rank moves next is decided in one place, and when no
+rank can move the run ends at once with what each of them waits for.
+
+Note [A rank that does not come back]
+    Code that waits outside of the simulated machine (a sleep, a lock of its own, an
+    endless loop) keeps its turn for ever. No schedule can end that, so here, and only
+    here, the wall clock decides: a rank that neither returned its turn nor recorded an
+    event for a while is interrupted, and the run ends with the line that it stood on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from syncverify.sourcelines import outermost_frames
+
+HANG_TIMEOUT_SECONDS = 5.0
+_GRACE_SECONDS = 1.0
+
+
+class RunEndedError(BaseException):
+    """Unwinds a rank thread after the run has ended; nobody may swallow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a blocked rank waits for.
+
+    Attributes:
+        operation: The operation in words.
+        missing_ranks: Whose arrival would let it go on.
+    """
+
+    operation: str
+    missing_ranks: Callable[[], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class RankThread:
+    """One rank's thread and how it stands.
+
+    Attributes:
+        rank: Global rank.
+        thread: The thread.
+        turn: Released by the scheduler to let it run.
+        ready: Tells whether a blocked rank can go on.
+        wait: What it waits for; None while it runs or can run.
+        finished: Whether its program has ended, one way or another.
+        error: What its program raised.
+    """
+
+    rank: int
+    thread: threading.Thread
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ready: Callable[[], bool] | None = None
+    wait: Wait | None = None
+    finished: bool = False
+    error: BaseException | None = None
+
+    def can_run(self) -> bool:
+        """Tell whether handing it the turn would make progress."""
+        return not self.finished and (self.ready is None or self.ready())
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why the scheduler ended a run early.
+
+    Attributes:
+        kind: `deadlock` when no rank can move, `never_returns` when one kept its turn.
+        ranks: The ranks at fault, as far as one can tell.
+        details: One line per rank, or the stack of the rank that kept its turn.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    details: tuple[str, ...]
+
+
+class Scheduler:
+    """Runs one program per rank, in turns.
+
+    Args:
+        num_ranks: Number of ranks.
+        progress: Returns a number that grows while ranks make progress.
+        hang_timeout_seconds: How long a rank may keep its turn without progress.
+    """
+
+    def __init__(
+        self,
+        num_ranks: int,
+        *,
+        progress: Callable[[], int],
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    ) -> None:
+        self._num_ranks = num_ranks
+        self._progress = progress
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self._ranks: list[RankThread] = []
+        self._returned = threading.Semaphore(0)
+        self._ended = False
+
+    def run(self, program: Callable[[int], None]) -> tuple[Sequence[RankThread], Stall | None]:
+        """Run `program(rank)` on every rank until all ended or none can go on.
+
+        Args:
+            program: Called on each rank's own thread.
+
+        Returns:
+            How each rank ended, and why the run was ended early, if it was.
+        """
+        for rank in range(self._num_ranks):
+            thread = threading.Thread(
+                target=self._run_rank, args=(rank, program), name=f"rank {rank}", daemon=True
+            )
+            self._ranks.append(RankThread(rank, thread))
+            thread.start()
+        try:
+            stall = self._take_turns()
+        finally:
+            self._end()
+        return self._ranks, stall
+
+    def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Give the turn away until `ready()`; called on a rank's own thread.
+
+        Args:
+            ready: Asked each time the turn could come back.
+            wait: Said when it never does.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        if self._ended:
+            raise RunEndedError
+        if ready():
+            return
+        self._give_turn(ready, wait)
+
+    def yield_turn(self) -> None:
+        """Let other ranks move on; called where a host polls for completion."""
+        if self._ended:
+            raise RunEndedError
+        self._give_turn(None, None)
+
+    def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
+        own = self._ranks[_current_rank()]
+        own.ready, own.wait = ready, wait
+        self._returned.release()
+        own.turn.acquire()
+        own.ready = own.wait = None
+        if self._ended:
+            raise RunEndedError
+
+    def _run_rank(self, rank: int, program: Callable[[int], None]) -> None:
+        _THREAD.rank = rank
+        own = self._ranks[rank]
+        own.turn.acquire()
+        try:
+            if not self._ended:
+                program(rank)
+        except BaseException as error:  # noqa: BLE001  # handed to the caller, unchanged
+            own.error = error
+        finally:
+            own.finished = True
+            self._returned.release()
+
+    def _take_turns(self) -> Stall | None:
+        last = -1
+        while any(not own.finished for own in self._ranks):
+            chosen = self._choose(last)
+            if chosen is None:
+                return self._deadlock()
+            last = chosen.rank
+            chosen.turn.release()
+            if not self._await_return():
+                return self._never_returns(chosen)
+            if chosen.error is not None:
+                return None
+        return None
+
+    def _choose(self, last: int) -> RankThread | None:
+        order = [(last + 1 + i) % self._num_ranks for i in range(self._num_ranks)]
+        return next((self._ranks[r] for r in order if self._ranks[r].can_run()), None)
+
+    def _await_return(self) -> bool:
+        """Wait for the turn; see Note [A rank that does not come back]."""
+        before = self._progress()
+        while not self._returned.acquire(timeout=self._hang_timeout_seconds):
+            after = self._progress()
+            if after == before:
+                return False
+            before = after
+        return True
+
+    def _deadlock(self) -> Stall:
+        blocked = [own for own in self._ranks if not own.finished]
+        missing = {r for own in blocked if own.wait for r in own.wait.missing_ranks()}
+        lines = tuple(_describe(own) for own in self._ranks)
+        return Stall("deadlock", tuple(sorted(missing)), lines)
+
+    def _never_returns(self, stuck: RankThread) -> Stall:
+        frame = sys._current_frames().get(stuck.thread.ident or 0)  # noqa: SLF001  # documented
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        return Stall("never_returns", (stuck.rank,), tuple(outermost_frames(stack)))
+
+    def _end(self) -> None:
+        """Unwind every rank thread that still lives."""
+        self._ended = True
+        for own in self._ranks:
+            if not own.finished:
+                own.turn.release()
+                own.thread.join(_GRACE_SECONDS)
+            if own.thread.is_alive():
+                _interrupt(own.thread)
+                own.thread.join(_GRACE_SECONDS)
+            # A thread that sits in a blocking call of its own cannot be unwound from
+            # outside; as a daemon it ends with the process, and takes no more turns.
+
+
+_THREAD = threading.local()
+
+
+def _current_rank() -> int:
+    rank: int = _THREAD.rank
+    return rank
+
+
+def _describe(own: RankThread) -> str:
+    if own.finished:
+        return f"rank {own.rank}: has finished"
+    assert own.wait is not None  # only blocked ranks are left in a deadlock
+    missing = ", ".join(f"rank {r}" for r in own.wait.missing_ranks())
+    return f"rank {own.rank}: waits for {missing} in {own.wait.operation}"
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    # The C API's way to raise in another thread; it takes effect at the next bytecode.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(RunEndedError)
+    )

@@ -1,0 +1,41 @@
+"""torch.distributed with one world per thread.
+
+The only module that touches torch's private machinery for ranks as threads. We rely on
+three things, and a test says so: `_install_threaded_pg` gives each thread its own table
+of process groups, `_uninstall_threaded_pg` puts the process-wide table back, and thread
+isolation keeps functional collectives of one thread from finding another's groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import _set_thread_isolation_mode
+from torch.testing._internal.distributed.multi_threaded_pg import (
+    _install_threaded_pg,
+    _uninstall_threaded_pg,
+)
+
+
+@contextmanager
+def thread_local_world() -> Iterator[None]:
+    """Give every thread its own `torch.distributed` world for the length of a block.
+
+    Raises:
+        RuntimeError: The process already has a default process group, which the
+            simulation would hide.
+    """
+    if dist.is_initialized():
+        raise RuntimeError(
+            "expected no default process group in a process that simulates ranks; "
+            "call torch.distributed.destroy_process_group() first"
+        )
+    _install_threaded_pg()
+    _set_thread_isolation_mode(True)
+    try:
+        yield
+    finally:
+        _set_thread_isolation_mode(False)
+        _uninstall_threaded_pg()

@@ -1,0 +1,57 @@
+"""Find the subject's own lines in a stack full of torch's and the harness's."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_HARNESS = str(Path(__file__).parent)
+# Adapters stand for the subject: their lines are the subject's.
+_SUBJECTS = str(Path(__file__).parent / "subjects")
+_TORCH = str(Path(torch.__file__).parent)
+_RUNTIME = str(Path(traceback.__file__).parent)
+# Installed packages lie inside the runtime's folder, and a subject may be one.
+_PACKAGES = str(Path(torch.__file__).parent.parent)
+
+
+def is_subject_line(filename: str) -> bool:
+    """Tell whether a file is neither torch's, nor Python's, nor the harness's."""
+    if filename.startswith(("<", _TORCH)):
+        return False
+    if filename.startswith(_HARNESS):
+        return filename.startswith(_SUBJECTS)
+    return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
+
+
+def is_torch_line(filename: str) -> bool:
+    """Tell whether a file is torch's."""
+    return filename.startswith(_TORCH)
+
+
+def calling_line() -> str:
+    """Name the subject's line that led here, such as `bucket.py:81 in launch`."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # documented by Python
+    while frame is not None:
+        code = frame.f_code
+        if is_subject_line(code.co_filename):
+            return f"{_short(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+        frame = frame.f_back
+    return "unknown line"
+
+
+def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
+    """List the subject's lines of a stack, outermost call first."""
+    return [
+        f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in stack
+        if is_subject_line(frame.filename)
+    ]
+
+
+def _short(filename: str) -> str:
+    return "/".join(Path(filename).parts[-2:])

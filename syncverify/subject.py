@@ -1,0 +1,170 @@
+"""The subject: the gradient synchronizer under test, and how to find it by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from syncverify.errors import SubjectError
+
+REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
+BUILT_IN_SUBJECTS = {
+    "synchronizer": "synchronizer:GradientSynchronizer",
+    "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
+}
+
+
+class Synchronizer(Protocol):
+    """What a subject's instance offers."""
+
+    def bind(self) -> None:
+        """Start managing gradients."""
+
+    def wait(self) -> None:
+        """Return once gradients are safe to read on the current stream."""
+
+    def zero_grad(self) -> None:
+        """Start the next step."""
+
+    def unbind(self) -> None:
+        """Leave no hook, no buffer and no pending work."""
+
+
+@runtime_checkable
+class VariesAccumulations(Protocol):
+    """A subject whose number of micro-batches may change between steps."""
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Set the number of micro-batches of the next step."""
+
+
+@runtime_checkable
+class RunsMicroBatches(Protocol):
+    """A subject that must wrap forward and backward itself (as DDP does)."""
+
+    def run_micro_batch(self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool) -> None:
+        """Run forward and backward of one micro-batch."""
+
+
+SubjectFactory = Callable[[list[list[nn.Parameter]], float, int], Synchronizer]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a subject promises; scenarios outside of it are not drawn.
+
+    Attributes:
+        reduction: `sum`, or `mean` over the ranks that contribute.
+        tensors: `dtensor`, or `local` for a subject that knows plain tensors only and
+            reduces every one of them over all ranks.
+        separate_grad_dtype: Whether gradients may have a dtype of their own.
+        varying_accumulations: Whether the number of micro-batches may change.
+        needs_data: Whether it cannot run where collectives move no data (`fake`).
+    """
+
+    reduction: Literal["sum", "mean"] = "sum"
+    tensors: Literal["dtensor", "local"] = "dtensor"
+    separate_grad_dtype: bool = True
+    varying_accumulations: bool = False
+    needs_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A subject that was found and looked at.
+
+    Attributes:
+        name: As the caller spelled it.
+        factory: Makes one synchronizer per rank.
+        capabilities: What it promises.
+    """
+
+    name: str
+    factory: SubjectFactory
+    capabilities: Capabilities
+
+
+def resolve(subject: str | SubjectFactory) -> Subject:
+    """Find a subject and check that it has the subject API.
+
+    Args:
+        subject: A built-in name, `module:attribute`, or the class or factory itself.
+
+    Raises:
+        SubjectError: It cannot be imported, or lacks a part of the API.
+    """
+    if isinstance(subject, str):
+        factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
+    else:
+        factory, name = subject, getattr(subject, "__qualname__", repr(subject))
+    if not callable(factory):
+        raise SubjectError(f"subject {name!r} is not callable: expected a class or factory")
+    _check_signature(factory, name)
+    if inspect.isclass(factory):
+        check_methods(factory, name)
+    return Subject(name, factory, _capabilities(factory))
+
+
+def check_methods(candidate: object, name: str) -> None:
+    """Refuse a subject that lacks a required method.
+
+    Args:
+        candidate: A class, or what a factory made.
+        name: The subject's name, for the message.
+
+    Raises:
+        SubjectError: A method is missing.
+    """
+    missing = [m for m in REQUIRED_METHODS if not callable(getattr(candidate, m, None))]
+    if missing:
+        raise SubjectError(
+            f"subject {name!r} lacks {', '.join(f'{m}()' for m in missing)}: "
+            f"a subject has {', '.join(f'{m}()' for m in REQUIRED_METHODS)}"
+        )
+
+
+def _capabilities(factory: SubjectFactory) -> Capabilities:
+    declared = getattr(factory, "capabilities", None)
+    if isinstance(declared, Capabilities):
+        return declared
+    varies = callable(getattr(factory, "set_required_accumulations", None))
+    return Capabilities(varying_accumulations=varies)
+
+
+def _check_signature(factory: SubjectFactory, name: str) -> None:
+    try:
+        inspect.signature(factory).bind([], 1.0, 1)
+    except (TypeError, ValueError) as error:
+        raise SubjectError(
+            f"subject {name!r} cannot be called as "
+            f"(param_groups, bucket_size_mb, require_accumulations): {error}"
+        ) from error
+
+
+def _load(path: str) -> SubjectFactory:
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise SubjectError(
+            f"unknown subject {path!r}: expected one of "
+            f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, or module:attribute"
+        )
+    working_directory = str(Path.cwd())
+    if working_directory not in sys.path:
+        sys.path.insert(0, working_directory)
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # noqa: BLE001  # importing runs the subject's own code
+        raise SubjectError(
+            f"subject {path!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return found  # type: ignore[return-value]  # resolve() checks it

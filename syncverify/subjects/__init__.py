@@ -1,0 +1,1 @@
+"""Adapters: synchronizers of other projects behind the subject API."""

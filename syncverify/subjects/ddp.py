@@ -1,0 +1,79 @@
+"""torch's DistributedDataParallel as a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from syncverify.subject import Capabilities
+
+
+class _LossModule(nn.Module):
+    """Owns the parameters and runs whatever forward it is handed."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__()
+        self.parameter_list = nn.ParameterList(parameters)
+
+    def forward(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return compute_loss()
+
+
+class DistributedDataParallelSubject:
+    """Gives DDP the subject API.
+
+    DDP averages over all ranks of one group, knows plain tensors only, and decides in
+    forward whether the coming backward reduces, so it runs micro-batches itself.
+
+    Args:
+        param_groups: Parameters by group; DDP does not tell groups apart.
+        bucket_size_mb: Bucket size in MiB, which DDP calls MB.
+        require_accumulations: Unused: DDP learns of the last micro-batch from `no_sync`.
+    """
+
+    capabilities = Capabilities(
+        reduction="mean",
+        tensors="local",
+        separate_grad_dtype=False,
+        varying_accumulations=True,
+        needs_data=True,
+    )
+
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        self._parameters = [parameter for group in param_groups for parameter in group]
+        self._bucket_size_mb = bucket_size_mb
+        self._module: DistributedDataParallel | None = None
+
+    def bind(self) -> None:
+        """Wrap the parameters."""
+        self._module = DistributedDataParallel(
+            _LossModule(self._parameters), bucket_cap_mb=self._bucket_size_mb
+        )
+
+    def run_micro_batch(self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool) -> None:
+        """Run forward and backward, reducing in the last micro-batch only."""
+        assert self._module is not None, "bind() comes first"
+        with nullcontext() if is_last else self._module.no_sync():
+            loss: torch.Tensor = self._module(compute_loss)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch
+
+    def wait(self) -> None:
+        """Do nothing: DDP's backward returns with the reduction complete."""
+
+    def zero_grad(self) -> None:
+        """Drop the gradients, as optimizers do."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None:
+        """Drop the wrapper, and its hooks with it."""
+        self._module = None

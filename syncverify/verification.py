@@ -1,0 +1,131 @@
+"""Verify a subject: search for violations and report them."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+
+from strategies.search import Progress, search
+from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.errors import UsageError
+from syncverify.report.report import Report, ReportedViolation
+from syncverify.report.text import diagnosis
+from syncverify.subject import Subject, SubjectFactory, resolve
+
+DEFAULT_RANKS = 4
+DEFAULT_EXAMPLES = 200
+MAX_SEED = 2**32
+
+
+class PropertyViolation(AssertionError):  # noqa: N818  # named for what it is; part of the API
+    """A subject violates a property; the text is the full diagnosis.
+
+    Attributes:
+        report: The report.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__("\n" + diagnosis(report))
+        self.report = report
+
+
+class SilentProgress:
+    """Says nothing."""
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        """Say nothing."""
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        """Say nothing."""
+
+
+def verify(
+    subject: str | SubjectFactory,
+    *,
+    backend: str = "sim",
+    ranks: int = DEFAULT_RANKS,
+    examples: int = DEFAULT_EXAMPLES,
+    seed: int | None = None,
+) -> Report:
+    """Verify a gradient synchronizer.
+
+    Args:
+        subject: A class, a factory, a built-in name, or `module:attribute`.
+        backend: `sim`, `gloo`, `nccl` (under torchrun) or `fake`.
+        ranks: Largest world to try.
+        examples: Number of scenarios to play.
+        seed: Same seed, same scenarios; None draws one, which the report names.
+
+    Returns:
+        The report of a search without violations.
+
+    Raises:
+        PropertyViolation: The subject violates a property.
+        UsageError: The subject, the backend or a number cannot be used.
+    """
+    found = resolve(subject)
+    with closing(open_backend(backend, found)) as opened:
+        report = run_search(found, opened, ranks=ranks, examples=examples, seed=seed)
+    if report.violations:
+        raise PropertyViolation(report)
+    return report
+
+
+def run_search(
+    subject: Subject,
+    backend: AnyBackend,
+    *,
+    ranks: int,
+    examples: int,
+    seed: int | None,
+    time_limit_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Search on an open backend.
+
+    Args:
+        subject: The subject, resolved.
+        backend: Where to play.
+        ranks: Largest world to try.
+        examples: Number of scenarios to play.
+        seed: Same seed, same scenarios; None draws one.
+        time_limit_seconds: When to stop early; None means never.
+        progress: Told how it goes on.
+
+    Returns:
+        The report, with or without violations.
+
+    Raises:
+        UsageError: A number is out of range.
+    """
+    _require_positive("ranks", ranks)
+    _require_positive("examples", examples)
+    if time_limit_seconds is not None:
+        _require_positive("time limit", time_limit_seconds)
+    if isinstance(backend, TorchrunBackend) and ranks > backend.world_size:
+        raise UsageError(f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}")
+    chosen = secrets.randbelow(MAX_SEED) if seed is None else seed
+    result = search(
+        subject,
+        backend,
+        max_ranks=ranks,
+        num_examples=examples,
+        random_seed=chosen,
+        time_limit_seconds=time_limit_seconds,
+        progress=progress or SilentProgress(),
+    )
+    return Report(
+        subject=subject.name,
+        backend=backend.name,
+        seed=chosen,
+        examples=result.num_examples,
+        seconds=result.seconds,
+        coverage=result.coverage.table(),
+        violations=tuple(ReportedViolation(f.violation, f.scenario) for f in result.found),
+    )
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise UsageError(f"expected {name} > 0, got {value}")

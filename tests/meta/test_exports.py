@@ -1,0 +1,41 @@
+"""Every name that a package promises can be imported from it."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("synchronizer", "syncverify", "strategies")
+INITS = sorted(file for p in PACKAGES for file in (ROOT / p).rglob("__init__.py"))
+MODULES = [".".join(file.relative_to(ROOT).parent.parts) for file in INITS]
+
+
+def broken_exports(module: ModuleType) -> list[str]:
+    names = list(getattr(module, "__all__", []))
+    missing = [name for name in names if not hasattr(module, name)]
+    doubled = [name for name in {*names} if names.count(name) > 1]
+    private = [n for n in names if n.startswith("_") and not n.endswith("__")]
+    return missing + doubled + private
+
+
+def test_three_packages_are_seen() -> None:
+    assert {*PACKAGES} <= {*MODULES}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_exported_names_exist(name: str) -> None:
+    assert broken_exports(import_module(name)) == []
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_package_says_what_it_exports(name: str) -> None:
+    assert import_module(name).__all__
+
+
+@pytest.mark.parametrize("names", [["absent"], ["x", "x"], ["_y"]])
+def test_planted_mistake_is_found(names: list[str]) -> None:
+    module = ModuleType("toy")
+    vars(module).update(x=1, _y=2, __all__=names)
+    assert broken_exports(module) == names[:1]

@@ -1,0 +1,85 @@
+"""What a user installs is three whole packages, and works without the checkout."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("synchronizer", "syncverify", "strategies")
+
+pytestmark = pytest.mark.slow
+
+
+def python(*arguments: str | Path, cwd: Path, path: Path | None = None) -> str:
+    """Run this interpreter in another folder, with only `path` put before its own."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    python(
+        "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    pip = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target")
+    python(*pip, folder, wheel, cwd=folder)
+    return folder
+
+
+def test_wheel_ships_three_packages_and_nothing_else(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    (metadata,) = tops - {*PACKAGES}
+    assert tops > {*PACKAGES}
+    assert metadata.startswith("syncverify-")
+    assert metadata.endswith(".dist-info")
+    assert {f"{package}/py.typed" for package in PACKAGES} <= {*names}
+
+
+def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
+    """An ignore pattern that is too broad drops files from the wheel silently."""
+    sources = {
+        file.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert sources - {*ZipFile(wheel).namelist()} == set()
+
+
+def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
+    """Of all our modules that the command line loads, not one is the checkout's."""
+    script = (
+        f"import sys, syncverify.cli, {', '.join(PACKAGES)}\n"
+        "for name, module in sys.modules.items():\n"
+        f"    if name.partition('.')[0] in {PACKAGES}: print(module.__file__)"
+    )
+    output = python("-c", script, cwd=installed.parent, path=installed)
+    files = [Path(line) for line in output.splitlines()]
+    assert {installed / package / "__init__.py" for package in PACKAGES} <= {*files}
+    assert [file for file in files if installed not in file.parents] == []
+
+
+def test_installed_command_line_answers(installed: Path) -> None:
+    answer = python("-m", "syncverify", "--help", cwd=installed.parent, path=installed)
+    assert answer.startswith("Usage:")

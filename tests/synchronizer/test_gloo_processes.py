@@ -1,0 +1,180 @@
+"""Real processes over gloo. Run with arguments, this file is one rank of a program."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+import synchronizer
+from synchronizer import GradientSynchronizer, TooManyAccumulationsError
+
+WORLD_SECONDS = 60
+KIB_MB = 2**-10
+
+
+def parameter(mesh: DeviceMesh, *placements: Any, numel: int) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, scale: float) -> None:
+    """Contribute scale * (0, 1, 2, ...): a gradient in which positions matter."""
+    local = parameter.to_local()
+    (local * torch.arange(local.numel()) * scale).sum().backward()
+
+
+def holds(parameter: nn.Parameter, scale: float) -> bool:
+    local = parameter.grad.to_local()
+    return torch.equal(local, torch.arange(local.numel()) * scale)
+
+
+def ranks_disagree_about_what_is_ready_first(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    group = [parameter(mesh, Replicate(), numel=256 + 64 * i) for i in range(8)]
+    with GradientSynchronizer([group], KIB_MB, 2) as sums:
+        for step in range(3):
+            for micro_batch in (1, 10):
+                for each in group if rank else reversed(group):
+                    accumulate(each, micro_batch * 2**rank + step)
+            sums.wait()
+            assert all(holds(each, 11 * 3 + 4 * step) for each in group)
+            sums.zero_grad()
+
+
+def one_backward_reduces_while_it_runs(rank: int) -> None:
+    """A network, all its gradients in one backward, against a sum by hand."""
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    torch.manual_seed(0)
+    weights = [torch.randint(-2, 3, (16, 16)).double() for _ in range(6)]
+    group = [
+        nn.Parameter(
+            DTensor.from_local(w.clone(), mesh, [Replicate()], run_check=False)
+        )
+        for w in weights
+    ]
+    inputs = torch.randint(-2, 3, (2, 4, 16)).double()
+    with GradientSynchronizer([group], KIB_MB, 1) as sums:
+        x = inputs[rank]
+        for each in group:
+            x = x @ each.to_local()
+        x.sum().backward()
+        sums.wait()
+        plain = [w.requires_grad_() for w in weights]
+        for x in inputs:
+            for each in plain:
+                x = x @ each
+            x.sum().backward()
+        for each, expected in zip(group, plain, strict=True):
+            assert torch.equal(each.grad.to_local(), expected.grad)
+
+
+def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    a, b = (parameter(mesh, Replicate(), numel=512) for _ in "ab")
+    for _ in range(2):
+        with GradientSynchronizer([[a, b]], KIB_MB, 1):
+            accumulate(a, 1)
+            with pytest.raises(TooManyAccumulationsError):
+                accumulate(a, 1)
+            assert a.grad is not None
+        assert a.grad is None
+        with GradientSynchronizer([[a, b]], KIB_MB, 1) as sums:
+            accumulate(b, 2**rank)
+            accumulate(a, 2**rank)
+            sums.wait()
+            assert holds(a, 3)
+
+
+def placements_are_mixed_on_an_unnamed_mesh(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 2))
+    both = [parameter(mesh, Replicate(), Replicate(), numel=300) for _ in range(3)]
+    rows = [parameter(mesh, Shard(0), Replicate(), numel=300 + rank // 2) for _ in "ab"]
+    columns = [parameter(mesh, Replicate(), Shard(0), numel=5 + rank % 2) for _ in "ab"]
+    group = [*both[:1], *rows, *both[1:], *columns]
+    sums = GradientSynchronizer([group], KIB_MB, 1)
+    for _ in range(2):  # the second time the process group is made anew
+        with sums:
+            for _ in range(2):
+                for each in group:
+                    accumulate(each, 2**rank)
+                sums.wait()
+                assert all(holds(each, 0b1111) for each in both)
+                assert all(holds(each, 3 << (rank // 2 * 2)) for each in rows)
+                assert all(holds(each, 5 << (rank % 2)) for each in columns)
+                sums.zero_grad()
+
+
+def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
+    if rank < 2:
+        dist.new_group([0, 1], use_local_synchronization=True)
+    mesh = init_device_mesh("cpu", (1, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
+    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=10)
+    with GradientSynchronizer([[a]], 1, 1) as sums:
+        accumulate(a, 2**rank)
+        sums.wait()
+        assert holds(a, 0b1111)
+
+
+WORLDS = {
+    2: (
+        ranks_disagree_about_what_is_ready_first,
+        one_backward_reduces_while_it_runs,
+        an_error_in_a_hook_leaves_backward_and_unbind_cleans_up,
+    ),
+    4: (
+        placements_are_mixed_on_an_unnamed_mesh,
+        ranks_are_in_different_numbers_of_groups,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(synchronizer.__file__).parents[1]),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(rank), str(world_size), tmp_path / "store"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=WORLD_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(outputs)
+
+
+def run_rank(rank: int, world_size: int, store: str) -> None:
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=WORLD_SECONDS // 4),
+    )
+    for program in WORLDS[world_size]:
+        program(rank)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
