@@ -21,6 +21,9 @@ def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSp
         max_ranks: Largest number of ranks.
         max_axes: Largest number of axes, 1 or 2.
 
+    Returns:
+        A strategy for `MeshSpec`.
+
     Raises:
         InvalidArgument: No such mesh exists.
     """
@@ -28,11 +31,13 @@ def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSp
         raise InvalidArgument(f"expected max_ranks >= 1, got max_ranks={max_ranks!r}")
     if max_axes not in {1, 2}:
         raise InvalidArgument(f"expected max_axes of 1 or 2, got max_axes={max_axes!r}")
-    shapes = [(size,) for size in range(1, max_ranks + 1)]
+    shapes: list[tuple[int, ...]] = [(size,) for size in range(1, max_ranks + 1)]
     if max_axes > 1:
         sizes = range(1, max_ranks + 1)
         shapes += [(m, n) for m in sizes for n in sizes if m * n <= max_ranks]
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
     # Meshes without a degenerate axis are few among the products: list them more often.
     shapes += [shape for shape in shapes if len(shape) > 1 and min(shape) > 1] * 3
-    return st.sampled_from(shapes).map(lambda shape: MeshSpec(shape, _AXIS_NAMES[: len(shape)]))
+    return st.sampled_from(shapes).map(
+        lambda shape: MeshSpec(shape, _AXIS_NAMES[: len(shape)])
+    )

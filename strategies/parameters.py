@@ -9,11 +9,20 @@ from hypothesis.errors import InvalidArgument
 
 from strategies.placements import placements
 from syncverify.scenario import DTYPES, REPLICATE, MeshSpec, ParameterSpec
-from syncverify.subject import Capabilities
+from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
 # Equal shapes matter as much as odd ones: swapped buckets of equal size are invisible to
 # every check of shapes. So most shapes come from a short list.
-_COMMON_SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (3,), (5,), (2, 3), (3, 3), (17,), (4, 8))
+_COMMON_SHAPES: tuple[tuple[int, ...], ...] = (
+    (),
+    (1,),
+    (3,),
+    (5,),
+    (2, 3),
+    (3, 3),
+    (17,),
+    (4, 8),
+)
 
 
 def shapes() -> st.SearchStrategy[tuple[int, ...]]:
@@ -24,7 +33,10 @@ def shapes() -> st.SearchStrategy[tuple[int, ...]]:
 
 @st.composite
 def parameters(
-    draw: st.DrawFn, mesh: MeshSpec, *, capabilities: Capabilities = Capabilities()
+    draw: st.DrawFn,
+    mesh: MeshSpec,
+    *,
+    capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> ParameterSpec:
     """Generate one parameter, its name left to the list that holds it.
 
@@ -34,6 +46,9 @@ def parameters(
         draw: Provided by Hypothesis.
         mesh: Mesh of DTensor parameters.
         capabilities: What the subject promises.
+
+    Returns:
+        A parameter with an empty name.
     """
     shape = draw(shapes())
     if capabilities.tensors == "dtensor":
@@ -43,7 +58,9 @@ def parameters(
     grad_dtypes: st.SearchStrategy[str | None] = st.none()
     dtype = draw(st.sampled_from(DTYPES))
     if capabilities.separate_grad_dtype:
-        grad_dtypes = st.none() | st.sampled_from([other for other in DTYPES if other != dtype])
+        grad_dtypes = st.none() | st.sampled_from(
+            [other for other in DTYPES if other != dtype]
+        )
     return ParameterSpec(
         name="",
         global_shape=shape,
@@ -60,7 +77,7 @@ def parameter_lists(
     *,
     min_size: int = 1,
     max_size: int = 8,
-    capabilities: Capabilities = Capabilities(),
+    capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> st.SearchStrategy[tuple[ParameterSpec, ...]]:
     """Generate parameters `p0`, `p1`, ... of which at least one is trainable.
 
@@ -72,13 +89,18 @@ def parameter_lists(
         max_size: Largest number of parameters.
         capabilities: What the subject promises.
 
+    Returns:
+        A strategy for tuples of `ParameterSpec`.
+
     Raises:
         InvalidArgument: No such list exists.
     """
     if not 1 <= min_size <= max_size:
         raise InvalidArgument(f"expected 1 <= {min_size=} <= {max_size=}")
     drawn = st.lists(
-        parameters(mesh, capabilities=capabilities), min_size=min_size, max_size=max_size
+        parameters(mesh, capabilities=capabilities),
+        min_size=min_size,
+        max_size=max_size,
     )
     return drawn.map(_named)
 

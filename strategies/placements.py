@@ -16,6 +16,9 @@ def placements(mesh: MeshSpec, *, num_dims: int) -> st.SearchStrategy[tuple[str,
     Args:
         mesh: The mesh.
         num_dims: Number of dims of the tensor; a scalar can only be replicated.
+
+    Returns:
+        A strategy for tuples of placement codes.
     """
     codes = [REPLICATE, *(shard(dim) for dim in range(num_dims))]
     return st.tuples(*(st.sampled_from(codes) for _ in mesh.shape))

@@ -8,7 +8,7 @@ from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
 from strategies.steps import accumulations
 from syncverify.scenario import Scenario
-from syncverify.subject import Capabilities
+from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
 _EVERYTHING_IN_ONE_BUCKET_BYTES = 2**20
 _MAX_SPLITTING_CAP_BYTES = 64
@@ -22,7 +22,10 @@ def bucket_caps() -> st.SearchStrategy[int]:
 
 @st.composite
 def scenarios(
-    draw: st.DrawFn, *, max_ranks: int = 4, capabilities: Capabilities = Capabilities()
+    draw: st.DrawFn,
+    *,
+    max_ranks: int = 4,
+    capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> Scenario:
     """Generate scenarios that a subject with the given capabilities must get right.
 
@@ -32,6 +35,9 @@ def scenarios(
         draw: Provided by Hypothesis.
         max_ranks: Largest number of ranks.
         capabilities: What the subject promises.
+
+    Returns:
+        A scenario.
     """
     mesh = draw(meshes(max_ranks=max_ranks))
     return Scenario(

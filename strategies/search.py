@@ -114,7 +114,10 @@ def search(
     coverage, met = _explore(space, judge, progress)
     found = [_shrink(space, judge, identity, progress) for identity in met]
     return SearchResult(
-        coverage.num_scenarios, time.monotonic() - started, coverage, [f for f in found if f]
+        coverage.num_scenarios,
+        time.monotonic() - started,
+        coverage,
+        [f for f in found if f],
     )
 
 
@@ -129,7 +132,9 @@ class _Space:
 
     def for_each(self, body: Callable[[Scenario], None], *phases: Phase) -> None:
         """Call `body` on random scenarios; the sequence depends on the seed alone."""
-        drawn = scenarios(max_ranks=self.max_ranks, capabilities=self.subject.capabilities)
+        drawn = scenarios(
+            max_ranks=self.max_ranks, capabilities=self.subject.capabilities
+        )
         configured = settings(
             max_examples=self.num_examples,
             phases=phases,
@@ -160,7 +165,9 @@ class _Judge:
             run = self.backend.run(scenario, self.subject)
             self.num_slow_runs += _is_slow(run)
             found = check(scenario, run, self.subject.capabilities)
-            self.verdicts[scenario] = {violation.identity: violation for violation in found}
+            self.verdicts[scenario] = {
+                violation.identity: violation for violation in found
+            }
         return self.verdicts[scenario]
 
 

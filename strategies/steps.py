@@ -18,12 +18,21 @@ def accumulations(
         max_accumulations: Largest number of micro-batches of a step.
         varying: Whether the number may change between steps.
 
+    Returns:
+        A strategy for tuples with one count per step.
+
     Raises:
         InvalidArgument: No such steps exist.
     """
     if max_steps < 1 or max_accumulations < 1:
-        raise InvalidArgument(f"expected {max_steps=} and {max_accumulations=} of at least 1")
+        raise InvalidArgument(
+            f"expected {max_steps=} and {max_accumulations=} of at least 1"
+        )
     counts = st.integers(1, max_accumulations)
     if varying:  # st.lists would make most scenarios one step long
-        return st.one_of([st.tuples(*[counts] * steps) for steps in range(1, max_steps + 1)])
-    return st.tuples(counts, st.integers(1, max_steps)).map(lambda drawn: (drawn[0],) * drawn[1])
+        return st.one_of(
+            [st.tuples(*[counts] * steps) for steps in range(1, max_steps + 1)]
+        )
+    return st.tuples(counts, st.integers(1, max_steps)).map(
+        lambda drawn: (drawn[0],) * drawn[1]
+    )

@@ -90,7 +90,9 @@ def run(
     with closing(open_backend(backend, found)) as opened:
         if _follows(opened, found):
             return
-        world = opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
+        world = (
+            opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
+        )
         console = Console(highlight=False)
         with _SearchProgress(console, examples) as progress:
             report = run_search(
@@ -104,7 +106,9 @@ def run(
             )
     _print_report(console, report)
     if json_path is not None:
-        json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+        json_path.write_text(
+            json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8"
+        )
     _leave(1 if report.violations else 0)
 
 
@@ -130,7 +134,9 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     if same:
         click.echo(f"REPRODUCED: {subject} violates {named} on {backend}")
     elif violations:
-        click.echo(f"NOT REPRODUCED: {subject} violates something else than {named} on {backend}")
+        click.echo(
+            f"NOT REPRODUCED: {subject} violates something else than {named} on {backend}"
+        )
     else:
         click.echo("\n".join(scenario_lines(recording.scenario)))
         click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
@@ -156,7 +162,11 @@ class _SearchProgress:
 
     def __enter__(self) -> _SearchProgress:
         if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+            )
             self._bar = Progress(*columns, TimeElapsedColumn(), console=self.console)
             self._task = self._bar.add_task("searching", total=self.total)
             self._bar.start()
@@ -192,7 +202,9 @@ def _coverage_table(report: Report) -> Table:
     table.add_column("topic")
     table.add_column("scenarios by feature")
     for topic, counts in report.coverage.items():
-        table.add_row(topic, ", ".join(f"{name}: {count}" for name, count in counts.items()))
+        table.add_row(
+            topic, ", ".join(f"{name}: {count}" for name, count in counts.items())
+        )
     return table
 
 
@@ -216,14 +228,14 @@ def main() -> None:
         _complain("interrupted", 130)
     except SyncverifyError as error:
         _complain(f"the harness itself failed: {error}", 3)
-    except Exception:  # noqa: BLE001  # the last resort: a fault of ours, shown whole
+    except Exception:  # noqa: BLE001  # the last resort: a fault of ours
         traceback.print_exc()
         _complain("the harness itself failed; please report the traceback above", 3)
 
 
 def _complain(message: str, code: int) -> None:
-    line = message if code == 3 else " ".join(message.split())  # noqa: PLR2004
+    line = message if code == 3 else " ".join(message.split())
     click.echo(f"syncverify: {line}", err=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code) if code == 130 else sys.exit(code)  # noqa: PLR2004  # leave no rank behind
+    os._exit(code) if code == 130 else sys.exit(code)  # leave no rank behind

@@ -23,7 +23,12 @@ _EXACT_BITS = {"float32": 21, "bfloat16": 8, "float16": 11}
 
 
 def contribution(
-    scenario: Scenario, parameter: ParameterSpec, *, rank: int, step: int, micro_batch: int
+    scenario: Scenario,
+    parameter: ParameterSpec,
+    *,
+    rank: int,
+    step: int,
+    micro_batch: int,
 ) -> torch.Tensor:
     """Compute the gradient that one micro-batch on one rank adds to a parameter.
 
@@ -65,11 +70,11 @@ def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:
 
 def _span(parameter: ParameterSpec, contributors: int, unit: int) -> int:
     """Count the distinct values for which the sum over all contributors is exact."""
-    sum_limit = 2 ** _EXACT_BITS[parameter.effective_grad_dtype]
-    one_limit = min(sum_limit, 2 ** _EXACT_BITS[parameter.dtype])
+    sum_limit = 1 << _EXACT_BITS[parameter.effective_grad_dtype]
+    one_limit = min(sum_limit, 1 << _EXACT_BITS[parameter.dtype])
     uniform = min(sum_limit // contributors, one_limit) // unit
     if uniform >= contributors:
-        return int(2 ** math.floor(math.log2(uniform)))
+        return 1 << (uniform.bit_length() - 1)
     triangular = contributors * (contributors + 1) // 2
     if unit * triangular <= sum_limit and unit * contributors <= one_limit:
         return contributors  # each value used once: the sum is triangular

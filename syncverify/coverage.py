@@ -37,7 +37,14 @@ class Coverage:
 _EXPECTED: dict[str, tuple[str, ...]] = {
     "ranks": (),
     "mesh": ("1 axis", "2 axes", "axis of size 1"),
-    "parameters": ("replicated", "sharded", "uneven or empty shard", "plain", "frozen", "scalar"),
+    "parameters": (
+        "replicated",
+        "sharded",
+        "uneven or empty shard",
+        "plain",
+        "frozen",
+        "scalar",
+    ),
     "dtype": ("float32", "bfloat16", "float16", "own gradient dtype"),
     "reduction": ("none", "over 1 axis", "over 2 axes"),
     "accumulations": (),
@@ -65,7 +72,9 @@ def features(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "buckets", "cap splits" if _cap_splits(scenario) else "cap does not split"
 
 
-def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[tuple[str, str]]:
+def _parameter_features(
+    scenario: Scenario, spec: ParameterSpec
+) -> Iterator[tuple[str, str]]:
     yield "dtype", spec.dtype
     if spec.effective_grad_dtype != spec.dtype:
         yield "dtype", "own gradient dtype"
@@ -81,7 +90,10 @@ def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[tup
         yield "parameters", "replicated"
     else:
         yield "parameters", "sharded"
-        shapes = {local_shape(scenario.mesh, spec, rank) for rank in range(scenario.mesh.num_ranks)}
+        shapes = {
+            local_shape(scenario.mesh, spec, rank)
+            for rank in range(scenario.mesh.num_ranks)
+        }
         if len(shapes) > 1:
             yield "parameters", "uneven or empty shard"
 
@@ -95,7 +107,9 @@ def _cap_splits(scenario: Scenario) -> bool:
             numel = 1
             for size in local_shape(scenario.mesh, spec, 0):
                 numel *= size
-            total += spec.requires_grad * numel * widths.get(spec.effective_grad_dtype, 2)
+            total += (
+                spec.requires_grad * numel * widths.get(spec.effective_grad_dtype, 2)
+            )
         if total > scenario.bucket_cap_bytes:
             return True
     return False

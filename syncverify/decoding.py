@@ -57,10 +57,15 @@ class Owed:
     ranks: tuple[int, ...]
     divisor: int
 
-    def part(self, rank: int, micro_batches: Iterable[int] | None = None) -> torch.Tensor:
+    def part(
+        self, rank: int, micro_batches: Iterable[int] | None = None
+    ) -> torch.Tensor:
         """Sum some micro-batches of one rank (all if None), in float64, undivided."""
         chosen = range(self.count) if micro_batches is None else micro_batches
-        parts = [self.reference.micro_batches[self.spec.name, rank, self.step, m] for m in chosen]
+        parts = [
+            self.reference.micro_batches[self.spec.name, rank, self.step, m]
+            for m in chosen
+        ]
         return torch.stack(parts).sum(dim=0)
 
     def value(self) -> torch.Tensor:
@@ -93,10 +98,14 @@ def explain(owed: Owed, observed: torch.Tensor | None) -> Cause | None:
         return Cause("gradient_missing", "there is no gradient at all")
     value = owed.value()
     if observed.shape != value.shape:
-        return Cause("wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}")
+        return Cause(
+            "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
+        )
     dtype = str(observed.dtype).removeprefix("torch.")
     if dtype != owed.spec.effective_grad_dtype:
-        return Cause("wrong_dtype", f"dtype {dtype}, not {owed.spec.effective_grad_dtype}")
+        return Cause(
+            "wrong_dtype", f"dtype {dtype}, not {owed.spec.effective_grad_dtype}"
+        )
     exact = observed.to(torch.float64)
     if torch.equal(exact, value):
         return None
@@ -162,7 +171,9 @@ def _rank_kind(foreign: list[int]) -> str:
 
 def _wrong_micro_batches(owed: Owed) -> Iterator[Explanation]:
     for reduced in range(1, owed.count):
-        early = torch.stack([owed.part(r, range(reduced)) for r in owed.ranks]).sum(dim=0)
+        early = torch.stack([owed.part(r, range(reduced)) for r in owed.ranks]).sum(
+            dim=0
+        )
         late = owed.part(owed.rank, range(reduced, owed.count))
         if len(owed.ranks) > 1:
             text = (
@@ -183,10 +194,16 @@ def _one_contribution(owed: Owed) -> Iterator[Explanation]:
     total = owed.total(owed.ranks)
     for rank in owed.ranks:
         text = f"the contribution of rank {rank} is counted twice"
-        yield Cause("contribution_doubled", text), (total + owed.part(rank)) / owed.divisor
+        yield (
+            Cause("contribution_doubled", text),
+            (total + owed.part(rank)) / owed.divisor,
+        )
     for rank, m in itertools.product(owed.ranks, range(owed.count)):
         one, where = owed.part(rank, [m]), f"micro-batch {m} of rank {rank}"
-        yield Cause("micro_batch_missing", f"{where} is missing"), (total - one) / owed.divisor
+        yield (
+            Cause("micro_batch_missing", f"{where} is missing"),
+            (total - one) / owed.divisor,
+        )
         twice = Cause("contribution_doubled", f"{where} is counted twice")
         yield twice, (total + one) / owed.divisor
     for m in range(owed.count):
@@ -217,10 +234,15 @@ def _known_factors(owed: Owed) -> Iterator[Explanation]:
         "the number of elements": max(1, owed.value().numel()),
     }
     for axis, size in enumerate(owed.reference.scenario.mesh.shape):
-        sizes[f"the size of mesh axis {owed.reference.scenario.mesh.axis_names[axis]!r}"] = size
+        sizes[
+            f"the size of mesh axis {owed.reference.scenario.mesh.axis_names[axis]!r}"
+        ] = size
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), owed.value() / size
-        yield Cause("scaled", f"it is multiplied by {size}, {words}"), owed.value() * size
+        yield (
+            Cause("scaled", f"it is multiplied by {size}, {words}"),
+            owed.value() * size,
+        )
     yield Cause("scaled", "it is counted twice as a whole"), owed.value() * 2
 
 
@@ -230,7 +252,13 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
         if other.name == owed.spec.name or not other.requires_grad:
             continue
         elsewhere = Owed(
-            owed.reference, other, owed.rank, owed.step, owed.count, owed.ranks, owed.divisor
+            owed.reference,
+            other,
+            owed.rank,
+            owed.step,
+            owed.count,
+            owed.ranks,
+            owed.divisor,
         )
         numel = owed.value().numel()
         donors = [
@@ -241,7 +269,9 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
         for swapped in _subsets(tuple(donors)):
             kept = [rank for rank in owed.ranks if rank not in swapped]
             parts = [owed.part(rank) for rank in kept]
-            parts += [elsewhere.part(rank).reshape(owed.value().shape) for rank in swapped]
+            parts += [
+                elsewhere.part(rank).reshape(owed.value().shape) for rank in swapped
+            ]
             text = f"on {_ranks(swapped)} the value belongs to parameter {other.name!r}"
             yield Cause("misplaced", text), torch.stack(parts).sum(dim=0) / owed.divisor
 
@@ -249,7 +279,7 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
 def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Find a common factor; one element alone would fit any."""
     value = owed.value()
-    if value.numel() < 2:  # noqa: PLR2004  # as the docstring says
+    if value.numel() < 2:  # as the docstring says
         return None
     ratio = (observed / value).reshape(-1)
     if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
@@ -278,7 +308,9 @@ def _partly_wrong(owed: Owed, observed: torch.Tensor) -> Cause | None:
 def _miscounted(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Solve for how often each (rank, micro-batch) of this step was counted."""
     keys = list(itertools.product(owed.comparable(), range(owed.count)))
-    columns = torch.stack([owed.part(r, [m]).reshape(-1) / owed.divisor for r, m in keys], dim=1)
+    columns = torch.stack(
+        [owed.part(r, [m]).reshape(-1) / owed.divisor for r, m in keys], dim=1
+    )
     if columns.shape[0] < columns.shape[1]:
         return None
     weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()

@@ -29,7 +29,7 @@ def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
 
 
 def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
-    """List the mesh axes over which the parameter's gradient is summed.
+    """Return the mesh axes over which the parameter's gradient is summed.
 
     Axes of size 1 hold one rank: nothing is exchanged over them.
     """
@@ -37,12 +37,16 @@ def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
         return ()
     return tuple(
         axis
-        for axis, (placement, size) in enumerate(zip(parameter.placements, mesh.shape, strict=True))
+        for axis, (placement, size) in enumerate(
+            zip(parameter.placements, mesh.shape, strict=True)
+        )
         if placement == REPLICATE and size > 1
     )
 
 
-def contributing_ranks(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:
+def contributing_ranks(
+    mesh: MeshSpec, parameter: ParameterSpec, rank: int
+) -> tuple[int, ...]:
     """List the ranks whose gradients are summed into this rank's, itself included."""
     axes = reduce_axes(mesh, parameter)
     return ranks_along(mesh, axes, rank)
@@ -60,7 +64,7 @@ def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, 
 
 
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:
-    """Compute the shape of the part of a parameter that one rank holds.
+    """Return the shape of the part of a parameter that one rank holds.
 
     A sharded dim is cut into chunks of equal size, rounded up; the last non-empty
     chunk may be smaller, and ranks beyond it hold none. Axes cut from left to right.

@@ -32,7 +32,8 @@ class LocalModel:
     def param_groups(self) -> list[list[nn.Parameter]]:
         """List the parameters as the subject's factory takes them."""
         return [
-            [self.parameters[spec.name] for spec in group] for group in self.scenario.groups
+            [self.parameters[spec.name] for spec in group]
+            for group in self.scenario.groups
         ]
 
     def loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
@@ -48,7 +49,9 @@ class LocalModel:
             parameter = self.parameters[spec.name]
             # to_local() labels the local gradient with the parameter's placements and
             # reduces nothing: just the state that a synchronizer has to complete.
-            local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            local = (
+                parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            )
             constant = contribution(
                 self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
             )
@@ -59,7 +62,11 @@ class LocalModel:
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, uncopied, by parameter name."""
         gradients = {name: local_gradient(p) for name, p in self.parameters.items()}
-        return {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        return {
+            name: gradient
+            for name, gradient in gradients.items()
+            if gradient is not None
+        }
 
 
 def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:

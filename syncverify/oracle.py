@@ -33,7 +33,9 @@ class Reference:
     capabilities: Capabilities
     micro_batches: dict[tuple[str, int, int, int], torch.Tensor]
 
-    def local(self, spec: ParameterSpec, rank: int, step: int, count: int) -> torch.Tensor:
+    def local(
+        self, spec: ParameterSpec, rank: int, step: int, count: int
+    ) -> torch.Tensor:
         """Sum the first `count` micro-batches of one rank, in float64."""
         return torch.stack(
             [self.micro_batches[spec.name, rank, step, m] for m in range(count)]
@@ -51,7 +53,9 @@ class Reference:
     def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
         """Return the gradient that `wait()` owes, in float64."""
         count = self.scenario.accumulations[step]
-        parts = [self.local(spec, q, step, count) for q in self.contributors(spec, rank)]
+        parts = [
+            self.local(spec, q, step, count) for q in self.contributors(spec, rank)
+        ]
         return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
 
 
@@ -67,7 +71,9 @@ def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
                 loss = model.loss(step=step, micro_batch=micro_batch)
                 gradients = torch.autograd.grad(loss, list(trainable.values()))
                 for name, gradient in zip(trainable, gradients, strict=True):
-                    micro_batches[name, rank, step, micro_batch] = gradient.to(torch.float64)
+                    micro_batches[name, rank, step, micro_batch] = gradient.to(
+                        torch.float64
+                    )
     return Reference(scenario, capabilities, micro_batches)
 
 

@@ -146,7 +146,9 @@ class _RankProgram:
         self._observe("unbound", step)
 
     @contextmanager
-    def _calling(self, phase: Phase, step: int, micro_batch: int | None = None) -> Iterator[None]:
+    def _calling(
+        self, phase: Phase, step: int, micro_batch: int | None = None
+    ) -> Iterator[None]:
         moment = Moment(phase, step, micro_batch)
         self._recorder.enter(moment)
         try:
@@ -166,7 +168,9 @@ class _RankProgram:
 
     def _leftovers(self) -> Leftovers:
         parameters = self._model.parameters
-        hooks = {name: _count_hooks(parameter) for name, parameter in parameters.items()}
+        hooks = {
+            name: _count_hooks(parameter) for name, parameter in parameters.items()
+        }
         return Leftovers(
             hooks={name: count for name, count in hooks.items() if count},
             shared_gradients=_sharing_storage(self._model.local_gradients()),
@@ -179,7 +183,7 @@ class _RankProgram:
 
 
 def _backward(compute_loss: Callable[[], torch.Tensor]) -> None:
-    compute_loss().backward()  # type: ignore[no-untyped-call]  # torch
+    compute_loss().backward()
 
 
 def _fingerprint(parameter: nn.Parameter) -> tuple[torch.Tensor, bool]:
@@ -193,7 +197,10 @@ def _same(left: tuple[torch.Tensor, bool], right: tuple[torch.Tensor, bool]) -> 
 def _count_hooks(parameter: nn.Parameter) -> int:
     # torch keeps these dictionaries on every tensor: its own way to list hooks, since
     # there is no public one (torch/_tensor.py, register_post_accumulate_grad_hook).
-    registries = (parameter._post_accumulate_grad_hooks, parameter._backward_hooks)  # noqa: SLF001
+    registries = (
+        parameter._post_accumulate_grad_hooks,  # noqa: SLF001
+        parameter._backward_hooks,  # noqa: SLF001
+    )
     return sum(len(registry) for registry in registries if registry)
 
 

@@ -47,6 +47,12 @@ def encode(recording: Recording) -> str:
 def decode(token: str) -> Recording:
     """Read a token.
 
+    Args:
+        token: What `encode` wrote; surrounding white space does not matter.
+
+    Returns:
+        The recording.
+
     Raises:
         ScenarioFormatError: It is no token, or one of another version.
     """
@@ -63,8 +69,17 @@ def decode(token: str) -> Recording:
         packed = json.loads(inflate.decompress(squeezed, _MAX_JSON_BYTES))
         name, cause, scenario = packed
         return Recording(name, cause, _unpack(scenario))
-    except (ValueError, TypeError, IndexError, KeyError, zlib.error, binascii.Error) as error:
-        raise ScenarioFormatError(f"unreadable token {_shortened(token)!r}: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        zlib.error,
+        binascii.Error,
+    ) as error:
+        raise ScenarioFormatError(
+            f"unreadable token {_shortened(token)!r}: {error}"
+        ) from error
 
 
 def load(token_or_file: str) -> Recording:
@@ -73,6 +88,9 @@ def load(token_or_file: str) -> Recording:
     Args:
         token_or_file: A token; or a path, with `#N` for the N-th violation (from 0) of a
             report that has several.
+
+    Returns:
+        The recording.
 
     Raises:
         ScenarioFormatError: Nothing can be read there, or the choice is not clear.
@@ -90,17 +108,21 @@ def load(token_or_file: str) -> Recording:
 def _token_of_report(text: str, name: str, index: str | None) -> str:
     try:
         data = json.loads(text)
-        violations = data["violations"] if "violations" in data else [data]
+        violations = data.get("violations", [data])
         tokens = [str(violation["token"]) for violation in violations]
     except (ValueError, TypeError, KeyError) as error:
-        raise ScenarioFormatError(f"{name!r} holds neither a token nor a report") from error
+        raise ScenarioFormatError(
+            f"{name!r} holds neither a token nor a report"
+        ) from error
     if index is None and len(tokens) != 1:
         raise ScenarioFormatError(
             f"{name!r} has {len(tokens)} violations: choose one with {name}#0"
             + (f" to {name}#{len(tokens) - 1}" if tokens else ", if there were one")
         )
     if index is not None and not (index.isdecimal() and int(index) < len(tokens)):
-        raise ScenarioFormatError(f"{name!r} has no violation #{index}: it has {len(tokens)}")
+        raise ScenarioFormatError(
+            f"{name!r} has no violation #{index}: it has {len(tokens)}"
+        )
     return tokens[int(index or 0)]
 
 

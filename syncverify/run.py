@@ -11,7 +11,9 @@ import torch
 from syncverify.trace import Event
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
-FaultKind = Literal["raised", "deadlock", "collective_mismatch", "never_returns", "process_died"]
+FaultKind = Literal[
+    "raised", "deadlock", "collective_mismatch", "never_returns", "process_died"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,10 +94,14 @@ class Scenario:
         """Refuse values that no rank program could play."""
         _require(len(self.mesh.shape) >= 1, "a mesh has at least one axis")
         _require(
-            len(self.mesh.axis_names) == len(set(self.mesh.axis_names)) == len(self.mesh.shape),
+            len(self.mesh.axis_names)
+            == len(set(self.mesh.axis_names))
+            == len(self.mesh.shape),
             "each mesh axis has a name of its own",
         )
-        _require(all(size >= 1 for size in self.mesh.shape), "mesh axes have sizes >= 1")
+        _require(
+            all(size >= 1 for size in self.mesh.shape), "mesh axes have sizes >= 1"
+        )
         _require(len(self.accumulations) >= 1, "a scenario has at least one step")
         _require(all(n >= 1 for n in self.accumulations), "accumulations are >= 1")
         _require(self.bucket_cap_bytes >= 1, "bucket_cap_bytes is >= 1")
@@ -111,7 +115,9 @@ class Scenario:
         )
 
     def _validate_parameter(self, parameter: ParameterSpec) -> None:
-        _require(parameter.dtype in DTYPES, f"dtype of {parameter.name!r} is one of {DTYPES}")
+        _require(
+            parameter.dtype in DTYPES, f"dtype of {parameter.name!r} is one of {DTYPES}"
+        )
         _require(
             parameter.effective_grad_dtype in DTYPES,
             f"grad_dtype of {parameter.name!r} is one of {DTYPES}",
@@ -135,10 +141,12 @@ class Scenario:
 
     @property
     def groups(self) -> tuple[tuple[ParameterSpec, ...], ...]:
-        """List the parameters of each group, in registration order, no group empty."""
+        """List the parameters by group, in registration order; no group is empty."""
         indices = sorted({parameter.group for parameter in self.parameters})
         return tuple(
-            tuple(parameter for parameter in self.parameters if parameter.group == index)
+            tuple(
+                parameter for parameter in self.parameters if parameter.group == index
+            )
             for index in indices
         )
 
@@ -154,6 +162,9 @@ class Scenario:
         Args:
             data: What `to_json` returned, or its parsed JSON text.
 
+        Returns:
+            The scenario.
+
         Raises:
             ScenarioFormatError: The data is no scenario of a known version.
         """
@@ -166,7 +177,9 @@ class Scenario:
             )
         try:
             return cls(
-                mesh=MeshSpec(tuple(data["mesh"]["shape"]), tuple(data["mesh"]["axis_names"])),
+                mesh=MeshSpec(
+                    tuple(data["mesh"]["shape"]), tuple(data["mesh"]["axis_names"])
+                ),
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
@@ -186,6 +199,6 @@ def _parameter(entry: dict[str, Any]) -> ParameterSpec:
     )
 
 
-def _require(condition: bool, expectation: str) -> None:  # noqa: FBT001  # a guard, read as one
+def _require(condition: object, expectation: str) -> None:
     if not condition:
         raise ScenarioFormatError(f"malformed scenario: {expectation}")

@@ -35,7 +35,7 @@ def is_torch_line(filename: str) -> bool:
 
 def calling_line() -> str:
     """Name the subject's line that led here, such as `bucket.py:81 in launch`."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # documented by Python
+    frame: FrameType | None = sys._getframe(1)  # documented by Python
     while frame is not None:
         code = frame.f_code
         if is_subject_line(code.co_filename):

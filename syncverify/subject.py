@@ -50,7 +50,9 @@ class VariesAccumulations(Protocol):
 class RunsMicroBatches(Protocol):
     """A subject that must wrap forward and backward itself (as DDP does)."""
 
-    def run_micro_batch(self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool) -> None:
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
         """Run forward and backward of one micro-batch."""
 
 
@@ -77,6 +79,9 @@ class Capabilities:
     needs_data: bool = False
 
 
+DEFAULT_CAPABILITIES = Capabilities()
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A subject that was found and looked at.
@@ -98,6 +103,9 @@ def resolve(subject: str | SubjectFactory) -> Subject:
     Args:
         subject: A built-in name, `module:attribute`, or the class or factory itself.
 
+    Returns:
+        The subject and what it promises.
+
     Raises:
         SubjectError: It cannot be imported, or lacks a part of the API.
     """
@@ -106,7 +114,9 @@ def resolve(subject: str | SubjectFactory) -> Subject:
     else:
         factory, name = subject, getattr(subject, "__qualname__", repr(subject))
     if not callable(factory):
-        raise SubjectError(f"subject {name!r} is not callable: expected a class or factory")
+        raise SubjectError(
+            f"subject {name!r} is not callable: expected a class or factory"
+        )
     _check_signature(factory, name)
     if inspect.isclass(factory):
         check_methods(factory, name)
@@ -163,7 +173,7 @@ def _load(path: str) -> SubjectFactory:
         found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # noqa: BLE001  # importing runs the subject's own code
+    except Exception as error:
         raise SubjectError(
             f"subject {path!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error

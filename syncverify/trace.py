@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from typing_extensions import override
 
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 
@@ -56,6 +57,7 @@ class Moment:
     step: int
     micro_batch: int | None = None
 
+    @override
     def __str__(self) -> str:
         """Say it in words."""
         if self.micro_batch is None:
@@ -105,6 +107,7 @@ class CollectiveLaunch:
         """Return what must be equal on all ranks of the communicator."""
         return (self.operation, self.reduce_op, self.dtype, self.numel)
 
+    @override
     def __str__(self) -> str:
         """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
@@ -138,7 +141,7 @@ class StorageNumbers:
 
     def region(self, tensor: torch.Tensor) -> MemoryRegion:
         """Return the bytes between a tensor's first and last element."""
-        start = tensor.storage_offset()
+        start = int(tensor.storage_offset())
         extent = 1 + sum(
             (size - 1) * stride
             for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
@@ -148,9 +151,9 @@ class StorageNumbers:
         return MemoryRegion(self._number(tensor), start * width, end * width)
 
     def _number(self, tensor: torch.Tensor) -> int:
-        reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
+        reference = StorageWeakRef(tensor.untyped_storage())
         known = self._references.get(reference.cdata)
-        if known is not None and not known[0].expired():  # type: ignore[no-untyped-call]  # torch
+        if known is not None and not known[0].expired():
             return known[1]
         number, self._next_number = self._next_number, self._next_number + 1
         self._references[reference.cdata] = (reference, number)
@@ -222,11 +225,15 @@ class Recorder:
 
     def wait(self, launched: CollectiveLaunch) -> None:
         """Record that the host waited for a collective."""
-        self.events.append(CollectiveWait(self.moment, launched.ranks, launched.sequence))
+        self.events.append(
+            CollectiveWait(self.moment, launched.ranks, launched.sequence)
+        )
 
     def _owners(self, regions: tuple[MemoryRegion, ...]) -> tuple[str, ...]:
         return tuple(
             name
             for name, gradient in self._gradients().items()
-            if any(self._numbers.region(gradient).overlaps(region) for region in regions)
+            if any(
+                self._numbers.region(gradient).overlaps(region) for region in regions
+            )
         )

@@ -18,7 +18,7 @@ DEFAULT_EXAMPLES = 200
 MAX_SEED = 2**32
 
 
-class PropertyViolation(AssertionError):  # noqa: N818  # named for what it is; part of the API
+class PropertyViolation(AssertionError):  # noqa: N818  # part of the API  # named for what it is; part of the API
     """A subject violates a property; the text is the full diagnosis.
 
     Attributes:
@@ -104,7 +104,9 @@ def run_search(
     if time_limit_seconds is not None:
         _require_positive("time limit", time_limit_seconds)
     if isinstance(backend, TorchrunBackend) and ranks > backend.world_size:
-        raise UsageError(f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}")
+        raise UsageError(
+            f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
+        )
     chosen = secrets.randbelow(MAX_SEED) if seed is None else seed
     result = search(
         subject,
@@ -122,7 +124,9 @@ def run_search(
         examples=result.num_examples,
         seconds=result.seconds,
         coverage=result.coverage.table(),
-        violations=tuple(ReportedViolation(f.violation, f.scenario) for f in result.found),
+        violations=tuple(
+            ReportedViolation(f.violation, f.scenario) for f in result.found
+        ),
     )
 
 

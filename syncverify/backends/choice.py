@@ -26,6 +26,9 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         name: One of `BACKEND_NAMES`.
         subject: What it will run.
 
+    Returns:
+        The backend, with no rank started yet.
+
     Raises:
         UsageError: There is no such backend, or the subject cannot run on it.
         EnvironmentNotSupportedError: The machine lacks what it needs.
@@ -34,7 +37,11 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         _check_nccl()
         return TorchrunBackend("nccl")
     if name == "gloo":
-        return TorchrunBackend("gloo") if dist.is_torchelastic_launched() else GlooBackend()
+        return (
+            TorchrunBackend("gloo")
+            if dist.is_torchelastic_launched()
+            else GlooBackend()
+        )
     if name == "sim":
         return SimBackend()
     if name == "fake":
@@ -44,7 +51,9 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
                 "results of collectives"
             )
         return FakeBackend()
-    raise UsageError(f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}")
+    raise UsageError(
+        f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}"
+    )
 
 
 def _check_nccl() -> None:

@@ -45,10 +45,14 @@ class FakeBackend:
         def program(rank: int) -> None:
             _play_rank(scenario, subject, rank, results[rank], recorders[rank])
 
-        scheduler = Scheduler(num_ranks, progress=lambda: sum(len(r.events) for r in recorders))
+        scheduler = Scheduler(
+            num_ranks, progress=lambda: sum(len(r.events) for r in recorders)
+        )
         with thread_local_world():
             threads, stall = scheduler.run(program)
-        return Run(self.name, results, threads_fault(threads, stall), carries_data=False)
+        return Run(
+            self.name, results, threads_fault(threads, stall), carries_data=False
+        )
 
     def close(self) -> None:
         """Do nothing: no rank outlives its run."""

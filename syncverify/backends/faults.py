@@ -48,8 +48,12 @@ def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> 
     """
     named = ", ".join(f"rank {rank}" for rank in ranks)
     if kind == "deadlock":
-        return Fault("deadlock", ranks, f"no rank can go on: {named} never arrives", details)
-    return Fault("never_returns", ranks, f"{named} made no progress and was ended", details)
+        return Fault(
+            "deadlock", ranks, f"no rank can go on: {named} never arrives", details
+        )
+    return Fault(
+        "never_returns", ranks, f"{named} made no progress and was ended", details
+    )
 
 
 def threads_fault(
@@ -66,7 +70,8 @@ def threads_fault(
         The fault; None if all reached their end.
 
     Raises:
-        SyncverifyError: Not the subject but the harness or its use is at fault.
+        SyncverifyError: The harness refused something.
+        InternalError: A rank failed outside of the subject.
     """
     if mismatch is not None:
         summary = f"ranks {list(mismatch.ranks)} met in one collective and disagree"
@@ -81,4 +86,6 @@ def threads_fault(
                 raise error
             case error:
                 raise InternalError(f"rank {thread.rank}: {error!r}") from error
-    return None if stall is None else stall_fault(stall.kind, stall.ranks, stall.details)
+    return (
+        None if stall is None else stall_fault(stall.kind, stall.ranks, stall.details)
+    )

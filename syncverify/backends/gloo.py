@@ -44,7 +44,9 @@ class _Playing:
     def pending(self) -> list[int]:
         """List the ranks that have not ended."""
         ranks = range(len(self.workers))
-        return [rank for rank in ranks if rank not in self.answers and rank not in self.died]
+        return [
+            rank for rank in ranks if rank not in self.answers and rank not in self.died
+        ]
 
     def has_fault(self) -> bool:
         """Tell whether some rank ended badly, so that others may never end."""
@@ -96,7 +98,9 @@ class GlooBackend:
 
     def _start(self, scenario: Scenario, subject: Subject) -> _Playing:
         if self._store is None:
-            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            self._store = dist.TCPStore(
+                "127.0.0.1", 0, is_master=True, wait_for_workers=False
+            )
         workers = self._pool.take(scenario.mesh.num_ranks)
         packed = pack_subject(subject)
         self._num_jobs += 1
@@ -114,7 +118,11 @@ class GlooBackend:
         """
         progress = -1
         while playing.pending():
-            patience = _AFTERSHOCK_SECONDS if playing.has_fault() else self._hang_timeout_seconds
+            patience = (
+                _AFTERSHOCK_SECONDS
+                if playing.has_fault()
+                else self._hang_timeout_seconds
+            )
             if self._receive(playing, patience):
                 continue
             statuses = self._ask(playing)
@@ -173,7 +181,10 @@ class GlooBackend:
 def _results(playing: _Playing) -> list[RankRun]:
     ranks = range(len(playing.workers))
     answers = [playing.answers.get(rank) for rank in ranks]
-    return [unpack_result(a.result) if a is not None and a.result else RankRun() for a in answers]
+    return [
+        unpack_result(a.result) if a is not None and a.result else RankRun()
+        for a in answers
+    ]
 
 
 def _death(died: dict[int, str]) -> Fault:
@@ -192,11 +203,16 @@ def _stall(playing: _Playing, stalled: dict[int, Status]) -> Fault:
     for rank, answer in playing.answers.items():
         events = unpack_result(answer.result).events
         launches[rank] = tuple(e for e in events if isinstance(e, CollectiveLaunch))
-    lines = tuple(_position(rank, launches[rank], rank in stalled) for rank in sorted(launches))
+    lines = tuple(
+        _position(rank, launches[rank], is_stalled=rank in stalled)
+        for rank in sorted(launches)
+    )
     return stall_fault("deadlock", _behind(launches), lines)
 
 
-def _position(rank: int, launches: tuple[CollectiveLaunch, ...], is_stalled: bool) -> str:  # noqa: FBT001
+def _position(
+    rank: int, launches: tuple[CollectiveLaunch, ...], *, is_stalled: bool
+) -> str:
     if not is_stalled:
         return f"rank {rank}: has finished"
     last = launches[-1] if launches else None
@@ -209,5 +225,7 @@ def _behind(launches: dict[int, tuple[CollectiveLaunch, ...]]) -> tuple[int, ...
     groups = {launch.ranks for issued in launches.values() for launch in issued}
     for group in groups:
         counts = {r: sum(x.ranks == group for x in launches.get(r, ())) for r in group}
-        behind |= {rank for rank, count in counts.items() if count < max(counts.values())}
+        behind |= {
+            rank for rank, count in counts.items() if count < max(counts.values())
+        }
     return tuple(sorted(behind)) or tuple(sorted(launches))

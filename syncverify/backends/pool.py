@@ -84,7 +84,9 @@ class WorkerPool:
             self.discard(rank)
 
 
-def await_any(connections: list[Connection], timeout_seconds: float) -> list[Connection]:
+def await_any(
+    connections: list[Connection], timeout_seconds: float
+) -> list[Connection]:
     """Return the connections that have something to say, none after the timeout."""
     return [c for c in wait(connections, timeout_seconds) if isinstance(c, Connection)]
 

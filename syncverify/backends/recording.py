@@ -6,7 +6,7 @@ mode sees them all, those of C++ code (the reducer of DistributedDataParallel) i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class CollectiveRecording(TorchDispatchMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._recorder = recorder
 
     @override
@@ -62,7 +62,9 @@ class CollectiveRecording(TorchDispatchMode):
     ) -> Any:
         """Record a collective, then run it."""
         if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented  # DTensor unwraps itself; its local operators come next
+            return (
+                NotImplemented  # DTensor unwraps itself; its local operators come next
+            )
         if func.namespace == "c10d":
             self._record(func, args, _OPERATIONS, _group_of_box)
         elif func.namespace == "_c10d_functional":
@@ -95,17 +97,21 @@ def _tensors(argument: Any) -> list[torch.Tensor]:
 
 
 def _group_of_box(args: tuple[Any, ...]) -> dist.ProcessGroup:
-    box = next(a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a))
+    box = next(
+        a
+        for a in args
+        if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a)
+    )
     return dist.ProcessGroup.unbox(box)
 
 
 def _group_of_name(args: tuple[Any, ...]) -> dist.ProcessGroup:
-    resolve = dist.distributed_c10d._resolve_process_group  # noqa: SLF001  # what the operators themselves call
-    return resolve(args[-1])
+    # What the operators themselves call.
+    return dist.distributed_c10d._resolve_process_group(args[-1])  # noqa: SLF001
 
 
 def _reduce_op(argument: Any) -> str:
-    names: dict[str, Any] = dist.ReduceOp.RedOpType.__members__
+    names: Mapping[str, Any] = dist.ReduceOp.RedOpType.__members__
     if isinstance(argument, str) and argument.upper() in names:
         return argument.upper()
     if isinstance(argument, torch.ScriptObject) and "ReduceOp" in str(argument):

@@ -37,7 +37,9 @@ class SimBackend:
             What came out.
         """
         num_ranks = scenario.mesh.num_ranks
-        machine = SimulatedMachine(num_ranks, hang_timeout_seconds=self._hang_timeout_seconds)
+        machine = SimulatedMachine(
+            num_ranks, hang_timeout_seconds=self._hang_timeout_seconds
+        )
         results = tuple(RankRun() for _ in range(num_ranks))
 
         def program(rank: int) -> None:
@@ -51,7 +53,9 @@ class SimBackend:
             )
 
         threads, stall = machine.run(program)
-        return Run(self.name, results, threads_fault(threads, stall, machine.world.mismatch))
+        return Run(
+            self.name, results, threads_fault(threads, stall, machine.world.mismatch)
+        )
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""

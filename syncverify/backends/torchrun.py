@@ -110,13 +110,15 @@ class TorchrunBackend:
             except dist.DistStoreError:
                 answers.append(None)
                 continue
-            answer: Answer = pickle.loads(self._store.get(key))  # noqa: S301  # our own processes
+            answer: Answer = pickle.loads(self._store.get(key))  # our own processes
             if answer.usage_error is not None:
                 raise SubjectError(answer.usage_error)
             answers.append(answer)
         return answers
 
-    def _play_and_answer(self, number: int, scenario: Scenario, subject: Subject) -> None:
+    def _play_and_answer(
+        self, number: int, scenario: Scenario, subject: Subject
+    ) -> None:
         answer = self._play(number, scenario, subject)
         self._store.set(f"answer/{number}/{self.rank}", pickle.dumps(answer))
 

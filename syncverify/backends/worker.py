@@ -79,7 +79,7 @@ class Worker:
             self._connection.send(message)
 
     def _status(self) -> Status:
-        frame = sys._current_frames().get(self._main_thread.ident or 0)  # noqa: SLF001  # documented
+        frame = sys._current_frames().get(self._main_thread.ident or 0)  # documented
         stack = traceback.extract_stack(frame) if frame is not None else []
         events = list(self._recorder.events)
         return Status(
@@ -97,7 +97,9 @@ class Worker:
         except SubjectRaisedError as error:
             fault = raised_fault(error, job.rank)
             aftershock = _says_that_a_peer_left(error.original)
-            return Answer(job.number, pack_result(result), fault, is_aftershock=aftershock)
+            return Answer(
+                job.number, pack_result(result), fault, is_aftershock=aftershock
+            )
         except UsageError as error:
             return Answer(job.number, b"", usage_error=str(error))
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
@@ -107,7 +109,8 @@ class Worker:
     def _play_rank(self, job: Job, result: RankRun) -> None:
         scenario = Scenario.from_json(job.scenario)
         store = dist.PrefixStore(
-            f"job{job.number}", dist.TCPStore("127.0.0.1", job.store_port, is_master=False)
+            f"job{job.number}",
+            dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
         )
         dist.init_process_group(
             "gloo",

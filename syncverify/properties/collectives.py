@@ -37,7 +37,9 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 yield from _too_few_elements(judgement, rank, step, launches)
 
 
-def _reduced_twice(rank: int, step: int, launches: list[CollectiveLaunch]) -> Iterator[Finding]:
+def _reduced_twice(
+    rank: int, step: int, launches: list[CollectiveLaunch]
+) -> Iterator[Finding]:
     for first, second in itertools.combinations(launches, 2):
         overlap = any(a.overlaps(b) for a in first.regions for b in second.regions)
         if first.ranks == second.ranks and overlap:
@@ -47,7 +49,12 @@ def _reduced_twice(rank: int, step: int, launches: list[CollectiveLaunch]) -> It
                 f"{first.moment}, then {second} in {second.moment}",
                 rank,
                 ", ".join(sorted({*first.parameters} & {*second.parameters})) or None,
-                {"rank": rank, "step": step, "first": str(first), "second": str(second)},
+                {
+                    "rank": rank,
+                    "step": step,
+                    "first": str(first),
+                    "second": str(second),
+                },
             )
 
 

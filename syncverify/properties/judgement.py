@@ -50,7 +50,7 @@ Check = Callable[[Judgement], Iterator[Finding]]
 
 
 def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
-    """Merge the findings of one property into one violation per cause.
+    """Return one violation per cause for the findings of one property.
 
     The first finding of a cause gives summary and evidence; the others add their ranks
     and parameters.

@@ -55,7 +55,9 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
         summary = f"{count} hook(s) are left on {name!r} of rank {rank} after unbind()"
         yield Finding("hook_left", summary, rank, name, {"rank": rank, "hooks": count})
     for name in left.shared_gradients:
-        summary = f"the gradient of {name!r} still lies in a shared buffer after unbind()"
+        summary = (
+            f"the gradient of {name!r} still lies in a shared buffer after unbind()"
+        )
         yield Finding("buffer_left", summary, rank, name, {"rank": rank})
     for name in left.changed:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"

@@ -100,7 +100,11 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
                 f"differ after wait() of step {step}",
                 rank,
                 spec.name,
-                {"step": step, f"rank {first}": _values(other), f"rank {rank}": _values(mine)},
+                {
+                    "step": step,
+                    f"rank {first}": _values(other),
+                    f"rank {rank}": _values(mine),
+                },
             )
 
 
@@ -131,20 +135,27 @@ def _after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[Finding]:
         yield from _compare(judgement, owed, observation)
 
 
-def _accumulated(judgement: Judgement, rank: int, observation: Observation) -> Iterator[Finding]:
+def _accumulated(
+    judgement: Judgement, rank: int, observation: Observation
+) -> Iterator[Finding]:
     assert observation.micro_batch is not None  # an accumulated observation has one
     for spec in trainable(judgement.scenario):
         gradient = observation.gradients[spec.name]
         count = observation.micro_batch + 1
         if gradient is not None:
-            owed = Owed(judgement.reference, spec, rank, observation.step, count, (rank,), 1)
+            owed = Owed(
+                judgement.reference, spec, rank, observation.step, count, (rank,), 1
+            )
             yield from _compare(judgement, owed, observation)
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
     for rank, rank_run in enumerate(judgement.run.ranks):
         for event in rank_run.events:
-            if not isinstance(event, CollectiveLaunch) or event.moment.micro_batch is None:
+            if (
+                not isinstance(event, CollectiveLaunch)
+                or event.moment.micro_batch is None
+            ):
                 continue
             count = judgement.scenario.accumulations[event.moment.step]
             is_last = event.moment.micro_batch == count - 1
@@ -156,11 +167,17 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                     f"(step {event.moment.step}): {event}",
                     rank,
                     names or None,
-                    {"rank": rank, "collective": str(event), "moment": str(event.moment)},
+                    {
+                        "rank": rank,
+                        "collective": str(event),
+                        "moment": str(event.moment),
+                    },
                 )
 
 
-def _compare(judgement: Judgement, owed: Owed, observation: Observation) -> Iterator[Finding]:
+def _compare(
+    judgement: Judgement, owed: Owed, observation: Observation
+) -> Iterator[Finding]:
     observed = observation.gradients[owed.spec.name]
     cause = explain(owed, observed)
     if cause is None:
@@ -176,7 +193,9 @@ def _compare(judgement: Judgement, owed: Owed, observation: Observation) -> Iter
             "step": owed.step,
             "micro_batch": observation.micro_batch,
             "parameter": owed.spec.name,
-            "local_shape": list(local_shape(judgement.scenario.mesh, owed.spec, owed.rank)),
+            "local_shape": list(
+                local_shape(judgement.scenario.mesh, owed.spec, owed.rank)
+            ),
             "contributing_ranks": list(owed.ranks),
             "expected": _values(owed.value()),
             "observed": _values(observed),

@@ -27,7 +27,9 @@ class ReportedViolation:
     @property
     def token(self) -> str:
         """Return what `syncverify replay` takes."""
-        return encode(Recording(self.violation.property, self.violation.cause, self.scenario))
+        return encode(
+            Recording(self.violation.property, self.violation.cause, self.scenario)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -30,8 +30,12 @@ def verdict(report: Report) -> str:
 def diagnosis(report: Report) -> str:
     """Describe every violation of a report, ready to print."""
     blocks = [
-        violation_text(entry, subject=report.subject, backend=report.backend, title=title)
-        for title, entry in zip(_titles(len(report.violations)), report.violations, strict=True)
+        violation_text(
+            entry, subject=report.subject, backend=report.backend, title=title
+        )
+        for title, entry in zip(
+            _titles(len(report.violations)), report.violations, strict=True
+        )
     ]
     return "\n\n".join([*blocks, verdict(report)])
 
@@ -51,7 +55,9 @@ def violation_text(
         Several lines, without a trailing newline.
     """
     violation = entry.violation
-    command = f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+    command = (
+        f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+    )
     return "\n".join(
         [
             f"{title}: {violation.property} ({violation.cause})",
@@ -72,7 +78,9 @@ def scenario_lines(scenario: Scenario) -> Iterator[str]:
     """Describe a scenario, one line for the run and one per parameter."""
     mesh = ", ".join(
         f"{name}={size}"
-        for name, size in zip(scenario.mesh.axis_names, scenario.mesh.shape, strict=True)
+        for name, size in zip(
+            scenario.mesh.axis_names, scenario.mesh.shape, strict=True
+        )
     )
     counts = ", ".join(map(str, scenario.accumulations))
     yield f"smallest scenario: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
@@ -100,7 +108,10 @@ def _placement(code: str) -> str:
 
 
 def _titles(count: int) -> list[str]:
-    return ["VIOLATION" if count == 1 else f"VIOLATION {n + 1} of {count}" for n in range(count)]
+    return [
+        "VIOLATION" if count == 1 else f"VIOLATION {n + 1} of {count}"
+        for n in range(count)
+    ]
 
 
 def _seen_on(entry: ReportedViolation) -> str:

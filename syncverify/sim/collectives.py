@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 Tensors = list[torch.Tensor]
 
@@ -30,17 +31,27 @@ class Call:
 
     def agreement(self) -> tuple[object, ...]:
         """Return what all ranks must have in common."""
-        rooted = self.operation in {"broadcast", "scatter"}  # only the root's inputs count
+        rooted = self.operation in {
+            "broadcast",
+            "scatter",
+        }  # only the root's inputs count
         shapes = () if rooted else tuple((t.dtype, t.numel()) for t in self.inputs)
-        outputs = () if self.operation in {"reduce", "gather"} else tuple(
-            (t.dtype, t.numel()) for t in self.outputs
+        outputs = (
+            ()
+            if self.operation in {"reduce", "gather"}
+            else tuple((t.dtype, t.numel()) for t in self.outputs)
         )
         return (self.operation, self.reduce_op, self.root, shapes, outputs)
 
+    @override
     def __str__(self) -> str:
         """Say it in words."""
         numel = sum(t.numel() for t in self.inputs)
-        dtype = str(self.inputs[0].dtype).removeprefix("torch.") if self.inputs else "nothing"
+        dtype = (
+            str(self.inputs[0].dtype).removeprefix("torch.")
+            if self.inputs
+            else "nothing"
+        )
         return f"{self.operation}{' ' if self.reduce_op else ''}{self.reduce_op} of {numel} x {dtype}"
 
 

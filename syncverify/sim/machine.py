@@ -7,7 +7,11 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from syncverify.sim.process_group import BACKEND_NAME, SimulatedProcessGroup, SimulatedWorld
+from syncverify.sim.process_group import (
+    BACKEND_NAME,
+    SimulatedProcessGroup,
+    SimulatedWorld,
+)
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
 from syncverify.sim.threaded_world import thread_local_world
 from syncverify.trace import Recorder
@@ -33,7 +37,9 @@ class SimulatedMachine:
         )
         self.world = SimulatedWorld(self._scheduler, self.recorders)
 
-    def run(self, program: Callable[[int], None]) -> tuple[Sequence[RankThread], Stall | None]:
+    def run(
+        self, program: Callable[[int], None]
+    ) -> tuple[Sequence[RankThread], Stall | None]:
         """Run `program(rank)` on every rank, inside a default process group.
 
         Args:
@@ -61,8 +67,11 @@ class SimulatedMachine:
 def _register_backend(world: SimulatedWorld) -> None:
     """Let torch build this world's groups; a later world takes the name over."""
 
-    def create(_store: dist.Store, rank: int, size: int, _timeout: timedelta) -> dist.ProcessGroup:
+    def create(
+        _store: dist.Store, rank: int, size: int, _timeout: timedelta
+    ) -> dist.ProcessGroup:
         return SimulatedProcessGroup(world, rank, size)
 
-    dist.Backend._plugins.pop(BACKEND_NAME.upper(), None)  # noqa: SLF001  # register_backend refuses a second time
+    # register_backend refuses a name that it knows, and offers no way to forget one.
+    dist.Backend._plugins.pop(BACKEND_NAME.upper(), None)  # noqa: SLF001
     dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu", "cuda"])

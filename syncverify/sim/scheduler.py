@@ -109,7 +109,9 @@ class Scheduler:
         self._returned = threading.Semaphore(0)
         self._ended = False
 
-    def run(self, program: Callable[[int], None]) -> tuple[Sequence[RankThread], Stall | None]:
+    def run(
+        self, program: Callable[[int], None]
+    ) -> tuple[Sequence[RankThread], Stall | None]:
         """Run `program(rank)` on every rank until all ended or none can go on.
 
         Args:
@@ -120,7 +122,10 @@ class Scheduler:
         """
         for rank in range(self._num_ranks):
             thread = threading.Thread(
-                target=self._run_rank, args=(rank, program), name=f"rank {rank}", daemon=True
+                target=self._run_rank,
+                args=(rank, program),
+                name=f"rank {rank}",
+                daemon=True,
             )
             self._ranks.append(RankThread(rank, thread))
             thread.start()
@@ -168,7 +173,7 @@ class Scheduler:
         try:
             if not self._ended:
                 program(rank)
-        except BaseException as error:  # noqa: BLE001  # handed to the caller, unchanged
+        except BaseException as error:  # noqa: BLE001  # handed on, unchanged
             own.error = error
         finally:
             own.finished = True
@@ -209,7 +214,7 @@ class Scheduler:
         return Stall("deadlock", tuple(sorted(missing)), lines)
 
     def _never_returns(self, stuck: RankThread) -> Stall:
-        frame = sys._current_frames().get(stuck.thread.ident or 0)  # noqa: SLF001  # documented
+        frame = sys._current_frames().get(stuck.thread.ident or 0)  # documented
         stack = traceback.extract_stack(frame) if frame is not None else []
         return Stall("never_returns", (stuck.rank,), tuple(outermost_frames(stack)))
 

@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import _set_thread_isolation_mode
+
+# torch's stub leaves this one out.
+from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
+    _set_thread_isolation_mode,
+)
 from torch.testing._internal.distributed.multi_threaded_pg import (
     _install_threaded_pg,
     _uninstall_threaded_pg,

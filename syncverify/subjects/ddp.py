@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from syncverify.subject import Capabilities
 
@@ -19,6 +20,7 @@ class _LossModule(nn.Module):
         super().__init__()
         self.parameter_list = nn.ParameterList(parameters)
 
+    @override
     def forward(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
         return compute_loss()
 
@@ -59,12 +61,14 @@ class DistributedDataParallelSubject:
             _LossModule(self._parameters), bucket_cap_mb=self._bucket_size_mb
         )
 
-    def run_micro_batch(self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool) -> None:
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
         """Run forward and backward, reducing in the last micro-batch only."""
         assert self._module is not None, "bind() comes first"
         with nullcontext() if is_last else self._module.no_sync():
             loss: torch.Tensor = self._module(compute_loss)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch
+            loss.backward()
 
     def wait(self) -> None:
         """Do nothing: DDP's backward returns with the reduction complete."""

@@ -48,7 +48,7 @@ class Ranks:
             )
             try:
                 results[rank] = program(rank)
-            except BaseException as error:  # noqa: BLE001  # raised again by `run`
+            except BaseException as error:  # raised again by `run`
                 self._errors[rank] = error
                 ProcessLocalGroup.exception_handle(error)
             finally:
