@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,13 +18,16 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from strategies.scenarios import scenarios
 from syncverify.coverage import Coverage
-from syncverify.properties import check
+from syncverify.decoding import VAGUE_CAUSES
+from syncverify.properties import ALL_PROPERTIES, check
 from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
 from syncverify.violation import Violation
 
 Identity = tuple[str, str]
+
+_RANKING = [entry.name for entry in ALL_PROPERTIES]
 
 # Bounds on shrinking are counts, not seconds: the same seed gives the same report.
 _MAX_SHRINK_RUNS = 300
@@ -74,7 +77,7 @@ class SearchResult:
         num_examples: Scenarios played before shrinking.
         seconds: How long it took, shrinking included.
         coverage: What those scenarios contained.
-        found: One entry per identity, in the order in which they were met.
+        found: One entry per identity, in the order of `ALL_PROPERTIES`.
     """
 
     num_examples: int
@@ -112,7 +115,8 @@ def search(
     judge = _Judge(subject, backend, deadline)
     space = _Space(subject, max_ranks, num_examples, random_seed)
     coverage, met = _explore(space, judge, progress)
-    found = [_shrink(space, judge, identity, progress) for identity in met]
+    distinct = _without_echoes(met)
+    found = [_shrink(space, judge, identity, progress) for identity in distinct]
     return SearchResult(
         coverage.num_scenarios,
         time.monotonic() - started,
@@ -192,6 +196,17 @@ def _explore(
 
     space.for_each(explore, Phase.generate)
     return coverage, met
+
+
+def _without_echoes(met: Iterable[Identity]) -> list[Identity]:
+    """Drop causes that only say that something is wrong, where a better one is known."""
+    ordered = sorted(met, key=lambda identity: _RANKING.index(identity[0]))
+    explained = {name for name, cause in ordered if cause not in VAGUE_CAUSES}
+    return [
+        (name, cause)
+        for name, cause in ordered
+        if cause not in VAGUE_CAUSES or name not in explained
+    ]
 
 
 class _ReproducedError(Exception):

@@ -35,7 +35,12 @@ from syncverify.replay import load
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.subject import Subject, resolve
-from syncverify.verification import DEFAULT_EXAMPLES, DEFAULT_RANKS, run_search
+from syncverify.verification import (
+    DEFAULT_EXAMPLES,
+    DEFAULT_RANKS,
+    draw_seed,
+    run_search,
+)
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
@@ -90,17 +95,24 @@ def run(
     with closing(open_backend(backend, found)) as opened:
         if _follows(opened, found):
             return
+        chosen = draw_seed() if seed is None else seed
         world = (
             opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
         )
+        max_ranks = world if ranks is None else ranks
         console = Console(highlight=False)
+        console.print(
+            f"verifying {subject} on {backend}: {examples} scenarios, up to {max_ranks} "
+            f"rank(s), seed {chosen}",
+            soft_wrap=True,
+        )
         with _SearchProgress(console, examples) as progress:
             report = run_search(
                 found,
                 opened,
-                ranks=world if ranks is None else ranks,
+                ranks=max_ranks,
                 examples=examples,
-                seed=seed,
+                seed=chosen,
                 time_limit_seconds=time_limit,
                 progress=progress,
             )

@@ -4,7 +4,8 @@ Every contribution is a small integer, chosen so that any sum over all ranks and
 micro-batches is exact in the dtypes involved: the verdict needs no tolerance, and the
 order of the reduction cannot matter. Within one element, contributions of different
 (rank, micro-batch) are distinct wherever the dtype leaves room, and share their sign, so
-that a wrong sum tells which contribution is missing and which came twice.
+that a wrong sum tells which contribution is missing and which came twice. Where a world
+is too wide even to count in the dtype, a part of the contributions to each element is 0.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import torch
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.scenario import ParameterSpec, Scenario
 
-# Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept below
-# its 24 bits, so that sums of several steps (a stale gradient) stay exact as well.
-_EXACT_BITS = {"float32": 21, "bfloat16": 8, "float16": 11}
+# Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept well
+# below its 24 bits: sums of several steps (a stale gradient) stay exact as well, and
+# numbers in reports stay readable.
+_EXACT_BITS = {"float32": 16, "bfloat16": 8, "float16": 11}
 
 
 def contribution(
@@ -47,11 +49,14 @@ def contribution(
     accumulations = _accumulations(scenario, step)
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
-    unit = _odd_part(len(contributing_ranks(scenario.mesh, parameter, rank)))
-    span = _span(parameter, contributors, unit)
+    unit = _unit(parameter, len(contributing_ranks(scenario.mesh, parameter, rank)))
     position = scenario.parameters.index(parameter)
     key = _hash(torch.arange(numel) + 7919 * step + 104_729 * position)
-    values = 1 + _spread(key, index, span)
+    room = _sum_limit(parameter) // unit
+    if contributors > room:  # the dtype cannot even count them: some add 0
+        values = (_spread(key, index, contributors) < room) * 1
+    else:
+        values = 1 + _spread(key, index, _span(parameter, contributors, unit))
     sign = 1 - 2 * (_hash(key) % 2)
     return (sign * unit * values).to(torch.float64).reshape(shape)
 
@@ -65,20 +70,41 @@ def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:
     """Map contributor `index` to 0..span-1, distinct for indices below span."""
     strides = torch.tensor(_coprimes(span))
     stride = strides[key % len(strides)]
-    return (_hash(key + 1) % span + index * stride) % span
+    spread = (_hash(key + 1) % span + index * stride) % span
+    if span & (span - 1):
+        return spread
+    # One to one below a power of two, and no longer linear in the index: contributors of
+    # an element are linearly independent over few elements, so counts can be solved for.
+    return spread ^ (spread >> span.bit_length() // 2)
 
 
 def _span(parameter: ParameterSpec, contributors: int, unit: int) -> int:
     """Count the distinct values for which the sum over all contributors is exact."""
-    sum_limit = 1 << _EXACT_BITS[parameter.effective_grad_dtype]
-    one_limit = min(sum_limit, 1 << _EXACT_BITS[parameter.dtype])
+    sum_limit, one_limit = _sum_limit(parameter), _one_limit(parameter)
     uniform = min(sum_limit // contributors, one_limit) // unit
-    if uniform >= contributors:
-        return 1 << (uniform.bit_length() - 1)
+    rounded = 1 << max(0, uniform.bit_length() - 1)
+    if rounded >= contributors:
+        return rounded
     triangular = contributors * (contributors + 1) // 2
     if unit * triangular <= sum_limit and unit * contributors <= one_limit:
         return contributors  # each value used once: the sum is triangular
     return max(1, uniform)
+
+
+def _sum_limit(parameter: ParameterSpec) -> int:
+    return 1 << _EXACT_BITS[parameter.effective_grad_dtype]
+
+
+def _one_limit(parameter: ParameterSpec) -> int:
+    return min(_sum_limit(parameter), 1 << _EXACT_BITS[parameter.dtype])
+
+
+def _unit(parameter: ParameterSpec, count: int) -> int:
+    """Return what every contribution to a sum over `count` ranks is a multiple of."""
+    # Subjects that average divide by the count. Powers of two divide exactly in binary
+    # floating point; the odd part must divide every contribution, if it fits at all.
+    odd_part = count // (count & -count)
+    return odd_part if odd_part <= _one_limit(parameter) else 1
 
 
 @functools.lru_cache
@@ -87,12 +113,6 @@ def _coprimes(span: int) -> tuple[int, ...]:
     # contributions of an element from forming an arithmetic progression.
     around = range(max(1, int(span * 0.381)), max(2, int(span * 0.381) + 64))
     return tuple(s for s in around if math.gcd(s, span) == 1)
-
-
-def _odd_part(count: int) -> int:
-    # Subjects that average divide by the count. Powers of two divide exactly in binary
-    # floating point; the odd part must divide every contribution.
-    return count // (count & -count)
 
 
 def _hash(values: torch.Tensor) -> torch.Tensor:

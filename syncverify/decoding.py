@@ -22,6 +22,11 @@ from syncverify.scenario import ParameterSpec
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
 
+# Causes that say where, or how often, but not why: a scenario with fewer elements, or
+# another one with the same defect, often shows a better one.
+VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong"})
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why a gradient is wrong.
@@ -182,12 +187,27 @@ def _wrong_micro_batches(owed: Owed) -> Iterator[Explanation]:
             )
             yield Cause("reduced_early", text), early / owed.divisor + late
             yield Cause("reduced_early", text), (early + late) / owed.divisor
+    yield from _reduced_every_time(owed)
     for chosen in _subsets(tuple(range(owed.count))):
         missing = sorted(set(range(owed.count)) - set(chosen))
         if missing:
             value = torch.stack([owed.part(r, chosen) for r in owed.ranks]).sum(dim=0)
             text = f"micro-batches {missing} of {owed.count} are missing on every rank"
             yield Cause("micro_batch_missing", text), value / owed.divisor
+
+
+def _reduced_every_time(owed: Owed) -> Iterator[Explanation]:
+    if owed.count == 1 or len(owed.ranks) == 1:
+        return
+    sums = [
+        torch.stack([owed.part(r, [m]) for r in owed.ranks]).sum(dim=0)
+        for m in range(owed.count)
+    ]
+    value = sums[0]
+    for later in sums[1:]:
+        value = value * len(owed.ranks) + later
+    text = "it was reduced after every micro-batch: what was summed is summed again"
+    yield Cause("contribution_doubled", text), value / owed.divisor
 
 
 def _one_contribution(owed: Owed) -> Iterator[Explanation]:

@@ -1,7 +1,8 @@
 """Tokens: one violation's scenario as a short string that survives a shell.
 
 A token starts with its format's version. It holds the scenario and the identity of the
-violation, nothing about the subject or the backend, and is as short as those allow.
+violation, nothing about the subject or the backend, and is as short as those allow. A
+checksum keeps a mistyped token from replaying another scenario.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def encode(recording: Recording) -> str:
     """Write a token."""
     packed = [recording.property, recording.cause, _pack(recording.scenario)]
     text = json.dumps(packed, separators=(",", ":")).encode()
-    squeezed = zlib.compress(text, level=9, wbits=-zlib.MAX_WBITS)
+    squeezed = zlib.compress(text, level=9)
     return _PREFIX + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
 
 
@@ -64,22 +65,32 @@ def decode(token: str) -> Recording:
         )
     body = token.removeprefix(_PREFIX)
     try:
-        squeezed = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
-        inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-        packed = json.loads(inflate.decompress(squeezed, _MAX_JSON_BYTES))
-        name, cause, scenario = packed
+        padded = body + "=" * (-len(body) % 4)
+        squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
+        name, cause, scenario = json.loads(_inflate(squeezed))
+        if not (isinstance(name, str) and isinstance(cause, str)):
+            raise ValueError("it names no property and cause")
         return Recording(name, cause, _unpack(scenario))
     except (
         ValueError,
         TypeError,
         IndexError,
         KeyError,
+        RecursionError,
         zlib.error,
         binascii.Error,
     ) as error:
         raise ScenarioFormatError(
             f"unreadable token {_shortened(token)!r}: {error}"
         ) from error
+
+
+def _inflate(squeezed: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(squeezed, _MAX_JSON_BYTES)
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is cut short or continued")
+    return text
 
 
 def load(token_or_file: str) -> Recording:

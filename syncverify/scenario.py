@@ -92,6 +92,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Refuse values that no rank program could play."""
+        self._validate_types()
         _require(len(self.mesh.shape) >= 1, "a mesh has at least one axis")
         _require(
             len(self.mesh.axis_names)
@@ -113,6 +114,19 @@ class Scenario:
             any(parameter.requires_grad for parameter in self.parameters),
             "at least one parameter is trainable",
         )
+
+    def _validate_types(self) -> None:
+        """Refuse what JSON lets through: `True` and 2.5 pass every comparison below."""
+        counts = [*self.mesh.shape, *self.accumulations, self.bucket_cap_bytes]
+        names: list[object] = list(self.mesh.axis_names)
+        for parameter in self.parameters:
+            counts += [*parameter.global_shape, parameter.group]
+            names.append(parameter.name)
+            _require(
+                type(parameter.requires_grad) is bool, "requires_grad is true or false"
+            )
+        _require(all(type(n) is int for n in counts), "sizes are whole numbers")
+        _require(all(type(n) is str for n in names), "names are strings")
 
     def _validate_parameter(self, parameter: ParameterSpec) -> None:
         _require(

@@ -17,7 +17,9 @@ from typing_extensions import override
 
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 
-REDUCING_OPERATIONS = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+REDUCING_OPERATIONS = frozenset(
+    {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,11 @@ class CollectiveLaunch:
     parameters: tuple[str, ...]
     source: str
     stream: str = "default"
+
+    @property
+    def reduces(self) -> bool:
+        """Tell whether values of several ranks are combined; over one rank nothing is."""
+        return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
 
     @property
     def signature(self) -> tuple[str, str, str, int]:

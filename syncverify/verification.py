@@ -15,7 +15,7 @@ from syncverify.subject import Subject, SubjectFactory, resolve
 
 DEFAULT_RANKS = 4
 DEFAULT_EXAMPLES = 200
-MAX_SEED = 2**32
+_MAX_SEED = 2**32
 
 
 class PropertyViolation(AssertionError):  # noqa: N818  # part of the API  # named for what it is; part of the API
@@ -72,6 +72,11 @@ def verify(
     return report
 
 
+def draw_seed() -> int:
+    """Draw a fresh seed, short enough to type."""
+    return secrets.randbelow(_MAX_SEED)
+
+
 def run_search(
     subject: Subject,
     backend: AnyBackend,
@@ -107,7 +112,7 @@ def run_search(
         raise UsageError(
             f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
         )
-    chosen = secrets.randbelow(MAX_SEED) if seed is None else seed
+    chosen = draw_seed() if seed is None else seed
     result = search(
         subject,
         backend,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.recording import CollectiveRecording
@@ -18,7 +17,7 @@ from syncverify.rank_program import play
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.sim.scheduler import Scheduler
-from syncverify.sim.threaded_world import thread_local_world
+from syncverify.sim.threaded_world import init_fake_process_group, thread_local_world
 from syncverify.subject import Subject
 from syncverify.trace import Recorder
 
@@ -61,9 +60,7 @@ class FakeBackend:
 def _play_rank(
     scenario: Scenario, subject: Subject, rank: int, result: RankRun, recorder: Recorder
 ) -> None:
-    dist.init_process_group(
-        "fake", store=FakeStore(), rank=rank, world_size=scenario.mesh.num_ranks
-    )
+    init_fake_process_group(rank=rank, world_size=scenario.mesh.num_ranks)
     try:
         with CollectiveRecording(recorder):
             play(

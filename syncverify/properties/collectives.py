@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.oracle import trainable
 from syncverify.properties.judgement import Finding, Judgement
-from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch
+from syncverify.trace import CollectiveLaunch
 
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
     """In every step, each byte is reduced at most once per communicator, and all are.
 
     For all ranks and steps: no two reductions over the same ranks touch a common byte,
-    and what is reduced has at least as many elements as the parameters owe.
+    and what is reduced has at least as many elements as the parameters owe. Reductions
+    over one rank change nothing and do not count.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
     single parameters on top of their bucket. Does not say that the right bytes were
@@ -28,7 +29,7 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 event
                 for event in rank_run.events
                 if isinstance(event, CollectiveLaunch)
-                and event.operation in REDUCING_OPERATIONS
+                and event.reduces
                 and event.moment.step == step
                 and event.moment.phase in {"backward", "wait"}
             ]

@@ -13,7 +13,7 @@ from syncverify.oracle import trainable
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.run import Observation
 from syncverify.scenario import ParameterSpec
-from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch
+from syncverify.trace import CollectiveLaunch
 
 _SHOWN_ELEMENTS = 16
 
@@ -69,11 +69,14 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
     None) against a subject.
     """
+    early = list(_early_reductions(judgement))
+    yield from early
+    if early:  # the values that follow from it would only repeat the story
+        return
     for rank, rank_run in enumerate(judgement.run.ranks):
         for observation in rank_run.observations:
             if observation.point == "accumulated":
                 yield from _accumulated(judgement, rank, observation)
-    yield from _early_reductions(judgement)
 
 
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
@@ -159,7 +162,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 continue
             count = judgement.scenario.accumulations[event.moment.step]
             is_last = event.moment.micro_batch == count - 1
-            if event.operation in REDUCING_OPERATIONS and not is_last:
+            if event.reduces and not is_last:
                 names = ", ".join(event.parameters)
                 yield Finding(
                     "reduced_early",
@@ -212,7 +215,7 @@ def _collectives(judgement: Judgement, owed: Owed) -> list[str]:
         for event in judgement.run.ranks[owed.rank].events
         if isinstance(event, CollectiveLaunch)
         and event.moment.step == owed.step
-        and event.operation in REDUCING_OPERATIONS
+        and event.reduces
     ]
     touching = [event for event in launches if owed.spec.name in event.parameters]
     return [f"{event} ({event.moment})" for event in touching or launches]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from syncverify.properties import ALL_PROPERTIES
+from syncverify.report.hints import hint
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
 
@@ -69,6 +70,7 @@ def violation_text(
             "",
             *(f"  {line}" for line in scenario_lines(entry.scenario)),
             "",
+            f"  hint:       {hint(violation.cause)}",
             f"  replay:     {command}",
         ]
     )
@@ -135,4 +137,8 @@ def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
 def _numbers(values: list[float] | None) -> str:
     if values is None:
         return "no gradient"
-    return "[" + ", ".join(f"{value:g}" for value in values) + "]"
+    return "[" + ", ".join(_number(value) for value in values) + "]"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -1,9 +1,10 @@
 """torch.distributed with one world per thread.
 
-The only module that touches torch's private machinery for ranks as threads. We rely on
-three things, and a test says so: `_install_threaded_pg` gives each thread its own table
-of process groups, `_uninstall_threaded_pg` puts the process-wide table back, and thread
-isolation keeps functional collectives of one thread from finding another's groups.
+The only module that touches torch's private machinery for ranks without processes. We
+rely on four things, and a test says so: `_install_threaded_pg` gives each thread its own
+table of process groups, `_uninstall_threaded_pg` puts the process-wide table back,
+thread isolation keeps functional collectives of one thread from finding another's
+groups, and importing `fake_pg` registers a backend that moves no data.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _set_thread_isolation_mode,
 )
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     _install_threaded_pg,
     _uninstall_threaded_pg,
@@ -43,3 +45,13 @@ def thread_local_world() -> Iterator[None]:
     finally:
         _set_thread_isolation_mode(False)
         _uninstall_threaded_pg()
+
+
+def init_fake_process_group(*, rank: int, world_size: int) -> None:
+    """Make torch's FakeProcessGroup, which moves no data, the default one.
+
+    Args:
+        rank: Global rank to pretend.
+        world_size: Number of ranks to pretend.
+    """
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)

@@ -33,15 +33,12 @@ MAY_IMPORT = {
     "syncverify/subjects/": CORE | {"d9d", "deepspeed", "megatron"},
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
-    "syncverify/pytest_plugin.py": FACE | {"pytest"},
     "syncverify/verification.py": FACE,
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
-FACES = {
-    f"syncverify.{name}"
-    for name in ("__main__", "cli", "pytest_plugin", "verification")
-}
-# ... except that `syncverify.verify` is resolved on first use, inside a function.
+FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
+# ... except that `syncverify.verify` is resolved on first use, inside a function, and
+# announced to type checkers.
 LAZY_FACE = ("syncverify/__init__.py", "syncverify.verification")
 # Running and judging are apart.
 NEVER = {
@@ -70,9 +67,14 @@ def imports(tree: ast.Module, path: Path) -> Iterator[tuple[str, ast.stmt]]:
                 yield ".".join([*module, alias.name]), node
 
 
-def statements_in_functions(tree: ast.Module) -> set[ast.AST]:
+def statements_not_run_on_import(tree: ast.Module) -> set[ast.AST]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     outer = [node for node in ast.walk(tree) if isinstance(node, functions)]
+    outer += [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     return {inner for function in outer for inner in ast.walk(function)}
 
 
@@ -80,7 +82,7 @@ def problems_of_file(path: Path, tree: ast.Module) -> Iterator[str]:
     place = path.as_posix()
     allowed = MAY_IMPORT[max(filter(place.startswith, MAY_IMPORT), key=len)]
     is_face = ".".join(path.with_suffix("").parts) in FACES
-    lazy = statements_in_functions(tree)
+    lazy = statements_not_run_on_import(tree)
     for name, node in imports(tree, path):
         where = f"{place}:{node.lineno}:"
         if isinstance(node, ast.ImportFrom) and node.level > 1:

@@ -1,0 +1,66 @@
+"""What to look at, by cause."""
+
+from __future__ import annotations
+
+_HINTS = {
+    # every_rank_finishes
+    "raised": "the program is legal: make this line accept it",
+    "deadlock": "issue the same collectives in the same order on every rank of a group",
+    "collective_mismatch": (
+        "build and launch buckets in an order that does not depend on the rank"
+    ),
+    "never_returns": "end every wait by an event of this step, and every loop by a bound",
+    "process_died": "run the replay line with --backend sim to see the Python error, if any",
+    # values
+    "gradient_missing": "leave the reduced gradient in `.grad` after wait()",
+    "wrong_shape": "give every gradient the local shape of its parameter",
+    "wrong_dtype": "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
+    "not_finite": "clear buffers before their first use, and scale before sums overflow",
+    "never_written": "accumulate into the very memory that `.grad` shows after wait()",
+    "rank_contribution_missing": (
+        "reduce every bucket, over every mesh axis on which its parameters are Replicate, "
+        "and wait for it"
+    ),
+    "foreign_contribution": (
+        "reduce only over mesh axes on which the parameter is Replicate; plain tensors stay "
+        "local"
+    ),
+    "reduced_early": (
+        "reduce once per step, after the backward of its last micro-batch"
+    ),
+    "micro_batch_missing": (
+        "add each micro-batch to the accumulated gradient, and clear it in zero_grad() only"
+    ),
+    "contribution_doubled": (
+        "reduce each gradient once per step, and never add to one already reduced"
+    ),
+    "scaled": "divide by what the contract says and nowhere twice; the default is a plain sum",
+    "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
+    "misplaced": (
+        "put parameters into buckets in an order that does not depend on the rank, and check "
+        "the offsets of the views"
+    ),
+    "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
+    "miscounted": "check how often each backward is reduced and accumulated",
+    "unexplained": "compare the collectives above with those of a step that is right",
+    "frozen_received_gradient": "leave parameters with requires_grad=False out of buckets",
+    "replicas_differ": "reduce over every mesh axis on which the parameter is Replicate",
+    # lifecycle and collectives
+    "gradient_left": "clear in zero_grad() the memory that `.grad` shows",
+    "hook_left": "keep the handles of all hooks, and remove them in unbind()",
+    "buffer_left": "set `.grad` to None, or to a copy, in unbind()",
+    "parameter_changed": "leave the values of parameters alone: only gradients are yours",
+    "collective_after_unbind": "remove all hooks in unbind()",
+    "backward_not_plain": "restore in unbind() whatever bind() changed",
+    "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
+    "not_reduced": "launch every bucket by the time wait() returns, the last one included",
+}
+
+
+def hint(cause: str) -> str:
+    """Return what to change, for a violation's cause.
+
+    Args:
+        cause: The cause; what follows `raised_` is the type of the exception.
+    """
+    return _HINTS["raised" if cause.startswith("raised_") else cause]

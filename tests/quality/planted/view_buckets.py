@@ -1,0 +1,124 @@
+"""A correct synchronizer: gradients are views into flat buckets.
+
+Backward accumulates straight into the buckets. Hooks count, and the hook that completes
+a bucket launches its all-reduce, so that it overlaps with the rest of the backward.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from planted.placements import (
+    BYTES_PER_MB,
+    Groups,
+    like,
+    local,
+    local_bytes,
+    reduce_groups,
+    slices,
+)
+from torch import nn
+
+
+class Bucket:
+    """A flat buffer, and the parameters whose gradients are views into it."""
+
+    def __init__(self, parameters: list[nn.Parameter], groups: Groups) -> None:
+        self.parameters = parameters
+        self.groups = groups
+        self.counts: Counter[nn.Parameter] = Counter()
+        self.work: dist.Work | None = None
+        numel = sum(local(parameter).numel() for parameter in parameters)
+        self.buffer = torch.zeros(numel, dtype=parameters[0].grad_dtype)
+        self.attach(self.buffer)
+
+    def attach(self, buffer: torch.Tensor) -> None:
+        for parameter, part in slices(buffer, self.parameters):
+            parameter.grad = like(parameter, part)
+
+
+class ViewBuckets:
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        self.param_groups = param_groups
+        self.cap_bytes = bucket_size_mb * BYTES_PER_MB
+        self.required = require_accumulations
+        self.buckets: list[Bucket] = []
+        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        self.required = require_accumulations
+
+    def bind(self) -> None:
+        self.buckets = [
+            Bucket(parameters, self.groups_of(parameters[0]))
+            for parameters in self.plan()
+        ]
+        for bucket in self.buckets:
+            for parameter in filter(lambda p: p.requires_grad, bucket.parameters):
+                hook = partial(self.on_accumulated, bucket)
+                handle = parameter.register_post_accumulate_grad_hook(hook)
+                self.hooks.append(handle)
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        return reduce_groups(parameter)
+
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        return parameter.requires_grad
+
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        """Fill buckets up to the cap, from the last parameter to the first."""
+        filling: dict[object, list[nn.Parameter]] = {}
+        for index, group in enumerate(self.param_groups):
+            for parameter in filter(self.is_managed, reversed(group)):
+                key = (index, parameter.grad_dtype, self.groups_of(parameter))
+                members = filling.setdefault(key, [])
+                used = sum(local_bytes(member) for member in members)
+                if members and used + local_bytes(parameter) > self.cap_bytes:
+                    yield members
+                    members = filling[key] = []
+                members.append(parameter)
+        yield from filling.values()
+
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        bucket.counts[parameter] += 1
+        if self.is_ready(bucket):
+            self.launch(bucket)
+
+    def is_ready(self, bucket: Bucket) -> bool:
+        return all(bucket.counts[p] == self.required for p in bucket.parameters)
+
+    def launch(self, bucket: Bucket) -> None:
+        if bucket.groups:
+            group = bucket.groups[0]
+            bucket.work = dist.all_reduce(bucket.buffer, group=group, async_op=True)
+
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            self.finish(bucket)
+
+    def finish(self, bucket: Bucket) -> None:
+        if bucket.work is not None:
+            bucket.work.wait()
+            bucket.work = None
+            for group in bucket.groups[1:]:
+                dist.all_reduce(bucket.buffer, group=group)
+
+    def zero_grad(self) -> None:
+        for bucket in self.buckets:
+            bucket.counts.clear()
+            bucket.buffer.zero_()
+
+    def unbind(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+        self.buckets, self.hooks = [], []
