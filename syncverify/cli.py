@@ -42,6 +42,10 @@ from syncverify.verification import (
     run_search,
 )
 
+BAD_USAGE = 2
+HARNESS_FAILED = 3
+INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
+
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
 _backend_option = click.option(
@@ -121,7 +125,7 @@ def run(
         json_path.write_text(
             json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8"
         )
-    _leave(1 if report.violations else 0)
+    _leave(1 if report.violations else 0, opened)
 
 
 @cli.command()
@@ -152,7 +156,7 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     else:
         click.echo("\n".join(scenario_lines(recording.scenario)))
         click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
-    _leave(1 if violations else 0)
+    _leave(1 if violations else 0, opened)
 
 
 def _follows(opened: AnyBackend, subject: Subject) -> bool:
@@ -220,8 +224,16 @@ def _coverage_table(report: Report) -> Table:
     return table
 
 
-def _leave(code: int) -> None:
+def _leave(code: int, backend: AnyBackend) -> None:
+    if isinstance(backend, TorchrunBackend) and backend.is_lost:
+        _leave_at_once(code)  # a thread of this process hangs in a collective
     raise SystemExit(code)
+
+
+def _leave_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> None:
@@ -233,21 +245,24 @@ def main() -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        _complain(error.format_message(), 2)
+        _complain(error.format_message(), BAD_USAGE)
     except UsageError as error:
-        _complain(str(error), 2)
+        _complain(str(error), BAD_USAGE)
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted", 130)
+        _complain("interrupted", INTERRUPTED)
     except SyncverifyError as error:
-        _complain(f"the harness itself failed: {error}", 3)
+        _complain(f"the harness itself failed: {error}", HARNESS_FAILED)
     except Exception:  # noqa: BLE001  # the last resort: a fault of ours
         traceback.print_exc()
-        _complain("the harness itself failed; please report the traceback above", 3)
+        _complain(
+            "the harness itself failed; please report the traceback above",
+            HARNESS_FAILED,
+        )
 
 
 def _complain(message: str, code: int) -> None:
-    line = message if code == 3 else " ".join(message.split())
+    line = message if code == HARNESS_FAILED else " ".join(message.split())
     click.echo(f"syncverify: {line}", err=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code) if code == 130 else sys.exit(code)  # leave no rank behind
+    if code == INTERRUPTED:
+        _leave_at_once(code)  # rank threads may still play
+    sys.exit(code)

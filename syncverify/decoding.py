@@ -121,6 +121,7 @@ def explain(owed: Owed, observed: torch.Tensor | None) -> Cause | None:
             return cause
     return (
         _scaled(owed, exact)
+        or _rounded(owed, exact)
         or _partly_wrong(owed, observed)
         or _miscounted(owed, exact)
         or Cause("unexplained", "no known defect gives this value")
@@ -133,20 +134,31 @@ def _equal(observed: torch.Tensor, candidate: torch.Tensor) -> bool:
 
 def _explanations(owed: Owed) -> Iterator[Explanation]:
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(owed.value())
-    yield from _wrong_ranks(owed)
-    yield from _wrong_micro_batches(owed)
-    yield from _one_contribution(owed)
-    yield from _stale(owed)
+    yield from _wrong_axes(owed)
     yield from _known_factors(owed)
+    yield from _wrong_micro_batches(owed)
+    yield from _stale(owed)
+    # Many candidates: over one element some of them fit by chance, so they come last.
+    yield from _wrong_ranks(owed)
+    yield from _one_contribution(owed)
     yield from _misplaced(owed)
 
 
-def _wrong_ranks(owed: Owed) -> Iterator[Explanation]:
+def _wrong_axes(owed: Owed) -> Iterator[Explanation]:
     if len(owed.ranks) > 1:
         text = f"it is rank {owed.rank}'s own gradient: it was never reduced"
         for divisor in {owed.divisor, 1}:
             cause = Cause("rank_contribution_missing", text)
             yield cause, owed.part(owed.rank) / divisor
+    mesh = owed.reference.scenario.mesh
+    for count in range(len(mesh.shape) + 1):
+        for axes in itertools.combinations(range(len(mesh.shape)), count):
+            ranks = ranks_along(mesh, axes, owed.rank)
+            if ranks != owed.ranks and set(ranks) <= set(owed.comparable()):
+                yield _rank_cause(owed, ranks), owed.total(ranks) / owed.divisor
+
+
+def _wrong_ranks(owed: Owed) -> Iterator[Explanation]:
     for ranks in _subsets(owed.comparable()):
         if owed.rank in ranks and set(ranks) != set(owed.ranks):
             yield _rank_cause(owed, ranks), owed.total(ranks) / owed.divisor
@@ -211,6 +223,8 @@ def _reduced_every_time(owed: Owed) -> Iterator[Explanation]:
 
 
 def _one_contribution(owed: Owed) -> Iterator[Explanation]:
+    if len(owed.ranks) * owed.count == 1:  # twice the whole is a factor
+        return
     total = owed.total(owed.ranks)
     for rank in owed.ranks:
         text = f"the contribution of rank {rank} is counted twice"
@@ -233,17 +247,17 @@ def _one_contribution(owed: Owed) -> Iterator[Explanation]:
 
 
 def _stale(owed: Owed) -> Iterator[Explanation]:
-    if owed.step == 0:
-        return
-    before, value = owed.step - 1, owed.value()
-    count = owed.reference.scenario.accumulations[before]
-    reduced = owed.reference.reduced(owed.spec, owed.rank, before)
-    local = owed.reference.local(owed.spec, owed.rank, before, count)
-    for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
-        yield Cause("stale", f"it is the {words} of step {before}"), old
-        text = f"it still contains the {words} of step {before}"
-        yield Cause("stale", text), value + old
-        yield Cause("stale", text), value + old * len(owed.ranks) / owed.divisor
+    value, again = owed.value(), len(owed.ranks) / owed.divisor
+    for before in reversed(range(owed.step)):
+        count = owed.reference.scenario.accumulations[before]
+        reduced = owed.reference.reduced(owed.spec, owed.rank, before)
+        local = owed.reference.local(owed.spec, owed.rank, before, count)
+        for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
+            text = f"the {words} of step {before}"
+            yield Cause("stale", f"it is {text}"), old
+            yield Cause("stale", f"it still contains {text}"), value + old
+            yield Cause("stale", f"it is {text}, reduced again"), old * again
+            yield Cause("stale", f"it still contains {text}"), value + old * again
 
 
 def _known_factors(owed: Owed) -> Iterator[Explanation]:
@@ -263,6 +277,14 @@ def _known_factors(owed: Owed) -> Iterator[Explanation]:
             Cause("scaled", f"it is multiplied by {size}, {words}"),
             owed.value() * size,
         )
+        if owed.count > 1:
+            text = f"it is divided by {size}, {words}, in every micro-batch"
+            parts = [
+                owed.part(r, [m]) / size ** (owed.count - m)
+                for r in owed.ranks
+                for m in range(owed.count)
+            ]
+            yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
     yield Cause("scaled", "it is counted twice as a whole"), owed.value() * 2
 
 
@@ -306,6 +328,20 @@ def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
         return None
     factor = Fraction(ratio[0].item()).limit_denominator(1000)
     return Cause("scaled", f"every element is multiplied by {factor}")
+
+
+def _rounded(owed: Owed, observed: torch.Tensor) -> Cause | None:
+    """Find a narrower dtype in which summing so many contributions errs so much."""
+    own = torch.finfo(getattr(torch, owed.spec.effective_grad_dtype))
+    num_terms = len(owed.ranks) * owed.count
+    # Contributions to an element share their sign, so this bounds the sum's error too.
+    error = ((observed - owed.value()) / owed.value()).abs().max().item()
+    for dtype in (torch.float16, torch.bfloat16):
+        eps = torch.finfo(dtype).eps
+        if eps > own.eps and error <= num_terms * eps / 2:
+            name = str(dtype).removeprefix("torch.")
+            return Cause("rounded", f"it is off as if it had been summed in {name}")
+    return None
 
 
 def _partly_wrong(owed: Owed, observed: torch.Tensor) -> Cause | None:

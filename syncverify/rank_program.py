@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from syncverify.errors import SyncverifyError
 from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
 from syncverify.run import Leftovers, Observation, RankRun
 from syncverify.scenario import Scenario
@@ -153,7 +154,9 @@ class _RankProgram:
         self._recorder.enter(moment)
         try:
             yield
-        except Exception as error:
+        except SyncverifyError:
+            raise  # the harness speaks, through the subject's call
+        except (Exception, SystemExit) as error:  # an exit ends a rank like any other
             raise SubjectRaisedError(moment, error) from error
 
     def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:

@@ -67,10 +67,7 @@ def decode(token: str) -> Recording:
     try:
         padded = body + "=" * (-len(body) % 4)
         squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        name, cause, scenario = json.loads(_inflate(squeezed))
-        if not (isinstance(name, str) and isinstance(cause, str)):
-            raise ValueError("it names no property and cause")
-        return Recording(name, cause, _unpack(scenario))
+        return _unpack_recording(json.loads(_inflate(squeezed)))
     except (
         ValueError,
         TypeError,
@@ -110,7 +107,10 @@ def load(token_or_file: str) -> Recording:
     path = Path(name)
     if token_or_file.startswith(_PREFIX) or not _is_file(path):
         return decode(token_or_file)
-    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ScenarioFormatError(f"cannot read {name!r}: {error.strerror}") from error
     if text.startswith(_PREFIX):
         return decode(text)
     return decode(_token_of_report(text, name, index if hash_mark else None))
@@ -121,7 +121,7 @@ def _token_of_report(text: str, name: str, index: str | None) -> str:
         data = json.loads(text)
         violations = data.get("violations", [data])
         tokens = [str(violation["token"]) for violation in violations]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ScenarioFormatError(
             f"{name!r} holds neither a token nor a report"
         ) from error
@@ -171,6 +171,13 @@ def _pack_parameter(spec: ParameterSpec) -> list[Any]:
     ]
 
 
+def _unpack_recording(packed: list[Any]) -> Recording:
+    name, cause, scenario = packed
+    if not (isinstance(name, str) and isinstance(cause, str)):
+        raise ValueError("it names no property and cause")
+    return Recording(name, cause, _unpack(scenario))
+
+
 def _unpack(packed: list[Any]) -> Scenario:
     shape, names, parameters, accumulations, cap = packed
     return Scenario(
@@ -187,8 +194,14 @@ def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
         name=name,
         global_shape=tuple(shape),
         placements=None if placements is None else tuple(placements),
-        dtype=DTYPES[dtype],
-        grad_dtype=None if grad_dtype is None else DTYPES[grad_dtype],
+        dtype=_dtype(dtype),
+        grad_dtype=None if grad_dtype is None else _dtype(grad_dtype),
         requires_grad=bool(requires_grad),
         group=group,
     )
+
+
+def _dtype(number: int) -> str:
+    if number not in range(len(DTYPES)):  # -1 would index as well
+        raise ValueError(f"no dtype has number {number!r}")
+    return DTYPES[number]

@@ -173,7 +173,7 @@ def _load(path: str) -> SubjectFactory:
         found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a guard may even exit
         raise SubjectError(
             f"subject {path!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error

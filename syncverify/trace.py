@@ -38,10 +38,9 @@ class MemoryRegion:
 
     def overlaps(self, other: MemoryRegion) -> bool:
         """Tell whether the two regions share a byte."""
-        return (
-            self.storage == other.storage
-            and self.start_byte < other.end_byte
-            and other.start_byte < self.end_byte
+        first_shared = max(self.start_byte, other.start_byte)
+        return self.storage == other.storage and first_shared < min(
+            self.end_byte, other.end_byte
         )
 
 

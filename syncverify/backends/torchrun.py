@@ -8,6 +8,7 @@ since a GPU that waits in a collective cannot be called back.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -18,11 +19,10 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.faults import raised_fault, stall_fault
-from syncverify.backends.messages import Answer, pack_result, unpack_result
-from syncverify.backends.recording import CollectiveRecording
-from syncverify.errors import EnvironmentNotSupportedError, SubjectError
-from syncverify.rank_program import SubjectRaisedError, play
+from syncverify.backends.faults import stall_fault
+from syncverify.backends.messages import Answer, unpack_result
+from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.errors import EnvironmentNotSupportedError, InternalError, SubjectError
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
@@ -35,6 +35,12 @@ _FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends followers whose leader is g
 
 class TorchrunBackend:
     """Plays scenarios on the processes of a torchrun job.
+
+    Attributes:
+        name: The transport.
+        rank: This process's rank; 0 leads.
+        world_size: Number of processes.
+        is_lost: Whether some rank hangs, so that nothing more can be played.
 
     Args:
         transport: `nccl` with one GPU per rank, or `gloo` on CPU.
@@ -50,7 +56,11 @@ class TorchrunBackend:
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
+        # A client of the store serves one call at a time, and rank 0 waits for answers
+        # while it plays.
+        self._player_store = self._store.clone()
         self._device = _device(transport)
+        self.is_lost = False
         self._num_jobs = 0
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
@@ -65,6 +75,7 @@ class TorchrunBackend:
 
         Raises:
             SubjectError: What the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
         """
         self._num_jobs += 1
         number = self._num_jobs
@@ -81,7 +92,8 @@ class TorchrunBackend:
             fault = min(raised, key=lambda a: a.is_aftershock).fault
         else:
             fault = stall_fault("never_returns", absent, ()) if absent else None
-        return Run(self.name, results, fault, lost_backend=bool(absent))
+        self.is_lost = bool(absent)
+        return Run(self.name, results, fault, lost_backend=self.is_lost)
 
     def follow(self, subject: Subject) -> None:
         """Play the leader's scenarios until it says that it is done."""
@@ -102,56 +114,39 @@ class TorchrunBackend:
             self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
 
     def _gather(self, number: int, count: int) -> list[Answer | None]:
-        answers: list[Answer | None] = []
-        for rank in range(count):
-            key = f"answer/{number}/{rank}"
-            try:
-                self._store.wait([key], timedelta(seconds=self._hang_timeout_seconds))
-            except dist.DistStoreError:
-                answers.append(None)
-                continue
-            answer: Answer = pickle.loads(self._store.get(key))  # our own processes
-            if answer.usage_error is not None:
-                raise SubjectError(answer.usage_error)
-            answers.append(answer)
-        return answers
+        """Collect the ranks' answers, None from those that did not answer in time."""
+        keys = [f"answer/{number}/{rank}" for rank in range(count)]
+        with contextlib.suppress(
+            dist.DistStoreError
+        ):  # a timeout; who answered shows below
+            self._store.wait(keys, timedelta(seconds=self._hang_timeout_seconds))
+        return [self._answer(key) if self._store.check([key]) else None for key in keys]
+
+    def _answer(self, key: str) -> Answer:
+        answer: Answer = pickle.loads(self._store.get(key))
+        if answer.usage_error is not None:
+            raise SubjectError(answer.usage_error)
+        if answer.harness_error is not None:
+            raise InternalError(f"{key}:\n{answer.harness_error}")
+        return answer
 
     def _play_and_answer(
         self, number: int, scenario: Scenario, subject: Subject
     ) -> None:
-        answer = self._play(number, scenario, subject)
-        self._store.set(f"answer/{number}/{self.rank}", pickle.dumps(answer))
-
-    def _play(self, number: int, scenario: Scenario, subject: Subject) -> Answer:
-        result, recorder = RankRun(), Recorder()
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
-        dist.init_process_group(
-            self.name,
-            store=dist.PrefixStore(f"group/{number}", self._store),
+        membership = Membership(
+            number=number,
+            transport=self.name,
+            store=self._player_store,
             rank=self.rank,
             world_size=scenario.mesh.num_ranks,
             timeout=timedelta(seconds=self._hang_timeout_seconds),
         )
-        try:
-            with CollectiveRecording(recorder):
-                play(
-                    scenario,
-                    subject,
-                    rank=self.rank,
-                    device=self._device,
-                    result=result,
-                    recorder=recorder,
-                )
-        except SubjectRaisedError as error:
-            fault = raised_fault(error, self.rank)
-            aftershock = isinstance(error.original, dist.DistError)
-            return Answer(number, pack_result(result), fault, is_aftershock=aftershock)
-        except SubjectError as error:
-            return Answer(number, pack_result(result), usage_error=str(error))
-        finally:
-            dist.destroy_process_group()
-        return Answer(number, pack_result(result))
+        answer = play_rank(
+            membership, scenario, subject, device=self._device, recorder=Recorder()
+        )
+        self._player_store.set(f"answer/{number}/{self.rank}", pickle.dumps(answer))
 
 
 def _device(transport: str) -> torch.device:

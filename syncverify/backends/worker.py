@@ -20,20 +20,15 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import (
     Answer,
     Job,
     Ready,
     Status,
     StatusRequest,
-    pack_result,
     unpack_subject,
 )
-from syncverify.backends.recording import CollectiveRecording
-from syncverify.errors import UsageError
-from syncverify.rank_program import SubjectRaisedError, play
-from syncverify.run import RankRun
+from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.scenario import Scenario
 from syncverify.sourcelines import is_torch_line, outermost_frames
 from syncverify.trace import CollectiveLaunch, Recorder
@@ -90,51 +85,27 @@ class Worker:
         )
 
     def _play(self, job: Job) -> Answer:
-        result = RankRun()
         self._recorder = Recorder()
         try:
-            self._play_rank(job, result)
-        except SubjectRaisedError as error:
-            fault = raised_fault(error, job.rank)
-            aftershock = _says_that_a_peer_left(error.original)
-            return Answer(
-                job.number, pack_result(result), fault, is_aftershock=aftershock
-            )
-        except UsageError as error:
-            return Answer(job.number, b"", usage_error=str(error))
+            subject = unpack_subject(job.subject)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             return Answer(job.number, b"", harness_error=traceback.format_exc())
-        return Answer(job.number, pack_result(result))
-
-    def _play_rank(self, job: Job, result: RankRun) -> None:
         scenario = Scenario.from_json(job.scenario)
-        store = dist.PrefixStore(
-            f"job{job.number}",
-            dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
-        )
-        dist.init_process_group(
-            "gloo",
-            store=store,
+        membership = Membership(
+            number=job.number,
+            transport="gloo",
+            store=dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
             rank=job.rank,
             world_size=scenario.mesh.num_ranks,
             timeout=COLLECTIVE_TIMEOUT,
         )
-        try:
-            with CollectiveRecording(self._recorder):
-                play(
-                    scenario,
-                    unpack_subject(job.subject),
-                    rank=job.rank,
-                    device=torch.device("cpu"),
-                    result=result,
-                    recorder=self._recorder,
-                )
-        finally:
-            dist.destroy_process_group()
-
-
-def _says_that_a_peer_left(error: BaseException) -> bool:
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+        return play_rank(
+            membership,
+            scenario,
+            subject,
+            device=torch.device("cpu"),
+            recorder=self._recorder,
+        )
 
 
 def _use_loopback() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from typing_extensions import override
 
 Tensors = list[torch.Tensor]
@@ -21,6 +23,7 @@ class Call:
         inputs: What the rank contributed, copied when it issued the call.
         outputs: Where its results go.
         root: Group rank of the root; 0 where there is none.
+        source: The line that issued it.
     """
 
     operation: str
@@ -28,6 +31,7 @@ class Call:
     inputs: Tensors
     outputs: Tensors
     root: int = 0
+    source: str = "unknown line"
 
     def agreement(self) -> tuple[object, ...]:
         """Return what all ranks must have in common."""
@@ -68,6 +72,13 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 SUPPORTED_REDUCTIONS = frozenset(_REDUCTIONS)
 
 
+def reduce_op_name(opts: Any) -> str:
+    """Name the reduction that torch's options for a collective ask for."""
+    reduce_op = dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
+    return str(kind).rpartition(".")[2]
+
+
 def compute(calls: Sequence[Call], rank: int) -> Tensors:
     """Compute what one rank receives.
 
@@ -102,7 +113,10 @@ def _all_gather(calls: Sequence[Call], _rank: int) -> Tensors:
 
 
 def _all_gather_single(calls: Sequence[Call], _rank: int) -> Tensors:
-    return [torch.cat([call.inputs[0].reshape(-1) for call in calls])]
+    return [
+        torch.cat([part.reshape(-1) for part in parts])
+        for parts in zip(*(call.inputs for call in calls), strict=True)
+    ]
 
 
 def _gather(calls: Sequence[Call], rank: int) -> Tensors:
@@ -119,8 +133,11 @@ def _reduce_scatter(calls: Sequence[Call], rank: int) -> Tensors:
 
 
 def _reduce_scatter_single(calls: Sequence[Call], rank: int) -> Tensors:
-    chunks = [call.inputs[0].reshape(len(calls), -1)[rank] for call in calls]
-    return [_REDUCTIONS[calls[0].reduce_op](torch.stack(chunks))]
+    reduction = _REDUCTIONS[calls[0].reduce_op]
+    return [
+        reduction(torch.stack([part.reshape(len(calls), -1)[rank] for part in parts]))
+        for parts in zip(*(call.inputs for call in calls), strict=True)
+    ]
 
 
 def _barrier(_calls: Sequence[Call], _rank: int) -> Tensors:

@@ -22,7 +22,13 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.sim.collectives import SUPPORTED_REDUCTIONS, Call, Tensors, compute
+from syncverify.sim.collectives import (
+    SUPPORTED_REDUCTIONS,
+    Call,
+    Tensors,
+    compute,
+    reduce_op_name,
+)
 from syncverify.sim.scheduler import RunEndedError, Scheduler, Wait
 from syncverify.sourcelines import calling_line
 from syncverify.trace import CollectiveLaunch, Recorder
@@ -151,6 +157,21 @@ class SimulatedWork(dist.Work):
         self._group.recorder.wait(self._launched)
 
 
+def _not_simulated(name: str) -> EnvironmentNotSupportedError:
+    return EnvironmentNotSupportedError(
+        f"the sim backend does not simulate {name}, issued at {calling_line()}"
+    )
+
+
+def _refusal(name: str) -> Any:
+    """Make a method that says that the operation is not simulated."""
+
+    def refuse(_group: SimulatedProcessGroup, *_given: Any, **_named: Any) -> None:
+        raise _not_simulated(name)
+
+    return refuse
+
+
 class SimulatedProcessGroup(dist.ProcessGroup):
     """One rank's handle of a simulated communicator."""
 
@@ -205,7 +226,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     @override
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
         tensors = _listed(tensors)
-        return self._issue(Call("all_reduce", _reduce_op(opts), tensors, tensors))
+        return self._issue(Call("all_reduce", reduce_op_name(opts), tensors, tensors))
 
     @override
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
@@ -215,7 +236,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
         tensors = _listed(tensors)
         return self._issue(
-            Call("reduce", _reduce_op(opts), tensors, tensors, opts.rootRank)
+            Call("reduce", reduce_op_name(opts), tensors, tensors, opts.rootRank)
         )
 
     @override
@@ -236,6 +257,17 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return self._issue(Call("all_gather_single", "", [input], [output]))
 
     _allgather_base = all_gather_single  # its name before torch 2.13
+
+    @override
+    def all_gather_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> dist.Work:
+        """Gather several tensors; torch's functional collectives issue no other."""
+        return self._issue(
+            Call("all_gather_single", "", _listed(inputs), _listed(outputs))
+        )
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     @override
     def gather(
@@ -262,7 +294,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return self._issue(
             Call(
                 "reduce_scatter",
-                _reduce_op(opts),
+                reduce_op_name(opts),
                 input_tensors[0],
                 _listed(output_tensors),
             )
@@ -273,20 +305,42 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self, output: Any, input: Any, opts: Any = None
     ) -> dist.Work:
         return self._issue(
-            Call("reduce_scatter_single", _reduce_op(opts), [input], [output])
+            Call("reduce_scatter_single", reduce_op_name(opts), [input], [output])
         )
 
     _reduce_scatter_base = reduce_scatter_single  # its name before torch 2.13
 
     @override
+    def reduce_scatter_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> dist.Work:
+        """Reduce and scatter several tensors, for functional collectives likewise."""
+        return self._issue(
+            Call(
+                "reduce_scatter_single",
+                reduce_op_name(opts),
+                _listed(inputs),
+                _listed(outputs),
+            )
+        )
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    @override
     def barrier(self, opts: Any = None) -> dist.Work:
         return self._issue(Call("barrier", "", [], []))
 
+    # Left to torch, these would raise an error that reads like the subject's own.
+    alltoall: Any = _refusal("all_to_all")
+    all_to_all_single = alltoall_base = _refusal("all_to_all_single")
+    allgather_coalesced: Any = _refusal("all_gather_coalesced")
+    send: Any = _refusal("send")
+    recv = recv_anysource = _refusal("recv")
+    monitored_barrier: Any = _refusal("monitored_barrier")
+
     def _issue(self, call: Call) -> SimulatedWork:
         if call.reduce_op not in {"", *SUPPORTED_REDUCTIONS}:
-            raise EnvironmentNotSupportedError(
-                f"the sim backend does not simulate {call.reduce_op}, issued at {calling_line()}"
-            )
+            raise _not_simulated(call.reduce_op)
         launched = self.recorder.launch(
             call.operation,
             call.inputs or call.outputs,
@@ -302,13 +356,18 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     def _arrive(self, meeting: Meeting, call: Call, launched: CollectiveLaunch) -> None:
         inputs: Tensors = [tensor.detach().clone() for tensor in call.inputs]
         meeting.calls[self.rank()] = Call(
-            call.operation, call.reduce_op, inputs, call.outputs, call.root
+            call.operation,
+            call.reduce_op,
+            inputs,
+            call.outputs,
+            call.root,
+            launched.source,
         )
         for peer, other in enumerate(meeting.calls):
             if other is not None and other.agreement() != call.agreement():
                 ranks = (self.global_ranks[peer], self.global_ranks[self.rank()])
                 lines = (
-                    f"rank {ranks[0]}: {other}",
+                    f"rank {ranks[0]}: {other}, at {other.source}",
                     f"rank {ranks[1]}: {call}, at {launched.source}",
                 )
                 self.world.mismatch = Mismatch(ranks, lines)
@@ -336,16 +395,3 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
 def _listed(tensors: Any) -> Tensors:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _reduce_op(opts: Any) -> str:
-    if opts is None:
-        return "SUM"
-    if isinstance(opts, dist.ReduceOp | dist.ReduceOp.RedOpType):
-        return _op_name(opts)
-    return _op_name(opts.reduceOp)
-
-
-def _op_name(reduce_op: Any) -> str:
-    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
-    return str(kind).rpartition(".")[2]
