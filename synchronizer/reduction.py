@@ -133,20 +133,20 @@ def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
         What `torch.distributed.new_group(use_local_synchronization=True)` does, but
         for the name: see Note [Names of new process groups].
     """
-    default = c10d._get_default_group()
-    backend, store = c10d._world.pg_map[default]
+    default = c10d._get_default_group()  # noqa: SLF001
+    backend, store = c10d._world.pg_map[default]  # noqa: SLF001
     group: dist.ProcessGroup
-    group, _ = c10d._new_process_group_helper(
+    group, _ = c10d._new_process_group_helper(  # noqa: SLF001
         len(ranks),
         ranks.index(dist.get_rank()),
         list(ranks),
         dist.Backend(backend),
         store,
         c10d.GroupName(_unused_name(default, ranks)),
-        timeout=c10d._get_default_timeout(dist.Backend(backend)),
+        timeout=c10d._get_default_timeout(dist.Backend(backend)),  # noqa: SLF001
         group_desc="gradient_reduction",
     )
-    c10d._world.pg_group_ranks[group] = {
+    c10d._world.pg_group_ranks[group] = {  # noqa: SLF001
         rank: index for index, rank in enumerate(ranks)
     }
     return group

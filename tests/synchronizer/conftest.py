@@ -48,7 +48,7 @@ class Ranks:
             )
             try:
                 results[rank] = program(rank)
-            except BaseException as error:  # raised again by `run`
+            except BaseException as error:  # noqa: BLE001  # raised again by `run`
                 self._errors[rank] = error
                 ProcessLocalGroup.exception_handle(error)
             finally:
@@ -74,6 +74,7 @@ class Ranks:
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     """A runner for programs on several ranks."""
     monkeypatch.setattr(ProcessLocalGroup, "pg_name", property(_remembered_name))
+    monkeypatch.setattr(ProcessLocalGroup, "shutdown", _remembered_name)
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     _install_threaded_pg()
     yield Ranks()

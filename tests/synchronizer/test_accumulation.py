@@ -279,6 +279,8 @@ def test_a_gradient_replaced_before_wait_is_refused_by_name(replace) -> None:
             "  where:    rank 0 of 1, bucket 0",
             "  hint: assign to .grad after wait() only",
         ]
+        with pytest.raises(StepFailedError):
+            synchronizer.wait()
         synchronizer.zero_grad()
         accumulate(a, 3)
         synchronizer.wait()

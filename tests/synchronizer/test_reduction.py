@@ -12,6 +12,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from synchronizer import (
     BucketNotReadyError,
+    GradientMismatchError,
     GradientPlacementError,
     GradientSynchronizer,
     LateAccumulationError,
@@ -198,6 +199,23 @@ def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
         return [count - counts[0] for count in counts]
 
     assert ranks.run(4, program) == [[0, 1, 0, 1, 0]] * 4
+
+
+def test_a_bind_that_fails_leaves_no_group_and_no_hook(ranks) -> None:
+    def program(rank: int) -> list[int]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        a, b = (parameter(mesh, Replicate(), Replicate(), numel=512) for _ in "ab")
+        a.grad_dtype = None
+        a.grad = torch.zeros_like(a, dtype=torch.float64)
+        num_groups = len(dist.distributed_c10d._world.pg_names)
+        synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
+        with pytest.raises(GradientMismatchError):
+            synchronizer.bind()
+        assert b.grad is None
+        accumulate(b, 1)
+        return len(dist.distributed_c10d._world.pg_names) - num_groups
+
+    assert ranks.run(4, program) == [0] * 4
 
 
 def test_an_accumulation_into_a_launched_bucket_is_refused_by_name(ranks) -> None:
