@@ -33,8 +33,11 @@ def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSp
         raise InvalidArgument(f"expected max_axes of 1 or 2, got max_axes={max_axes!r}")
     shapes: list[tuple[int, ...]] = [(size,) for size in range(1, max_ranks + 1)]
     if max_axes > 1:
-        sizes = range(1, max_ranks + 1)
-        shapes += [(m, n) for m in sizes for n in sizes if m * n <= max_ranks]
+        shapes += [
+            (m, n)
+            for m in range(1, max_ranks + 1)
+            for n in range(1, max_ranks // m + 1)
+        ]
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
     # Meshes without a degenerate axis are few among the products: list them more often.
     shapes += [shape for shape in shapes if len(shape) > 1 and min(shape) > 1] * 3

@@ -1,7 +1,14 @@
-"""Strategies for parameters and lists of them."""
+"""Strategies for parameters and lists of them.
+
+Each parameter takes four choices (shape, placements, kind, and whether another one
+follows), because Hypothesis deletes only a few consecutive choices at a time: drawn field
+by field, superfluous parameters would survive shrinking.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -11,24 +18,25 @@ from strategies.placements import placements
 from syncverify.scenario import DTYPES, REPLICATE, MeshSpec, ParameterSpec
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
-# Equal shapes matter as much as odd ones: swapped buckets of equal size are invisible to
-# every check of shapes. So most shapes come from a short list.
-_COMMON_SHAPES: tuple[tuple[int, ...], ...] = (
-    (),
-    (1,),
-    (3,),
-    (5,),
-    (2, 3),
-    (3, 3),
-    (17,),
-    (4, 8),
-)
+# Models have few dtypes, groups and placements. Drawn one by one, parameters rarely agree
+# on these, and those that do not agree share no bucket. Equal shapes matter as well:
+# swapped buckets of equal size are invisible to every check of shapes.
+_SAME_BUCKET = ("dtype", "grad_dtype", "group")
+_IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, "global_shape", "placements"))
 
 
 def shapes() -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate tensor shapes from scalars to three dims; shrinks toward scalars."""
-    any_shape = st.lists(st.integers(1, 7), max_size=3).map(tuple)
-    return st.sampled_from(_COMMON_SHAPES) | any_shape
+    """Generate tensor shapes from scalars to three dims; shrinks toward few elements."""
+    by_dims: list[list[tuple[int, ...]]] = [
+        [()],
+        [(1,), (2,), (3,), (4,), (5,), (7,), (17,)],
+        list(itertools.product((1, 2, 3, 4, 5, 7), repeat=2)),
+        list(itertools.product((1, 2, 3, 5), repeat=3)),
+    ]
+    # Listed about equally often by number of dims, of which many dims have most shapes.
+    most = max(map(len, by_dims))
+    listed = [shape for few in by_dims for shape in few * (most // len(few))]
+    return st.sampled_from(sorted(listed, key=lambda s: (math.prod(s), len(s), s)))
 
 
 @st.composite
@@ -51,24 +59,19 @@ def parameters(
         A parameter with an empty name.
     """
     shape = draw(shapes())
+    placed: tuple[str, ...] | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
-        placed = draw(placements(mesh, num_dims=len(shape)) | st.none())
-    else:  # a subject for plain tensors reduces all of them over all ranks
-        placed = (REPLICATE,) * len(mesh.shape)
-    grad_dtypes: st.SearchStrategy[str | None] = st.none()
-    dtype = draw(st.sampled_from(DTYPES))
-    if capabilities.separate_grad_dtype:
-        grad_dtypes = st.none() | st.sampled_from(
-            [other for other in DTYPES if other != dtype]
-        )
+        placed = draw(placements(mesh, num_dims=len(shape)))
+    kinds = _kinds(separate_grad_dtype=capabilities.separate_grad_dtype)
+    dtype, grad_dtype, group, requires_grad = draw(st.sampled_from(kinds))
     return ParameterSpec(
         name="",
         global_shape=shape,
         placements=placed,
         dtype=dtype,
-        grad_dtype=draw(grad_dtypes),
-        requires_grad=not draw(st.booleans()) or not draw(st.booleans()),
-        group=draw(st.integers(0, 1)),
+        grad_dtype=grad_dtype,
+        requires_grad=requires_grad,
+        group=group,
     )
 
 
@@ -102,7 +105,31 @@ def parameter_lists(
         min_size=min_size,
         max_size=max_size,
     )
-    return drawn.map(_named)
+    return st.tuples(st.sampled_from(_IN_COMMON), drawn).map(
+        lambda pair: _named(_alike(*pair))
+    )
+
+
+def _kinds(*, separate_grad_dtype: bool) -> list[tuple[str, str | None, int, bool]]:
+    """List (dtype, gradient dtype, group, requires_grad), the plainest first."""
+    grad_dtypes = (None, *DTYPES) if separate_grad_dtype else (None,)
+    trainable = [
+        (dtype, grad_dtype, group, True)
+        for group in (0, 1)
+        for grad_dtype in grad_dtypes
+        for dtype in DTYPES
+        if grad_dtype != dtype
+    ]
+    frozen = [(*kind[:3], False) for kind in trainable]
+    return [*trainable, *trainable, *frozen]  # frozen ones only dilute a scenario
+
+
+def _alike(
+    in_common: tuple[str, ...], specs: list[ParameterSpec]
+) -> list[ParameterSpec]:
+    """Give all parameters what the first one has."""
+    common = {name: getattr(specs[0], name) for name in in_common}
+    return [replace(spec, **common) for spec in specs]
 
 
 def _named(specs: list[ParameterSpec]) -> tuple[ParameterSpec, ...]:

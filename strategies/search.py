@@ -121,8 +121,12 @@ def search(
         coverage.num_scenarios,
         time.monotonic() - started,
         coverage,
-        [f for f in found if f],
+        [entry for entry in found if entry is not None],
     )
+
+
+class _ReproducedError(Exception):
+    """Tells Hypothesis that a scenario still shows the violation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,18 @@ class _Space:
 
     def for_each(self, body: Callable[[Scenario], None], *phases: Phase) -> None:
         """Call `body` on random scenarios; the sequence depends on the seed alone."""
+        failures: list[BaseException] = []
+
+        def guarded(scenario: Scenario) -> None:
+            """Keep errors of ours from Hypothesis, which would play them again."""
+            try:
+                if not failures:
+                    body(scenario)
+            except _ReproducedError:  # what Hypothesis is to shrink
+                raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # raised below
+                failures.append(error)
+
         drawn = scenarios(
             max_ranks=self.max_ranks, capabilities=self.subject.capabilities
         )
@@ -148,7 +164,10 @@ class _Space:
             verbosity=Verbosity.quiet,
             suppress_health_check=list(HealthCheck),
         )
-        seed(self.random_seed)(configured(given(drawn)(body)))()
+        with contextlib.suppress(_ReproducedError):
+            seed(self.random_seed)(configured(given(drawn)(guarded)))()
+        if failures:
+            raise failures[0]
 
 
 @dataclass(slots=True)
@@ -209,10 +228,6 @@ def _without_echoes(met: Iterable[Identity]) -> list[Identity]:
     ]
 
 
-class _ReproducedError(Exception):
-    """Tells Hypothesis that a scenario still shows the violation."""
-
-
 def _shrink(
     space: _Space, judge: _Judge, identity: Identity, progress: Progress
 ) -> Found | None:
@@ -236,6 +251,5 @@ def _shrink(
             smallest = Found(violation, scenario)
             raise _ReproducedError
 
-    with contextlib.suppress(_ReproducedError):
-        space.for_each(probe, Phase.generate, Phase.shrink)
+    space.for_each(probe, Phase.generate, Phase.shrink)
     return smallest

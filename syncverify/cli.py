@@ -1,7 +1,7 @@
 """The command line: `syncverify run` and `syncverify replay`.
 
 Exit codes: 0 no violation, 1 violation found, 2 bad usage, subject or environment (one
-line on stderr), 3 fault of the harness itself, 130 interrupted.
+line on stderr), 3 fault of the harness itself, 130 interrupted, 141 nobody reads on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from typing_extensions import override
 
 from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
 from syncverify.backends.torchrun import TorchrunBackend
@@ -45,6 +46,7 @@ from syncverify.verification import (
 BAD_USAGE = 2
 HARNESS_FAILED = 3
 INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
+NOBODY_READS = 141  # likewise: 128 + SIGPIPE
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
@@ -104,7 +106,7 @@ def run(
             opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
         )
         max_ranks = world if ranks is None else ranks
-        console = Console(highlight=False)
+        console = _Console(highlight=False)
         console.print(
             f"verifying {subject} on {backend}: {examples} scenarios, up to {max_ranks} "
             f"rank(s), seed {chosen}",
@@ -122,9 +124,7 @@ def run(
             )
     _print_report(console, report)
     if json_path is not None:
-        json_path.write_text(
-            json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8"
-        )
+        _write(json_path, json.dumps(report.to_json(), indent=2, allow_nan=False))
     _leave(1 if report.violations else 0, opened)
 
 
@@ -136,6 +136,9 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
     recording = load(token_or_file)
     found = resolve(subject)
+    lacking = found.capabilities.lacking(recording.scenario)
+    if lacking is not None:
+        raise UsageError(f"subject {subject!r} does not promise {lacking}")
     with closing(open_backend(backend, found)) as opened:
         if _follows(opened, found):
             return
@@ -157,6 +160,12 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
         click.echo("\n".join(scenario_lines(recording.scenario)))
         click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
     _leave(1 if violations else 0, opened)
+
+
+class _Console(Console):
+    @override
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would leave with the code of a violation
 
 
 def _follows(opened: AnyBackend, subject: Subject) -> bool:
@@ -207,6 +216,13 @@ class _SearchProgress:
             self.console.print(f"shrinking {identity[0]} ({identity[1]})")
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
 def _print_report(console: Console, report: Report) -> None:
     console.print(_coverage_table(report))
     text = diagnosis(report) if report.violations else verdict(report)
@@ -250,6 +266,9 @@ def main() -> None:
         _complain(str(error), BAD_USAGE)
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # as in `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)
     except SyncverifyError as error:
         _complain(f"the harness itself failed: {error}", HARNESS_FAILED)
     except Exception:  # noqa: BLE001  # the last resort: a fault of ours

@@ -89,15 +89,18 @@ class Owed:
 Explanation = tuple[Cause, torch.Tensor]
 
 
-def explain(owed: Owed, observed: torch.Tensor | None) -> Cause | None:
+def explain(
+    owed: Owed, observed: torch.Tensor | None, *, only: str | None = None
+) -> Cause | None:
     """Explain a gradient that differs from what is owed.
 
     Args:
         owed: What it should be.
         observed: What it is; None where the parameter has no gradient.
+        only: Kind of explanation to look for; None means any.
 
     Returns:
-        The cause, or None if the gradient is right.
+        The cause, or None if the gradient is right or nothing of that kind explains it.
     """
     if observed is None:
         return Cause("gradient_missing", "there is no gradient at all")
@@ -117,8 +120,10 @@ def explain(owed: Owed, observed: torch.Tensor | None) -> Cause | None:
     if not torch.isfinite(exact).all():
         return Cause("not_finite", "it contains inf or nan")
     for cause, candidate in _explanations(owed):
-        if _equal(observed, candidate):
+        if only in {None, cause.kind} and _equal(observed, candidate):
             return cause
+    if only is not None:
+        return None
     return (
         _scaled(owed, exact)
         or _rounded(owed, exact)
@@ -134,14 +139,14 @@ def _equal(observed: torch.Tensor, candidate: torch.Tensor) -> bool:
 
 def _explanations(owed: Owed) -> Iterator[Explanation]:
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(owed.value())
+    # Over few elements, some of many candidates fit by chance: those with few come first.
     yield from _wrong_axes(owed)
-    yield from _known_factors(owed)
-    yield from _wrong_micro_batches(owed)
     yield from _stale(owed)
-    # Many candidates: over one element some of them fit by chance, so they come last.
+    yield from _wrong_micro_batches(owed)
+    yield from _known_factors(owed)
+    yield from _misplaced(owed)
     yield from _wrong_ranks(owed)
     yield from _one_contribution(owed)
-    yield from _misplaced(owed)
 
 
 def _wrong_axes(owed: Owed) -> Iterator[Explanation]:
@@ -223,8 +228,6 @@ def _reduced_every_time(owed: Owed) -> Iterator[Explanation]:
 
 
 def _one_contribution(owed: Owed) -> Iterator[Explanation]:
-    if len(owed.ranks) * owed.count == 1:  # twice the whole is a factor
-        return
     total = owed.total(owed.ranks)
     for rank in owed.ranks:
         text = f"the contribution of rank {rank} is counted twice"
@@ -331,17 +334,20 @@ def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
 
 
 def _rounded(owed: Owed, observed: torch.Tensor) -> Cause | None:
-    """Find a narrower dtype in which summing so many contributions errs so much."""
+    """Find narrower dtypes in which summing so many contributions errs so much."""
     own = torch.finfo(getattr(torch, owed.spec.effective_grad_dtype))
     num_terms = len(owed.ranks) * owed.count
     # Contributions to an element share their sign, so this bounds the sum's error too.
     error = ((observed - owed.value()) / owed.value()).abs().max().item()
-    for dtype in (torch.float16, torch.bfloat16):
-        eps = torch.finfo(dtype).eps
-        if eps > own.eps and error <= num_terms * eps / 2:
-            name = str(dtype).removeprefix("torch.")
-            return Cause("rounded", f"it is off as if it had been summed in {name}")
-    return None
+    finfos = [torch.finfo(dtype) for dtype in (torch.float16, torch.bfloat16)]
+    names = [
+        info.dtype
+        for info in finfos
+        if info.eps > own.eps and error <= num_terms * info.eps / 2
+    ]
+    if not names:
+        return None
+    return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
 
 
 def _partly_wrong(owed: Owed, observed: torch.Tensor) -> Cause | None:

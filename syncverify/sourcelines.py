@@ -9,11 +9,14 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+import typing_extensions
 
 _HARNESS = str(Path(__file__).parent)
 # Adapters stand for the subject: their lines are the subject's.
 _SUBJECTS = str(Path(__file__).parent / "subjects")
 _TORCH = str(Path(torch.__file__).parent)
+# torch marks old names with a wrapper from there.
+_DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(torch.__file__).parent.parent)
@@ -21,7 +24,7 @@ _PACKAGES = str(Path(torch.__file__).parent.parent)
 
 def is_subject_line(filename: str) -> bool:
     """Tell whether a file is neither torch's, nor Python's, nor the harness's."""
-    if filename.startswith(("<", _TORCH)):
+    if filename.startswith(("<", _TORCH)) or filename == _DEPRECATIONS:
         return False
     if filename.startswith(_HARNESS):
         return filename.startswith(_SUBJECTS)

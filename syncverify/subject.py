@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from syncverify.errors import SubjectError
+from syncverify.scenario import REPLICATE, Scenario
 
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
 BUILT_IN_SUBJECTS = {
@@ -77,6 +78,20 @@ class Capabilities:
     separate_grad_dtype: bool = True
     varying_accumulations: bool = False
     needs_data: bool = False
+
+    def lacking(self, scenario: Scenario) -> str | None:
+        """Name what a scenario needs and the subject does not promise, if anything."""
+        specs = scenario.parameters
+        if self.tensors == "local" and any(
+            spec.placements is None or set(spec.placements) != {REPLICATE}
+            for spec in specs
+        ):
+            return "to handle parameters that are not replicated over all ranks"
+        if not self.separate_grad_dtype and any(spec.grad_dtype for spec in specs):
+            return "to handle gradients with a dtype of their own"
+        if not self.varying_accumulations and len(set(scenario.accumulations)) > 1:
+            return "to handle a varying number of micro-batches"
+        return None
 
 
 DEFAULT_CAPABILITIES = Capabilities()

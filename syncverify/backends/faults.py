@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from syncverify.backends.messages import Answer, unpack_result
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.rank_program import SubjectRaisedError
 from syncverify.run import Fault
 from syncverify.sim.process_group import Mismatch
 from syncverify.sim.scheduler import RankThread, RunEndedError, Stall
 from syncverify.sourcelines import outermost_frames
+from syncverify.trace import CollectiveLaunch
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
@@ -56,6 +58,86 @@ def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> 
     )
 
 
+Launches = Mapping[int, Sequence[CollectiveLaunch]]
+
+
+def answers_fault(answers: Mapping[int, Answer]) -> Fault | None:
+    """Choose the fault that led to the others.
+
+    Args:
+        answers: By rank, of the ranks that ended.
+
+    Returns:
+        What a rank did by itself, or else why the ranks whose collectives failed could
+        not meet; None if no rank reports a fault.
+    """
+    raised = [a for _, a in sorted(answers.items()) if a.fault is not None]
+    for answer in raised:
+        if not answer.is_aftershock:
+            return answer.fault
+    if not raised:
+        return None
+    finished = {rank for rank, answer in answers.items() if answer.fault is None}
+    return unmatched_fault(launches_of(answers), finished) or raised[0].fault
+
+
+def launches_of(answers: Mapping[int, Answer]) -> Launches:
+    """List the collectives of ranks that ended."""
+    runs = {rank: unpack_result(answer.result) for rank, answer in answers.items()}
+    return {
+        rank: [event for event in run.events if isinstance(event, CollectiveLaunch)]
+        for rank, run in runs.items()
+    }
+
+
+def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | None:
+    """Find out from the traces why real collectives did not come to an end.
+
+    Args:
+        launches: The collectives that each rank issued, in order.
+        finished: Ranks that wait for nothing.
+
+    Returns:
+        Ranks that met and disagree, or ranks that issued fewer collectives than a peer
+        of the communicator; None if all match.
+    """
+    meetings: dict[tuple[tuple[int, ...], int], list[tuple[int, CollectiveLaunch]]] = {}
+    for rank, issued in sorted(launches.items()):
+        for launch in issued:
+            place = (launch.ranks, launch.sequence)
+            meetings.setdefault(place, []).append((rank, launch))
+    for (first, launch), *others in meetings.values():
+        for rank, other in others:
+            if other.signature != launch.signature:
+                said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
+                return _mismatch_fault((first, rank), said)
+    behind = {
+        rank
+        for (group, _), arrived in meetings.items()
+        for rank in group
+        if rank in launches and rank not in {there for there, _ in arrived}
+    }
+    if not behind:
+        return None
+    lines = positions(launches, finished)
+    return stall_fault("deadlock", tuple(sorted(behind)), lines)
+
+
+def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
+    """Say where each rank stands, one line per rank."""
+    return tuple(
+        f"rank {rank}: has finished"
+        if rank in finished
+        else f"rank {rank}: stands after {issued[-1] if issued else 'no collective'}"
+        for rank, issued in sorted(launches.items())
+    )
+
+
+def _mismatch_fault(ranks: tuple[int, int], lines: tuple[str, ...]) -> Fault:
+    summary = f"ranks {list(ranks)} met in one collective and disagree"
+    return Fault("collective_mismatch", ranks, summary, lines)
+
+
 def threads_fault(
     threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
 ) -> Fault | None:
@@ -74,8 +156,7 @@ def threads_fault(
         InternalError: A rank failed outside of the subject.
     """
     if mismatch is not None:
-        summary = f"ranks {list(mismatch.ranks)} met in one collective and disagree"
-        return Fault("collective_mismatch", mismatch.ranks, summary, mismatch.lines)
+        return _mismatch_fault(mismatch.ranks, mismatch.lines)
     for thread in threads:
         match thread.error:
             case None | RunEndedError():

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
-from syncverify.backends.faults import stall_fault
+from syncverify.backends.faults import (
+    answers_fault,
+    launches_of,
+    positions,
+    stall_fault,
+    unmatched_fault,
+)
 from syncverify.backends.messages import (
     Answer,
     Job,
@@ -20,11 +26,11 @@ from syncverify.errors import InternalError, SubjectError
 from syncverify.run import Fault, RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
-from syncverify.trace import CollectiveLaunch
 
 HANG_TIMEOUT_SECONDS = 5.0
 _AFTERSHOCK_SECONDS = 2.0
 _STATUS_SECONDS = 5.0
+_MAX_SLOW_ROUNDS = 12
 
 
 @dataclass(slots=True)
@@ -116,7 +122,7 @@ class GlooBackend:
         Returns:
             Where the ranks stand that were given up, by rank; empty if none was.
         """
-        progress = -1
+        progress, num_slow_rounds = -1, 0
         while playing.pending():
             patience = (
                 _AFTERSHOCK_SECONDS
@@ -127,7 +133,12 @@ class GlooBackend:
                 continue
             statuses = self._ask(playing)
             total = sum(status.progress for status in statuses.values())
-            if playing.has_fault() or total == progress:
+            # A rank outside of the subject's lines starts up or imports: it is slow, and
+            # on a busy machine that may take a while.
+            is_slow = not all(status.lines for status in statuses.values())
+            num_slow_rounds += is_slow
+            may_wait = is_slow and num_slow_rounds < _MAX_SLOW_ROUNDS
+            if playing.has_fault() or (total == progress and not may_wait):
                 return statuses
             progress = total
         return {}
@@ -172,9 +183,9 @@ class GlooBackend:
                 raise InternalError(f"rank {rank}:\n{answer.harness_error}")
         if playing.died:
             return _death(playing.died)
-        raised = [a for _, a in sorted(playing.answers.items()) if a.fault is not None]
-        if raised:
-            return min(raised, key=lambda a: a.is_aftershock).fault
+        fault = answers_fault(playing.answers)
+        if fault is not None:
+            return fault
         return _stall(playing, stalled) if stalled else None
 
 
@@ -199,33 +210,10 @@ def _stall(playing: _Playing, stalled: dict[int, Status]) -> Fault:
     if own_loop:
         rank = own_loop[0]
         return stall_fault("never_returns", (rank,), stalled[rank].lines)
-    launches = {rank: status.launches for rank, status in stalled.items()}
-    for rank, answer in playing.answers.items():
-        events = unpack_result(answer.result).events
-        launches[rank] = tuple(e for e in events if isinstance(e, CollectiveLaunch))
-    lines = tuple(
-        _position(rank, launches[rank], is_stalled=rank in stalled)
-        for rank in sorted(launches)
+    finished = set(playing.answers)
+    issued = {rank: status.launches for rank, status in stalled.items()}
+    launches = {**issued, **launches_of(playing.answers)}
+    everyone = tuple(sorted(launches))
+    return unmatched_fault(launches, finished) or stall_fault(
+        "deadlock", everyone, positions(launches, finished)
     )
-    return stall_fault("deadlock", _behind(launches), lines)
-
-
-def _position(
-    rank: int, launches: tuple[CollectiveLaunch, ...], *, is_stalled: bool
-) -> str:
-    if not is_stalled:
-        return f"rank {rank}: has finished"
-    last = launches[-1] if launches else None
-    return f"rank {rank}: stands after collective #{last.sequence if last else '-'}: {last}"
-
-
-def _behind(launches: dict[int, tuple[CollectiveLaunch, ...]]) -> tuple[int, ...]:
-    """List the ranks that issued fewer collectives than a peer of the communicator."""
-    behind: set[int] = set()
-    groups = {launch.ranks for issued in launches.values() for launch in issued}
-    for group in groups:
-        counts = {r: sum(x.ranks == group for x in launches.get(r, ())) for r in group}
-        behind |= {
-            rank for rank, count in counts.items() if count < max(counts.values())
-        }
-    return tuple(sorted(behind)) or tuple(sorted(launches))

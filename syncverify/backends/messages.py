@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import io
+import pickletools
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -83,8 +89,58 @@ class Answer:
 
 def pack_subject(subject: Subject) -> bytes:
     """Pickle a subject for another process, by value where it cannot be imported there."""
-    packed: bytes = cloudpickle.dumps(subject)
-    return packed
+    by_value: list[ModuleType] = []
+    try:
+        while True:
+            packed: bytes = cloudpickle.dumps(subject)
+            found = [
+                module
+                for module in _named_modules(packed)
+                if module not in by_value and not _can_be_imported(module)
+            ]
+            if not found:
+                return packed
+            for module in found:
+                cloudpickle.register_pickle_by_value(module)
+                by_value.append(module)
+    finally:
+        for module in by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _named_modules(packed: bytes) -> list[ModuleType]:
+    """List the modules that a pickle names, those that it says to import among them."""
+    arguments = (argument for _, argument, _ in pickletools.genops(packed))
+    names = dict.fromkeys(name for name in arguments if isinstance(name, str))
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+def _can_be_imported(module: ModuleType) -> bool:
+    """Tell whether another interpreter with our `sys.path` would find the module."""
+    # Test runners and the like load files under names that exist in this process only.
+    # A module without a file of its own is nobody's code to carry along.
+    file = getattr(module, "__file__", None)
+    parts = module.__name__.split(".")
+    if parts[0] in {*sys.stdlib_module_names, "__main__"} or not _is_file(file):
+        return True
+    path: Sequence[str] | None = None
+    spec: ModuleSpec | None = None
+    for depth in range(len(parts)):
+        spec = _find(".".join(parts[: depth + 1]), path)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return spec is not None and spec.origin == file
+
+
+def _is_file(path: object) -> bool:
+    return isinstance(path, str) and Path(path).is_file()
+
+
+def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    # importlib.util.find_spec would ask sys.modules first.
+    specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
 
 
 def unpack_subject(packed: bytes) -> Subject:

@@ -14,12 +14,21 @@ from syncverify.errors import InternalError
 
 START_TIMEOUT_SECONDS = 120.0
 _END_TIMEOUT_SECONDS = 5.0
+# torch keeps some process groups, with their threads and sockets, beyond their end.
+MAX_JOBS_PER_WORKER = 250
 
 
 class WorkerProcess:
-    """One worker process and the connection to it."""
+    """One worker process and the connection to it.
+
+    Attributes:
+        connection: To the process.
+        process: The process.
+        num_jobs: How often it was taken from the pool.
+    """
 
     def __init__(self) -> None:
+        self.num_jobs = 0
         self.connection, theirs = Pipe(duplex=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "syncverify.backends.worker", str(theirs.fileno())],
@@ -67,12 +76,21 @@ class WorkerPool:
 
     def take(self, count: int) -> list[WorkerProcess]:
         """Return warm workers for ranks 0..count-1, starting those that are missing."""
+        for rank in range(count):
+            if (
+                rank in self._workers
+                and self._workers[rank].num_jobs >= MAX_JOBS_PER_WORKER
+            ):
+                self.discard(rank)
         missing = [rank for rank in range(count) if rank not in self._workers]
         for rank in missing:
             self._workers[rank] = WorkerProcess()
         for rank in missing:
             self._workers[rank].await_ready()
-        return [self._workers[rank] for rank in range(count)]
+        taken = [self._workers[rank] for rank in range(count)]
+        for worker in taken:
+            worker.num_jobs += 1
+        return taken
 
     def discard(self, rank: int) -> None:
         """End a worker; the next `take` starts another in its place."""

@@ -18,7 +18,8 @@ from typing_extensions import override
 from syncverify.sourcelines import calling_line
 from syncverify.trace import Recorder
 
-# Operator names of the `c10d` library, and what the trace calls them.
+# Operators of the `c10d` and `_c10d_functional` libraries: what the trace calls them, and
+# which argument holds what this rank contributes, where the first one does not.
 _OPERATIONS = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce",
@@ -26,18 +27,39 @@ _OPERATIONS = {
     "broadcast_": "broadcast",
     "allgather_": "all_gather",
     "_allgather_base_": "all_gather_single",
+    "allgather_into_tensor_coalesced_": "all_gather_single",
     "reduce_scatter_": "reduce_scatter",
     "_reduce_scatter_base_": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
     "gather_": "gather",
     "scatter_": "scatter",
     "barrier": "barrier",
 }
+_OUTPUTS_COME_FIRST = frozenset(
+    {
+        "allgather_",
+        "_allgather_base_",
+        "allgather_into_tensor_coalesced_",
+        "reduce_scatter_",
+        "_reduce_scatter_base_",
+        "reduce_scatter_tensor_coalesced_",
+        "gather_",
+        "scatter_",
+    }
+)
 _FUNCTIONAL_OPERATIONS = {
     "all_reduce": "all_reduce",
     "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
     "all_gather_into_tensor": "all_gather_single",
+    "all_gather_into_tensor_out": "all_gather_single",
+    "all_gather_into_tensor_coalesced": "all_gather_single",
     "reduce_scatter_tensor": "reduce_scatter_single",
+    "reduce_scatter_tensor_out": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_single",
     "broadcast": "broadcast",
+    "broadcast_": "broadcast",
 }
 
 
@@ -78,16 +100,25 @@ class CollectiveRecording(TorchDispatchMode):
         names: dict[str, str],
         group_of: Callable[[tuple[Any, ...]], dist.ProcessGroup],
     ) -> None:
-        operation = names.get(func.overloadpacket.__name__)
+        operator = func.overloadpacket.__name__
+        operation = names.get(operator)
         if operation is None:
             return
         self._recorder.launch(
             operation,
-            _tensors(args[0]),
+            _contribution(operator, args),
             ranks=tuple(dist.get_process_group_ranks(group_of(args))),
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
             source=calling_line(),
         )
+
+
+def _contribution(operator: str, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    if operator == "barrier":
+        return []  # torch passes a tensor that means nothing
+    if operator in _OUTPUTS_COME_FIRST:  # a rank that is not the root may give nothing
+        return _tensors(args[1]) or _tensors(args[0])
+    return _tensors(args[0])
 
 
 def _tensors(argument: Any) -> list[torch.Tensor]:

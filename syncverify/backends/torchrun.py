@@ -19,10 +19,15 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.faults import stall_fault
+from syncverify.backends.faults import answers_fault, stall_fault
 from syncverify.backends.messages import Answer, unpack_result
 from syncverify.backends.process_rank import Membership, play_rank
-from syncverify.errors import EnvironmentNotSupportedError, InternalError, SubjectError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    SubjectError,
+    UsageError,
+)
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
@@ -76,7 +81,13 @@ class TorchrunBackend:
         Raises:
             SubjectError: What the factory made lacks a part of the subject API.
             InternalError: The harness failed on some rank.
+            UsageError: The scenario has more ranks than the job.
         """
+        if scenario.mesh.num_ranks > self.world_size:
+            raise UsageError(
+                f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
+                f"of {scenario.mesh.num_ranks}"
+            )
         self._num_jobs += 1
         number = self._num_jobs
         self._store.set(f"job/{number}", json.dumps(scenario.to_json()))
@@ -87,11 +98,9 @@ class TorchrunBackend:
         answers = self._gather(number, scenario.mesh.num_ranks)
         results = tuple(unpack_result(a.result) if a else RankRun() for a in answers)
         absent = tuple(rank for rank, answer in enumerate(answers) if answer is None)
-        raised = [a for a in answers if a is not None and a.fault is not None]
-        if raised:
-            fault = min(raised, key=lambda a: a.is_aftershock).fault
-        else:
-            fault = stall_fault("never_returns", absent, ()) if absent else None
+        fault = answers_fault({r: a for r, a in enumerate(answers) if a is not None})
+        if fault is None and absent:
+            fault = stall_fault("never_returns", absent, ())
         self.is_lost = bool(absent)
         return Run(self.name, results, fault, lost_backend=self.is_lost)
 

@@ -1,8 +1,9 @@
 """A warm worker: one process that plays one rank of scenario after scenario.
 
-Two threads. The main thread plays; the control thread owns the connection to the
-parent, answers questions about where the main thread stands, and ends the process the
-moment the parent is gone, so that no worker outlives it.
+The control thread owns the connection to the parent, answers questions about where the
+playing thread stands, and ends the process the moment the parent is gone, so that no
+worker outlives it. Each job is played on a thread of its own: torch keeps caches of
+DTensor operators per thread, which hold meshes, whose process groups hold sockets.
 """
 
 from __future__ import annotations
@@ -49,32 +50,37 @@ class Worker:
         self._send_lock = threading.Lock()
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._recorder = Recorder()
-        self._main_thread = threading.main_thread()
+        self._player = threading.current_thread()
 
     def serve(self) -> None:
         """Play jobs until the parent goes away."""
         threading.Thread(target=self._control, name="control", daemon=True).start()
         self._send(Ready())
         while True:
-            self._send(self._play(self._jobs.get()))
+            job = self._jobs.get()
+            self._player = threading.Thread(target=self._answer, args=(job,))
+            self._player.start()
+            self._player.join()
 
     def _control(self) -> None:
-        while True:
-            try:
+        try:
+            while True:
                 message = self._connection.recv()
-            except (EOFError, OSError):
-                os._exit(0)  # the parent is gone: so is the reason to live
-            if isinstance(message, StatusRequest):
-                self._send(self._status())
-            else:
-                self._jobs.put(message)
+                if isinstance(message, StatusRequest):
+                    self._send(self._status())
+                else:
+                    self._jobs.put(message)
+        except (EOFError, OSError):
+            pass  # the parent is gone: so is the reason to live
+        finally:
+            os._exit(0)  # whatever ends this thread: without it nothing ends the process
 
     def _send(self, message: object) -> None:
         with self._send_lock:
             self._connection.send(message)
 
     def _status(self) -> Status:
-        frame = sys._current_frames().get(self._main_thread.ident or 0)  # documented
+        frame = sys._current_frames().get(self._player.ident or 0)
         stack = traceback.extract_stack(frame) if frame is not None else []
         events = list(self._recorder.events)
         return Status(
@@ -83,6 +89,9 @@ class Worker:
             in_torch=bool(stack) and is_torch_line(stack[-1].filename),
             launches=tuple(e for e in events if isinstance(e, CollectiveLaunch)),
         )
+
+    def _answer(self, job: Job) -> None:
+        self._send(self._play(job))
 
     def _play(self, job: Job) -> Answer:
         self._recorder = Recorder()

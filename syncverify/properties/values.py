@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
-from syncverify.decoding import Owed, explain
+from syncverify.decoding import Cause, Owed, explain
 from syncverify.layout import local_shape, reduce_axes
 from syncverify.oracle import trainable
 from syncverify.properties.judgement import Finding, Judgement
@@ -29,7 +30,7 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
     swapped buckets. Does not promise that the gradient was safe to read on a GPU
     stream.
     """
-    yield from _after_wait(judgement, reduced=True)
+    yield from _compare(judgement, _after_wait(judgement, reduced=True))
 
 
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     Catches: reducing over every rank because the axis was not looked at, scaling that
     touches local parameters, gradients of frozen parameters.
     """
-    yield from _after_wait(judgement, reduced=False)
+    yield from _compare(judgement, _after_wait(judgement, reduced=False))
     for rank, step, spec in _places(judgement):
         observation = judgement.run.ranks[rank].at("reduced", step)
         if spec.requires_grad or observation is None:
@@ -73,10 +74,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     yield from early
     if early:  # the values that follow from it would only repeat the story
         return
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for observation in rank_run.observations:
-            if observation.point == "accumulated":
-                yield from _accumulated(judgement, rank, observation)
+    yield from _compare(judgement, _accumulated(judgement))
 
 
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
@@ -118,7 +116,9 @@ def _places(judgement: Judgement) -> Iterator[tuple[int, int, ParameterSpec]]:
                 yield rank, step, spec
 
 
-def _after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[Finding]:
+def _after_wait(
+    judgement: Judgement, *, reduced: bool
+) -> Iterator[tuple[Owed, Observation]]:
     mesh = judgement.scenario.mesh
     for rank, step, spec in _places(judgement):
         if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
@@ -135,21 +135,21 @@ def _after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[Finding]:
             judgement.reference.contributors(spec, rank),
             judgement.reference.divisor(spec, rank),
         )
-        yield from _compare(judgement, owed, observation)
+        yield owed, observation
 
 
-def _accumulated(
-    judgement: Judgement, rank: int, observation: Observation
-) -> Iterator[Finding]:
-    assert observation.micro_batch is not None  # an accumulated observation has one
-    for spec in trainable(judgement.scenario):
-        gradient = observation.gradients[spec.name]
-        count = observation.micro_batch + 1
-        if gradient is not None:
-            owed = Owed(
-                judgement.reference, spec, rank, observation.step, count, (rank,), 1
-            )
-            yield from _compare(judgement, owed, observation)
+def _accumulated(judgement: Judgement) -> Iterator[tuple[Owed, Observation]]:
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for observation in rank_run.observations:
+            if observation.micro_batch is None:
+                continue
+            step, count = observation.step, observation.micro_batch + 1
+            for spec in trainable(judgement.scenario):
+                if observation.gradients[spec.name] is not None:
+                    owed = Owed(
+                        judgement.reference, spec, rank, step, count, (rank,), 1
+                    )
+                    yield owed, observation
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
@@ -179,13 +179,37 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
 
 
 def _compare(
-    judgement: Judgement, owed: Owed, observation: Observation
+    judgement: Judgement, gradients: Iterable[tuple[Owed, Observation]]
 ) -> Iterator[Finding]:
+    """Explain all wrong gradients by as few kinds of causes as possible.
+
+    A gradient of few elements may have several explanations. The one that also explains
+    other gradients of the run, with more elements, is likelier to be true.
+    """
+    wrong: list[tuple[Owed, Observation, Cause]] = []
+    num_elements: Counter[str] = Counter()
+    for owed, observation in gradients:
+        cause = explain(owed, observation.gradients[owed.spec.name])
+        if cause is not None:
+            wrong.append((owed, observation, cause))
+            num_elements[cause.kind] += owed.value().numel()
+    ranking = [kind for kind, _ in num_elements.most_common()]
+    for owed, observation, cause in wrong:
+        observed = observation.gradients[owed.spec.name]
+        for kind in ranking[: ranking.index(cause.kind)]:
+            likelier = explain(owed, observed, only=kind)
+            if likelier is not None and likelier.kind == kind:
+                yield _finding(judgement, owed, observation, likelier)
+                break
+        else:
+            yield _finding(judgement, owed, observation, cause)
+
+
+def _finding(
+    judgement: Judgement, owed: Owed, observation: Observation, cause: Cause
+) -> Finding:
     observed = observation.gradients[owed.spec.name]
-    cause = explain(owed, observed)
-    if cause is None:
-        return
-    yield Finding(
+    return Finding(
         cause.kind,
         f"gradient of {owed.spec.name!r} on rank {owed.rank}, step {owed.step} is wrong: "
         f"{cause.text}",

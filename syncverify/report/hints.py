@@ -40,6 +40,7 @@ _HINTS = {
         "put parameters into buckets in an order that does not depend on the rank, and check "
         "the offsets of the views"
     ),
+    "rounded": "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
     "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
     "miscounted": "check how often each backward is reduced and accumulated",
     "unexplained": "compare the collectives above with those of a step that is right",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,9 @@ class ReportedViolation:
             "parameters": list(self.violation.parameters),
             "token": self.token,
             "scenario": self.scenario.to_json(),
-            "evidence": {"cause": self.violation.cause, **self.violation.evidence},
+            "evidence": _plain(
+                {"cause": self.violation.cause, **self.violation.evidence}
+            ),
         }
 
 
@@ -78,3 +81,14 @@ class Report:
             "coverage": self.coverage,
             "violations": [violation.to_json() for violation in self.violations],
         }
+
+
+def _plain(value: Any) -> Any:
+    """Spell what JSON has no number for: `inf`, `-inf` and `nan`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return value

@@ -224,7 +224,9 @@ class Scheduler:
         for own in self._ranks:
             if not own.finished:
                 own.turn.release()
-                own.thread.join(_GRACE_SECONDS)
+            # Joined in any case: a thread that has just finished may still be closing down,
+            # where an interrupt would do harm.
+            own.thread.join(_GRACE_SECONDS)
             if own.thread.is_alive():
                 _interrupt(own.thread)
                 own.thread.join(_GRACE_SECONDS)

@@ -95,8 +95,8 @@ CASES = {
     "one axis only": (
         add_up(only(0, 1)),
         "rank_contribution_missing",
-        "the contributions of ranks 2, 3 are missing; "
-        "as if it were reduced over mesh axes ['tp'] only",
+        ("the contributions of ranks 2, 3 are missing; "
+        "as if it were reduced over mesh axes ['tp'] only"),
     ),
     "reduced after the second": (
         add_up(Counter(product(RANKS, (0, 1))) + Counter([(1, 2)])),
@@ -207,19 +207,19 @@ CASES = {
         "elements 16..16 of 17 (flattened) hold zeros",
     ),
     "one element off": (
-        add_up(ONCE) + torch.eye(17, dtype=torch.float64)[5],
+        add_up(ONCE) + 20_000 * torch.eye(17, dtype=torch.float64)[5],
         "partly_wrong",
         "elements 5..5 of 17 (flattened) hold wrong values",
     ),
     "counted oddly": (
         add_up(ONCE + Counter([(0, 0), (0, 0), (3, 2)]) - Counter([(1, 1)])),
         "miscounted",
-        "micro-batch 0 of rank 0 counted 3 times instead of 1; "
+        ("micro-batch 0 of rank 0 counted 3 times instead of 1; "
         "micro-batch 1 of rank 1 counted 0 times instead of 1; "
-        "micro-batch 2 of rank 3 counted 2 times instead of 1",
+        "micro-batch 2 of rank 3 counted 2 times instead of 1"),
     ),
     "noise": (
-        add_up(ONCE) + torch.arange(1, 18) ** 2,
+        add_up(ONCE) + 100 * torch.arange(1, 18) ** 2,
         "unexplained",
         "no known defect gives this value",
     ),

@@ -33,7 +33,8 @@ def torch_local_shape(
     mesh: MeshSpec, spec: ParameterSpec, rank: int
 ) -> tuple[int, ...]:
     as_torch: list[Placement] = [
-        Replicate() if code == "R" else Shard(int(code[1:])) for code in spec.placements
+        Replicate() if code == "R" else Shard(int(code[1:]))
+        for code in spec.placements or ()  # a plain tensor is whole on every rank
     ]
     shape, _ = _compute_local_shape_and_global_offset(
         spec.global_shape, mesh.shape, list(coordinates(mesh, rank)), as_torch
@@ -67,9 +68,11 @@ def test_local_shape_of_a_plain_tensor_is_whole() -> None:
 def test_coordinates_are_row_major(mesh: MeshSpec) -> None:
     for rank in range(mesh.num_ranks):
         own = coordinates(mesh, rank)
-        assert all(0 <= index < size for index, size in zip(own, mesh.shape))
+        assert all(
+            0 <= index < size for index, size in zip(own, mesh.shape, strict=False)
+        )
         spelled = 0
-        for index, size in zip(own, mesh.shape):
+        for index, size in zip(own, mesh.shape, strict=False):
             spelled = spelled * size + index
         assert spelled == rank
 

@@ -36,6 +36,10 @@ class Bucket:
         self.groups = groups
 
 
+def kind_of(parameter: nn.Parameter) -> tuple[object, ...]:
+    return parameter.dtype, parameter.grad_dtype, reduce_groups(parameter)
+
+
 class MainGrads:
     def __init__(
         self,
@@ -72,22 +76,21 @@ class MainGrads:
     def plan(self) -> Iterator[list[nn.Parameter]]:
         """Sort parameters by what they must share, then cut at the cap."""
         kinds: dict[object, list[nn.Parameter]] = {}
-        for group in self.param_groups:
-            for parameter in filter(lambda p: p.requires_grad, group):
-                key = (parameter.dtype, parameter.grad_dtype, reduce_groups(parameter))
-                kinds.setdefault(key, []).append(parameter)
+        for parameter in self.trainable():
+            kinds.setdefault(kind_of(parameter), []).append(parameter)
         for parameters in kinds.values():
-            yield from self.cut(parameters)
-
-    def cut(self, parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-        members: list[nn.Parameter] = []
-        for parameter in parameters:
-            members.append(parameter)
-            if sum(map(local_bytes, members)) >= self.cap_bytes:
+            members: list[nn.Parameter] = []
+            for parameter in parameters:
+                members.append(parameter)
+                if sum(map(local_bytes, members)) >= self.cap_bytes:
+                    yield members
+                    members = []
+            if members:
                 yield members
-                members = []
-        if members:
-            yield members
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        for group in self.param_groups:
+            yield from filter(lambda parameter: parameter.requires_grad, group)
 
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         gradient = local(parameter.grad)

@@ -1,0 +1,89 @@
+"""The command as others start it: through the shell, and not always to the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import syncverify.cli
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+MODULE = [sys.executable, "-m", "syncverify"]
+
+
+def start(*arguments: str, folder: Path, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MODULE, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_command_and_module_are_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entry = EntryPoint(
+        "syncverify", project["scripts"]["syncverify"], "console_scripts"
+    )
+    assert entry.load() is syncverify.cli.main
+    source = (ROOT / "syncverify" / "__main__.py").read_text()
+    assert "from syncverify.cli import main" in source
+
+
+def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
+    """Started side by side, since most of it is importing torch."""
+    good = start(
+        "run", "synchronizer", "--examples", "3", "--seed", "0", folder=tmp_path
+    )
+    bad = start("run", "nosuch.module:Thing", folder=tmp_path)
+    out, err = good.communicate()
+    assert (good.returncode, err) == (0, "")
+    assert "NO VIOLATION: synchronizer held all properties" in out
+    out, err = bad.communicate()
+    assert (bad.returncode, out) == (2, "")
+    assert err == (
+        "syncverify: subject 'nosuch.module:Thing' cannot be imported: "
+        "ModuleNotFoundError: No module named 'nosuch'\n"
+    )
+
+
+@pytest.mark.parametrize("backend", ["gloo", "sim"])
+def test_interrupt_leaves_no_process_behind(tmp_path: Path, backend: str) -> None:
+    """As Ctrl-C does, it reaches workers too; they hold stdout open while they live."""
+    running = start(
+        "run", "synchronizer", "--backend", backend,
+        "--examples", "100000", "--seed", "0", "--ranks", "2",
+        folder=tmp_path, start_new_session=True,
+    )  # fmt: skip
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("searching, "):
+            break
+    os.killpg(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err.strip() == "syncverify: interrupted"
+
+
+def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+    """As in `syncverify run ... | head -1`."""
+    running = start(
+        "run", "synchronizer", "--examples", "200", "--seed", "0", folder=tmp_path
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("verifying synchronizer")
+    running.stdout.close()
+    assert running.stderr is not None
+    assert running.stderr.read() == ""
+    running.stderr.close()
+    assert running.wait() == 141

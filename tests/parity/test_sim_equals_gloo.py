@@ -1,0 +1,81 @@
+"""The simulated machine and real processes agree bit for bit, or the harness is wrong."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, seed, settings
+
+from strategies import scenarios
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.run import RankRun, Run
+from syncverify.scenario import Scenario
+from syncverify.subject import resolve
+from syncverify.trace import CollectiveLaunch
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def gloo() -> Iterator[GlooBackend]:
+    opened = GlooBackend()
+    yield opened
+    opened.close()
+
+
+def places(rank_run: RankRun) -> list[tuple[str, int, int | None]]:
+    return [(o.point, o.step, o.micro_batch) for o in rank_run.observations]
+
+
+def same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left.dtype == right.dtype and torch.equal(left, right)
+
+
+def collectives(rank_run: RankRun) -> list[tuple[object, ...]]:
+    """Everything that the trace says, up to how storages are numbered."""
+    return [
+        (e.moment, e.ranks, e.sequence, e.signature, e.parameters, e.source)
+        for e in rank_run.events
+        if isinstance(e, CollectiveLaunch)
+    ]
+
+
+def assert_equal(simulated: Run, real: Run) -> None:
+    assert simulated.fault is None
+    assert real.fault is None
+    for ours, theirs in zip(simulated.ranks, real.ranks, strict=True):
+        assert places(ours) == places(theirs)
+        for one, other in zip(ours.observations, theirs.observations, strict=True):
+            assert one.gradients.keys() == other.gradients.keys()
+            for name, gradient in one.gradients.items():
+                assert same(gradient, other.gradients[name]), (one.point, name)
+        assert collectives(ours) == collectives(theirs)
+        assert ours.leftovers == theirs.leftovers
+
+
+def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
+    subject = resolve(name)
+    reductions = 0
+
+    @seed(20_240_601)
+    @settings(max_examples=num_scenarios)
+    @given(scenarios(capabilities=subject.capabilities))
+    def play(scenario: Scenario) -> None:
+        nonlocal reductions
+        simulated = SimBackend().run(scenario, subject)
+        assert_equal(simulated, gloo.run(scenario, subject))
+        reductions += sum(len(collectives(rank_run)) for rank_run in simulated.ranks)
+
+    play()
+    assert reductions > num_scenarios  # or there was nothing to disagree on
+
+
+def test_synchronizer(gloo: GlooBackend) -> None:
+    compare("synchronizer", 50, gloo)
+
+
+def test_ddp(gloo: GlooBackend) -> None:
+    compare("ddp", 10, gloo)

@@ -1,0 +1,188 @@
+"""All planted defects, and what the harness has to say about each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from planted import cross_rank, layout, lifecycle, numerics
+
+LIVE = "every_rank_finishes"
+VALUE = "gradient_equals_reference"
+AGREE = "replicas_agree"
+LOCAL = "unreduced_stay_local"
+ACCUMULATE = "accumulation_is_local_until_reduced"
+ZERO = "zero_grad_clears"
+ONCE = "each_bucket_reduced_once_per_step"
+UNBIND = "unbind_restores_parameters"
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A planted defect.
+
+    Attributes:
+        subject: The synchronizer that has it.
+        property: The property it violates before all others, in the smallest scenario.
+        cause: What went wrong.
+        says: Part of the one sentence that explains it.
+        also: Other properties that it violates, in some scenario of the search.
+        mesh: Mesh of the smallest scenario.
+        num_parameters: Number of its parameters, at most.
+        accumulations: Its steps, at most as many and as long.
+        examples: Scenarios within which the search meets it.
+        seed: Of the search.
+    """
+
+    subject: type[Any]
+    property: str
+    cause: str
+    says: str
+    also: frozenset[str] = frozenset()
+    mesh: tuple[int, ...] = (2,)
+    num_parameters: int = 1
+    accumulations: tuple[int, ...] = (1,)
+    examples: int = 20
+    seed: int = 0
+
+
+def wrong(explanation: str, *, step: int = 0) -> str:
+    return f"gradient of 'p0' on rank 0, step {step} is wrong: {explanation}"
+
+
+UNREDUCED = "it is rank 0's own gradient: it was never reduced"
+NUMERICS = [
+    Defect(
+        numerics.DividesByElements, VALUE, "scaled",
+        wrong("it is multiplied by 2, the number of ranks that contribute"),
+    ),
+    Defect(
+        numerics.DividesByWorldSize, VALUE, "scaled",
+        wrong("it is divided by 2, the number of ranks that contribute"), mesh=(2, 2),
+    ),
+    Defect(
+        numerics.ReducesOverFirstAxisOnly, VALUE, "rank_contribution_missing",
+        wrong(
+            "the contributions of ranks 1, 3 are missing; "
+            "as if it were reduced over mesh axes ['dp'] only"
+        ),
+        also=frozenset({AGREE}), mesh=(2, 2),
+    ),
+    Defect(
+        numerics.SkipsVectors, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        also=frozenset({AGREE, ONCE}),
+    ),
+    Defect(
+        numerics.ReducesOverDefaultGroup, LOCAL, "foreign_contribution",
+        wrong("rank 1 must not contribute but did"), also=frozenset({LIVE}),
+    ),
+    Defect(
+        numerics.AddsResultToItself, LOCAL, "scaled",
+        wrong("it is counted twice as a whole"), mesh=(1,),
+    ),
+    Defect(
+        numerics.AccumulatesInParameterDtype, VALUE, "rounded",
+        wrong("it is rounded, as if summed in "), also=frozenset({LOCAL}),
+    ),
+    Defect(
+        numerics.ReducesFirstAxisInBfloat16, VALUE, "rounded",
+        wrong("it is rounded, as if summed in "), mesh=(2, 2),
+    ),
+    Defect(
+        numerics.ReducesWhatIsReduced, VALUE, "scaled",
+        wrong("it is multiplied by 2, the number of ranks that contribute"),
+        also=frozenset({ONCE}),
+    ),
+    Defect(
+        numerics.ScalesInEveryMicroBatch, VALUE, "scaled",
+        wrong(
+            "it is divided by 2, the number of ranks that contribute, "
+            "in every micro-batch"
+        ),
+        accumulations=(2,),
+    ),
+]  # fmt: skip
+LIFECYCLE = [
+    Defect(
+        lifecycle.ReducesFirstMicroBatch, VALUE, "micro_batch_missing",
+        wrong("micro-batches [1] of 2 are missing on every rank"),
+        also=frozenset({ACCUMULATE}), accumulations=(2,),
+    ),
+    Defect(
+        lifecycle.ReducesEveryMicroBatch, ACCUMULATE, "reduced_early",
+        "rank 0 reduced in micro-batch 0 of 2 (step 0): all_reduce SUM of 1 x float32",
+        also=frozenset({ONCE}), accumulations=(2,),
+    ),
+    Defect(
+        lifecycle.ReducesAgainInWait, ONCE, "reduced_twice",
+        "rank 0 reduced the same memory twice in step 0",
+    ),
+    Defect(
+        lifecycle.LearnsCountOnce, VALUE, "rank_contribution_missing",
+        wrong(UNREDUCED, step=1), also=frozenset({AGREE, ACCUMULATE, ONCE}),
+        accumulations=(2, 1),
+    ),
+    Defect(
+        lifecycle.KeepsLastMicroBatchOnly, LOCAL, "micro_batch_missing",
+        wrong("micro-batches [0] of 2 are missing on every rank"),
+        also=frozenset({VALUE}), mesh=(1,), accumulations=(2,),
+    ),
+    Defect(
+        lifecycle.CountsFromMinusOne, VALUE, "stale",
+        wrong("it still contains the reduced gradient of step 0", step=1),
+        also=frozenset({LOCAL}), accumulations=(1, 1),
+    ),
+    Defect(
+        lifecycle.DropsViews, VALUE, "rank_contribution_missing",
+        wrong(UNREDUCED, step=1), also=frozenset({AGREE}), accumulations=(1, 1),
+    ),
+    Defect(
+        lifecycle.ZeroesBucketsInFlight, ZERO, "gradient_left",
+        "gradient of 'p0' on rank 0 is not zero after zero_grad() of step 0",
+        also=frozenset({VALUE, ACCUMULATE}),
+    ),
+    Defect(
+        lifecycle.RebindsViewsToResult, VALUE, "stale",
+        wrong("it is the reduced gradient of step 0, reduced again", step=1),
+        also=frozenset({LOCAL}), accumulations=(1, 1),
+    ),
+    Defect(
+        lifecycle.NeverWaits, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        also=frozenset({AGREE}),
+    ),
+    Defect(
+        lifecycle.KeepsHooks, UNBIND, "hook_left",
+        "1 hook(s) are left on 'p0' of rank 0 after unbind()", mesh=(1,),
+    ),
+]  # fmt: skip
+LAYOUT = [
+    Defect(
+        layout.CountsFrozenParameters, VALUE, "rank_contribution_missing",
+        wrong(UNREDUCED), also=frozenset({AGREE, ONCE}), num_parameters=2,
+    ),
+    Defect(
+        layout.LosesLastBucket, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        also=frozenset({AGREE, ONCE}),
+    ),
+    Defect(
+        layout.ShardsWithoutPadding, VALUE, "rank_contribution_missing",
+        wrong(UNREDUCED), also=frozenset({AGREE, ONCE}),
+    ),
+]  # fmt: skip
+CROSS_RANK = [
+    Defect(
+        cross_rank.ReducesInRankOrder, VALUE, "misplaced",
+        wrong("on rank 1 the value belongs to parameter 'p1'"),
+        also=frozenset({LIVE, AGREE}), num_parameters=2, examples=60,
+    ),
+    Defect(
+        # It takes an uneven shard, two replicated parameters of one dtype and a cap
+        # between them: few searches of 200 scenarios meet all at once.
+        cross_rank.CutsByAllBytes, LIVE, "collective_mismatch",
+        "ranks [0, 1] met in one collective and disagree", num_parameters=3,
+        examples=50, seed=4,
+    ),
+    Defect(
+        cross_rank.TakesAxesInTurn, LIVE, "deadlock",
+        "no rank can go on: rank 0, rank 1, rank 2, rank 3 never arrives", mesh=(2, 2),
+    ),
+]  # fmt: skip
+DEFECTS = [*NUMERICS, *LIFECYCLE, *LAYOUT, *CROSS_RANK]

@@ -1,0 +1,46 @@
+"""Planted defects in which gradient lies in which bucket."""
+
+import torch
+import torch.distributed as dist
+from planted.main_grads import Bucket, MainGrads
+from planted.placements import local_bytes
+from planted.view_buckets import ViewBuckets
+from torch import nn
+
+
+class CountsFrozenParameters(ViewBuckets):
+    """A frozen parameter has a place in a bucket, which never becomes complete.
+
+    Source: pytorch/pytorch#14675.
+    """
+
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        return True
+
+
+class LosesLastBucket(MainGrads):
+    """Buckets are sent when they are full; the last one, partly filled, never is.
+
+    Source: facebookresearch/fairscale#435.
+    """
+
+    def reduce(self, bucket: Bucket) -> None:
+        if sum(map(local_bytes, bucket.slots)) >= self.cap_bytes:
+            super().reduce(bucket)
+
+
+class ShardsWithoutPadding(MainGrads):
+    """Each rank reduces its share of a bucket, rounded down; the rest is nobody's.
+
+    Source: NVIDIA/Megatron-LM#561.
+    """
+
+    def reduce(self, bucket: Bucket) -> None:
+        for group in bucket.groups:
+            share = bucket.buffer.numel() // group.size()
+            covered = bucket.buffer[: share * group.size()]
+            if share:
+                shares = list(covered.split(share))
+                reduced = torch.empty_like(shares[0])
+                dist.reduce_scatter(reduced, shares, group=group)
+                dist.all_gather(shares, reduced, group=group)

@@ -1,0 +1,183 @@
+"""Nothing hangs: a subject that does not come back ends as a violation, and soon.
+
+Waits for ever are bounded by the backends themselves. The tests' own bound is pytest's
+timeout, which no test comes near to.
+"""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from planted.view_buckets import Bucket, ViewBuckets
+
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.report.report import ReportedViolation
+from syncverify.report.text import violation_text
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import resolve
+from syncverify.verification import run_search
+from syncverify.violation import Violation
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+PATIENCE_SECONDS = 1.0
+TWO_BUCKETS = Scenario(
+    mesh=MeshSpec((2,), ("dp",)),
+    parameters=(
+        ParameterSpec("p0", (3,), ("R",)),
+        ParameterSpec("p1", (5,), ("R",)),
+    ),
+    accumulations=(1, 1),
+    bucket_cap_bytes=1,
+)
+
+
+class Spins(ViewBuckets):
+    def wait(self) -> None:
+        super().wait()
+        while dist.get_rank() == 1:
+            pass
+
+
+class WaitsForItself(ViewBuckets):
+    def wait(self) -> None:
+        super().wait()
+        if dist.get_rank() == 1:
+            threading.Event().wait()
+
+
+class SkipsCollectives(ViewBuckets):
+    def launch(self, bucket: Bucket) -> None:
+        if dist.get_rank() == 0:
+            super().launch(bucket)
+
+
+class SkipsFirstCollective(ViewBuckets):
+    def launch(self, bucket: Bucket) -> None:
+        if dist.get_rank() == 0 or bucket is not self.buckets[0]:
+            super().launch(bucket)
+
+
+class Raises(ViewBuckets):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            raise ValueError("no bucket for this rank")
+        super().wait()
+
+
+class Exits(ViewBuckets):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            os._exit(3)
+        super().wait()
+
+
+class IsKilled(ViewBuckets):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().wait()
+
+
+# Subject, cause, ranks at fault, what the report says about the place.
+ANYWHERE = [
+    (Spins, "never_returns", (1,), r"test_hangs\.py:\d+ in wait: (pass|while .*)"),
+    (
+        WaitsForItself, "never_returns", (1,),
+        r"test_hangs\.py:\d+ in wait: threading\.Event\(\)\.wait\(\)",
+    ),
+    (
+        SkipsCollectives, "deadlock", (1,),
+        r"rank 0: .* at planted/view_buckets\.py:\d+ in launch",
+    ),
+    (
+        SkipsFirstCollective, "collective_mismatch", (0, 1),
+        r"rank 1: all_reduce SUM of 3 x float32.* at planted/view_buckets\.py:\d+ in launch",
+    ),
+    (
+        Raises, "raised_ValueError", (1,),
+        r"test_hangs\.py:\d+ in wait: raise ValueError",
+    ),
+]  # fmt: skip
+IN_PROCESSES = [
+    (Exits, "process_died", (1,), "rank 1: ended by exit code 3"),
+    (IsKilled, "process_died", (1,), "rank 1: ended by signal 9"),
+]
+
+
+@pytest.fixture(scope="module")
+def sim() -> SimBackend:
+    return SimBackend(hang_timeout_seconds=PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def gloo() -> Iterator[GlooBackend]:
+    """One backend for all tests: none may leave it in a state that hurts the next."""
+    before = children()
+    backend = GlooBackend(hang_timeout_seconds=PATIENCE_SECONDS)
+    yield backend
+    backend.close()
+    assert children() == before
+
+
+def children() -> set[str]:
+    """List the processes that this one has started and that are still there."""
+    tasks = Path("/proc/self/task").iterdir()
+    return {pid for task in tasks for pid in (task / "children").read_text().split()}
+
+
+def violations(backend: Any, subject: type[Any]) -> list[Violation]:
+    found = resolve(subject)
+    return check(TWO_BUCKETS, backend.run(TWO_BUCKETS, found), found.capabilities)
+
+
+def assert_ends(
+    backend: Any, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str
+) -> None:
+    first, *_ = violations(backend, subject)
+    assert first.identity == ("every_rank_finishes", cause)
+    assert first.ranks == ranks
+    reported = ReportedViolation(first, TWO_BUCKETS)
+    text = violation_text(reported, subject=subject.__name__, backend=backend.name)
+    assert re.search(f"^ +{place}", text, re.MULTILINE), text
+    assert violations(backend, ViewBuckets) == []  # no poison is left
+
+
+@pytest.mark.parametrize(("subject", "cause", "ranks", "place"), ANYWHERE)
+def test_simulated_run_ends(
+    sim: SimBackend, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str
+) -> None:
+    before = children()
+    assert_ends(sim, subject, cause, ranks, place)
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("subject", "cause", "ranks", "place"), [*ANYWHERE, *IN_PROCESSES]
+)
+def test_run_on_real_processes_ends(
+    gloo: GlooBackend,
+    subject: type[Any],
+    cause: str,
+    ranks: tuple[int, ...],
+    place: str,
+) -> None:
+    violations(gloo, ViewBuckets)
+    before = children()
+    assert_ends(gloo, subject, cause, ranks, place)
+    assert len(children()) == len(before)  # who died or hangs is gone and replaced
+
+
+def test_search_for_a_hang_ends(sim: SimBackend) -> None:
+    report = run_search(resolve(Spins), sim, ranks=2, examples=20, seed=0)
+    (found,) = report.violations
+    assert found.violation.identity == ("every_rank_finishes", "never_returns")
+    assert found.violation.ranks == (1,)

@@ -1,0 +1,93 @@
+"""The harness finds realistic defects, makes them small, and says what they are."""
+
+import re
+
+import pytest
+from planted.bank import DEFECTS, Defect
+
+from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.replay import decode
+from syncverify.report.report import ReportedViolation
+from syncverify.report.text import violation_text
+from syncverify.subject import resolve
+from syncverify.verification import PropertyViolation
+
+every_defect = pytest.mark.parametrize(
+    "defect", DEFECTS, ids=[defect.subject.__name__ for defect in DEFECTS]
+)
+
+
+@pytest.mark.slow
+@every_defect
+def test_planted_defect_is_found_and_explained(defect: Defect) -> None:
+    with pytest.raises(PropertyViolation) as caught:
+        verify(
+            defect.subject,
+            backend="sim",
+            ranks=4,
+            examples=defect.examples,
+            seed=defect.seed,
+        )
+    reported = caught.value.report.violations
+    names = {each.violation.property for each in reported}
+    assert names == {defect.property, *defect.also}
+    found = {each.violation.identity: each for each in reported}
+    smallest = found[defect.property, defect.cause]
+    assert_is_small(smallest, defect)
+    assert_helps_a_tired_engineer(smallest, defect)
+    assert violation_text(
+        smallest, subject=defect.subject.__qualname__, backend="sim", title="VIOLATION"
+    ).partition("\n")[2] in str(caught.value)
+    assert_token_replays(smallest, defect)
+
+
+def assert_is_small(smallest: ReportedViolation, defect: Defect) -> None:
+    scenario = smallest.scenario
+    assert scenario.mesh.shape == defect.mesh
+    assert len(scenario.parameters) <= defect.num_parameters
+    assert len(scenario.accumulations) <= len(defect.accumulations)
+    assert sum(scenario.accumulations) <= sum(defect.accumulations)
+
+
+def assert_helps_a_tired_engineer(smallest: ReportedViolation, defect: Defect) -> None:
+    text = violation_text(smallest, subject="Subject", backend="sim")
+    assert text.startswith(f"VIOLATION: {defect.property} ({defect.cause})\n")
+    assert smallest.violation.summary.startswith(defect.says)
+    assert f"  {smallest.violation.summary}\n" in text
+    assert re.search(r"^  seen on: +rank\(s\) \d", text, re.MULTILINE)
+    assert re.search(r"^  hint: +\S", text, re.MULTILINE)
+    assert f"replay {smallest.token} Subject --backend sim" in text
+    if "expected" in smallest.violation.evidence:
+        assert re.search(
+            r"^  expected: +\[.+\]\n  observed: +\[.+\]$", text, re.MULTILINE
+        )
+    if smallest.violation.property == "every_rank_finishes":  # the subject's own line
+        assert re.search(r"at planted/\w+\.py:\d+ in reduce", text)
+    elif smallest.violation.parameters:
+        assert "parameter(s) p" in text
+
+
+def assert_token_replays(smallest: ReportedViolation, defect: Defect) -> None:
+    recording = decode(smallest.token)
+    assert (recording.property, recording.cause) == (defect.property, defect.cause)
+    assert recording.scenario == smallest.scenario
+    subject = resolve(defect.subject)
+    run = SimBackend().run(recording.scenario, subject)
+    first, *_ = check(recording.scenario, run, subject.capabilities)
+    assert first == smallest.violation
+
+
+def test_bank_is_wide() -> None:
+    """One defect a public report, none told twice."""
+    sources = [
+        re.findall(
+            r"Source: ([\w.-]+/[\w.-]+#\d+)\.$",
+            defect.subject.__doc__ or "",
+            re.MULTILINE,
+        )
+        for defect in DEFECTS
+    ]
+    assert all(len(found) == 1 for found in sources)
+    assert len({source for found in sources for source in found}) == len(DEFECTS) >= 14

@@ -1,0 +1,293 @@
+"""What each strategy shrinks to, what it refuses, and what it reaches."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+import strategies
+from strategies import (
+    accumulations,
+    bucket_caps,
+    meshes,
+    parameter_lists,
+    parameters,
+    placements,
+    scenarios,
+    shapes,
+)
+from syncverify.coverage import Coverage, features
+from syncverify.layout import local_shape
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities, resolve
+
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+LOCAL = Capabilities(
+    reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
+)
+SIMPLEST = ParameterSpec("p0", (), ("R",))
+
+
+def minimal(
+    strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool] = lambda _: True
+) -> Any:
+    """Find and shrink, the same way every time."""
+    return find(
+        strategy,
+        wanted,
+        settings=settings(
+            max_examples=5000, database=None, suppress_health_check=list(HealthCheck)
+        ),
+        random=Random(0),
+    )
+
+
+# Shrinking ends at what the docstrings promise.
+
+
+@pytest.mark.parametrize(
+    ("strategy", "smallest"),
+    [
+        (meshes(), MeshSpec((1,), ("dp",))),
+        (placements(GRID, num_dims=3), ("R", "R")),
+        (shapes(), ()),
+        (parameters(GRID), ParameterSpec("", (), ("R", "R"))),
+        (parameter_lists(GRID), (ParameterSpec("p0", (), ("R", "R")),)),
+        (accumulations(), (1,)),
+        (accumulations(varying=False), (1,)),
+        (bucket_caps(), 2**20),
+        (scenarios(), Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20)),
+    ],
+    ids=[
+        "meshes", "placements", "shapes", "parameters", "parameter_lists",
+        "accumulations", "accumulations, all alike", "bucket_caps", "scenarios",
+    ],
+)  # fmt: skip
+def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) -> None:
+    assert minimal(strategy) == smallest
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wanted", "smallest"),
+    [
+        (meshes(), lambda m: m.num_ranks > 1, MeshSpec((2,), ("dp",))),
+        (meshes(), lambda m: len(m.shape) == 2, MeshSpec((1, 1), ("dp", "tp"))),
+        (meshes(), lambda m: min(m.shape) > 1 < len(m.shape), GRID),
+        (meshes(max_ranks=8), lambda m: m.num_ranks > 6, MeshSpec((7,), ("dp",))),
+        (placements(GRID, num_dims=2), lambda p: "S1" in (p or ()), ("R", "S1")),
+        (accumulations(), lambda a: len(a) == 2, (1, 1)),
+        (accumulations(), lambda a: len(set(a)) > 1, (1, 2)),
+        (accumulations(varying=False), lambda a: max(a) > 2, (3,)),
+        (bucket_caps(), lambda cap: cap < 2**20, 1),
+    ],
+)
+def test_smallest_example_with_a_feature(
+    strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool], smallest: object
+) -> None:
+    assert minimal(strategy, wanted) == smallest
+
+
+def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
+    found = minimal(parameters(GRID), lambda spec: not spec.requires_grad)
+    assert found == ParameterSpec("", (), ("R", "R"), requires_grad=False)
+
+
+# Impossible arguments.
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: meshes(max_ranks=0), "expected max_ranks >= 1, got max_ranks=0",
+        ),
+        (
+            lambda: meshes(max_axes=3), "expected max_axes of 1 or 2, got max_axes=3",
+        ),
+        (
+            lambda: parameter_lists(GRID, min_size=0),
+            "expected 1 <= min_size=0 <= max_size=8",
+        ),
+        (
+            lambda: parameter_lists(GRID, min_size=3, max_size=2),
+            "expected 1 <= min_size=3 <= max_size=2",
+        ),
+        (
+            lambda: accumulations(max_steps=0),
+            "expected max_steps=0 and max_accumulations=4 of at least 1",
+        ),
+        (
+            lambda: accumulations(max_accumulations=-1),
+            "expected max_steps=3 and max_accumulations=-1 of at least 1",
+        ),
+    ],
+)  # fmt: skip
+def test_impossible_arguments_are_refused(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_impossible_number_of_ranks_of_a_scenario_is_refused() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        minimal(scenarios(max_ranks=0))
+    assert str(caught.value) == "expected max_ranks >= 1, got max_ranks=0"
+
+
+# What is drawn is legal.
+
+
+@given(scenarios(max_ranks=6))
+def test_names_count_up_and_one_parameter_is_trainable(scenario: Scenario) -> None:
+    names = [spec.name for spec in scenario.parameters]
+    assert names == [f"p{index}" for index in range(len(names))]
+    assert scenario.mesh.num_ranks <= 6
+
+
+@given(scenarios(capabilities=LOCAL))
+def test_local_tensors_are_replicated_everywhere(scenario: Scenario) -> None:
+    for spec in scenario.parameters:
+        assert set(spec.placements or "?") == {"R"}
+        assert spec.grad_dtype is None
+    assert len(set(scenario.accumulations)) == 1
+
+
+@given(scenarios(max_ranks=1))
+def test_one_rank_is_one_rank(scenario: Scenario) -> None:
+    assert scenario.mesh.num_ranks == 1
+
+
+@given(st.data())
+def test_scalars_are_never_sharded(data: st.DataObject) -> None:
+    assert data.draw(placements(GRID, num_dims=0)) in {("R", "R"), None}
+
+
+# Everything that matters is within reach.
+
+
+def local_numels(scenario: Scenario, spec: ParameterSpec) -> set[int]:
+    shapes_of_ranks = [
+        local_shape(scenario.mesh, spec, rank)
+        for rank in range(scenario.mesh.num_ranks)
+    ]
+    numels = set()
+    for shape in shapes_of_ranks:
+        numel = 1
+        for size in shape:
+            numel *= size
+        numels.add(numel)
+    return numels
+
+
+def equal_sized_neighbours(scenario: Scenario) -> bool:
+    """Two trainable parameters of a group that a check of sizes cannot tell apart."""
+    keys = [
+        (spec.global_shape, spec.placements, spec.effective_grad_dtype, spec.group)
+        for spec in scenario.parameters
+        if spec.requires_grad and spec.global_shape
+    ]
+    return len(set(keys)) < len(keys)
+
+
+DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
+    "uneven shard": lambda s: any(
+        len(local_numels(s, p)) > 1 and 0 not in local_numels(s, p)
+        for p in s.parameters
+    ),
+    "empty shard": lambda s: any(
+        0 in local_numels(s, p) and p.requires_grad for p in s.parameters
+    ),
+    "2 x 2 mesh": lambda s: s.mesh.shape == (2, 2),
+    "axis of size 1": lambda s: 1 in s.mesh.shape and s.mesh.num_ranks > 1,
+    "three ranks": lambda s: s.mesh.num_ranks == 3,
+    "frozen": lambda s: any(not p.requires_grad for p in s.parameters),
+    "plain": lambda s: any(p.placements is None for p in s.parameters),
+    "two groups": lambda s: len(s.groups) == 2,
+    "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
+    "cap that splits": lambda s: ("buckets", "cap splits") in set(features(s)),
+    "equal-sized parameters": equal_sized_neighbours,
+    "one dim on both axes": lambda s: any(
+        p.placements and p.placements[0] == p.placements[-1] != "R"
+        for p in s.parameters
+        if len(s.mesh.shape) == 2 and min(s.mesh.shape) > 1
+    ),
+    "both axes reduced": lambda s: (
+        min(s.mesh.shape) > 1 < len(s.mesh.shape)
+        and any(p.placements == ("R", "R") for p in s.parameters)
+    ),
+    "one axis reduced, one sharded": lambda s: any(
+        p.placements and "R" in p.placements and {"S0", "S1"} & {*p.placements}
+        for p in s.parameters
+        if min(s.mesh.shape) > 1
+    ),
+    "own gradient dtype": lambda s: any(p.grad_dtype for p in s.parameters),
+    "one gradient dtype for two dtypes": lambda s: (
+        len({p.dtype for p in s.parameters if p.effective_grad_dtype == "float32"}) > 1
+    ),
+    "many parameters": lambda s: len(s.parameters) >= 6,
+    "three steps of several micro-batches": lambda s: (
+        len(s.accumulations) == 3 and min(s.accumulations) > 1
+    ),
+}
+
+
+def drawn(capabilities: Capabilities) -> list[Scenario]:
+    """Draw what three default runs of `syncverify run` would play."""
+    listed: list[Scenario] = []
+    for number in range(3):
+
+        @seed(number)
+        @settings(max_examples=200, phases=[Phase.generate], derandomize=False)
+        @given(scenarios(capabilities=capabilities))
+        def draw(scenario: Scenario) -> None:
+            listed.append(scenario)
+
+        draw()
+    return listed
+
+
+@pytest.fixture(scope="module")
+def default_searches() -> list[Scenario]:
+    return drawn(Capabilities(varying_accumulations=True))
+
+
+@pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
+def test_feature_is_within_reach_of_a_default_search(
+    default_searches: list[Scenario], wanted: Callable[[Scenario], bool]
+) -> None:
+    assert sum(map(wanted, default_searches)) >= 6
+
+
+def never_met(listed: list[Scenario]) -> set[str]:
+    coverage = Coverage()
+    for scenario in listed:
+        coverage.add(scenario)
+    return {
+        feature
+        for counts in coverage.table().values()
+        for feature, count in counts.items()
+        if not count
+    }
+
+
+def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
+    assert never_met(default_searches) == set()
+
+
+@pytest.mark.slow
+def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
+    assert never_met(drawn(resolve("ddp").capabilities)) == {
+        "sharded", "uneven or empty shard", "plain", "own gradient dtype",
+    }  # fmt: skip
+
+
+def test_public_names() -> None:
+    assert {getattr(strategies, name) for name in strategies.__all__} >= {
+        scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
+    }  # fmt: skip

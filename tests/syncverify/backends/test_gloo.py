@@ -1,0 +1,305 @@
+"""Warm worker processes: reused, replaced, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from syncverify.backends.gloo import GlooBackend
+from syncverify.errors import InternalError, SubjectError
+from syncverify.run import Fault, Run
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import resolve
+from syncverify.trace import CollectiveLaunch
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+WEIGHT = ParameterSpec("w", (5,), ("R",))
+PAIR = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (1,), 2**20)
+
+
+class Naive:
+    """Sums every parameter by itself in wait(), and can be told to misbehave."""
+
+    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
+        self.parameters = [parameter for group in groups for parameter in group]
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            dist.all_reduce(parameter.grad.to_local())
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+class Dies(Naive):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().wait()
+
+
+class Exits(Naive):
+    def bind(self) -> None:
+        if dist.get_rank() == 0:
+            os._exit(7)
+
+
+class Raises(Naive):
+    def zero_grad(self) -> None:
+        if dist.get_rank() == 1:
+            raise KeyError("lost")
+        super().zero_grad()
+
+
+class SkipsOne(Naive):
+    def wait(self) -> None:
+        if dist.get_rank() == 0:
+            super().wait()
+
+
+class Disagrees(Naive):
+    def wait(self) -> None:
+        if dist.get_rank() == 0:
+            dist.barrier()
+        else:
+            dist.all_reduce(torch.ones(100))
+
+
+class Misuses(Naive):
+    """Asks gloo for what only NCCL has."""
+
+    def wait(self) -> None:
+        dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0))
+
+
+class Spins(Naive):
+    def wait(self) -> None:
+        rank = dist.get_rank()
+        while rank == 1:
+            pass
+        super().wait()
+
+
+class LeavesByExit(Naive):
+    def wait(self) -> None:
+        raise SystemExit(3)
+
+
+def lacking(groups: Any, mb: float, count: int) -> object:
+    return object()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[GlooBackend]:
+    opened = GlooBackend(hang_timeout_seconds=1.5)
+    yield opened
+    opened.close()
+
+
+def pids(backend: GlooBackend) -> list[int]:
+    workers = backend._pool._workers
+    return [workers[rank].process.pid for rank in sorted(workers)]
+
+
+def play(backend: GlooBackend, subject: Any, scenario: Scenario = PAIR) -> Run:
+    return backend.run(scenario, resolve(subject))
+
+
+def test_processes_are_reused(backend: GlooBackend) -> None:
+    assert play(backend, Naive).fault is None
+    warm = pids(backend)
+    assert len(warm) == 2
+    for _ in range(3):
+        assert play(backend, Naive).fault is None
+    assert pids(backend) == warm
+    assert os.getpid() not in warm
+
+
+def test_a_smaller_world_uses_the_first_processes(backend: GlooBackend) -> None:
+    play(backend, Naive)
+    warm = pids(backend)
+    alone = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
+    run = play(backend, Naive, alone)
+    assert run.fault is None
+    assert len(run.ranks) == 1
+    assert pids(backend) == warm
+
+
+def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
+    backend: GlooBackend,
+) -> None:
+    run = play(backend, Naive)
+    first, second = (ranks.at("reduced", 0) for ranks in run.ranks)
+    assert first is not None
+    assert second is not None
+    assert first.gradients["w"].any()
+    assert torch.equal(first.gradients["w"], second.gradients["w"])
+    (launch,) = (e for e in run.ranks[1].events if isinstance(e, CollectiveLaunch))
+    assert launch.signature == ("all_reduce", "SUM", "float32", 5)
+    assert launch.ranks == (0, 1)
+    assert launch.parameters == ("w",)
+    assert "test_gloo.py:" in launch.source
+
+
+def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> None:
+    play(backend, Naive)
+    before = pids(backend)
+    run = play(backend, Dies)
+    assert run.fault == Fault(
+        "process_died",
+        (1,),
+        "the process of rank 1 died",
+        ("rank 1: ended by signal 9",),
+    )
+    assert play(backend, Naive).fault is None
+    after = pids(backend)
+    assert len(after) == 2
+    assert before[1] not in after
+
+
+def test_an_exiting_process_is_a_fault(backend: GlooBackend) -> None:
+    fault = play(backend, Exits).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("process_died", (0,))
+    assert fault.details == ("rank 0: ended by exit code 7",)
+    assert play(backend, Naive).fault is None
+
+
+def test_an_exception_of_the_subject_is_a_fault_with_its_line(
+    backend: GlooBackend,
+) -> None:
+    fault = play(backend, Raises).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("raised", (1,))
+    assert fault.identity == "KeyError"
+    assert fault.summary == "rank 1 raised KeyError in step 0, zero_grad: 'lost'"
+    assert fault.details[-1].endswith('in zero_grad: raise KeyError("lost")')
+
+
+def test_leaving_by_exit_is_an_exception_like_any_other(backend: GlooBackend) -> None:
+    before = pids(backend)
+    fault = play(backend, LeavesByExit).fault
+    assert fault is not None
+    assert (fault.kind, fault.identity) == ("raised", "SystemExit")
+    assert pids(backend) == before
+
+
+def test_a_rank_that_skips_a_collective_is_named(backend: GlooBackend) -> None:
+    fault = play(backend, SkipsOne).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("deadlock", (1,))
+    assert fault.summary == "no rank can go on: rank 1 never arrives"
+    first, second = fault.details
+    assert first.startswith("rank 0: stands after all_reduce SUM of 5 x float32 over")
+    assert second == "rank 1: has finished"
+    assert play(backend, Naive).fault is None
+
+
+def test_ranks_that_disagree_are_named(backend: GlooBackend) -> None:
+    fault = play(backend, Disagrees).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("collective_mismatch", (0, 1))
+    assert fault.summary == "ranks [0, 1] met in one collective and disagree"
+    first, second = fault.details
+    assert first.startswith("rank 0: barrier of ")
+    assert second.startswith(
+        "rank 1: all_reduce SUM of 100 x float32 over ranks [0, 1]"
+    )
+    assert play(backend, Naive).fault is None
+
+
+def test_misuse_of_gloo_is_an_exception_of_the_subject(backend: GlooBackend) -> None:
+    fault = play(backend, Misuses).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("raised", (0,))
+    assert "PREMUL_SUM" in fault.summary
+
+
+def test_a_rank_that_never_returns_is_named_with_its_line(backend: GlooBackend) -> None:
+    fault = play(backend, Spins).fault
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("never_returns", (1,))
+    assert "in wait: " in fault.details[-1]
+    assert play(backend, Naive).fault is None
+
+
+def test_factory_that_makes_something_else_is_the_callers_mistake(
+    backend: GlooBackend,
+) -> None:
+    with pytest.raises(SubjectError) as caught:
+        play(backend, lacking)
+    assert str(caught.value) == (
+        "subject 'lacking' lacks bind(), wait(), zero_grad(), unbind(): "
+        "a subject has bind(), wait(), zero_grad(), unbind()"
+    )
+    assert play(backend, Naive).fault is None
+
+
+def test_workers_that_cannot_start_are_our_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    fresh = GlooBackend()
+    with pytest.raises(InternalError) as caught:
+        play(fresh, Naive)
+    assert str(caught.value).startswith("a worker process did not start")
+    fresh.close()
+
+
+def test_close_leaves_no_process() -> None:
+    opened = GlooBackend()
+    play(opened, Naive)
+    processes = [worker.process for worker in opened._pool._workers.values()]
+    assert [process.poll() for process in processes] == [None, None]
+    opened.close()
+    assert None not in [process.poll() for process in processes]
+    opened.close()
+
+
+PARENT = """
+import sys
+from syncverify.backends.gloo import GlooBackend
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import resolve
+
+weight = ParameterSpec("w", (), ("R",))
+backend = GlooBackend()
+backend.run(Scenario(MeshSpec((2,), ("dp",)), (weight,), (1,), 64), resolve("ddp"))
+print(*(worker.process.pid for worker in backend._pool._workers.values()), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_workers_of_a_killed_parent_exit() -> None:
+    """They hold the parent's output open: it ends only when the last of them is gone."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    parent.kill()
+    rest, _ = parent.communicate(timeout=30)
+    assert rest == ""
+    for pid in workers:
+        assert not Path(f"/proc/{pid}/exe").exists()

@@ -1,0 +1,231 @@
+"""What the trace says of real collectives is what it says of simulated ones."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from syncverify.backends.recording import CollectiveRecording
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.trace import CollectiveLaunch, MemoryRegion, Recorder
+
+F32, BF16 = torch.float32, torch.bfloat16
+# torch 2.13 renamed some functions; the old names are the ones in use.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+
+
+@pytest.fixture
+def one_of_three() -> Iterator[None]:
+    """Rank 1 of a group that answers without moving data."""
+    dist.init_process_group("fake", rank=1, world_size=3, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A real gloo group of this process alone."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+def launches(recorder: Recorder) -> list[CollectiveLaunch]:
+    return [e for e in recorder.events if isinstance(e, CollectiveLaunch)]
+
+
+def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
+    recorder = Recorder()
+    with CollectiveRecording(recorder):
+        program()
+    return launches(recorder)
+
+
+def simulate(program: Callable[[], object], num_ranks: int) -> list[CollectiveLaunch]:
+    """Return what the last rank but one recorded."""
+    machine = SimulatedMachine(num_ranks)
+    threads, _ = machine.run(lambda rank: program())
+    assert [thread.error for thread in threads] == [None] * num_ranks
+    return launches(machine.recorders[-2 if num_ranks > 1 else 0])
+
+
+def several() -> list[torch.Tensor]:
+    """As many tensors as there are ranks."""
+    return [ones(3) for _ in range(dist.get_world_size())]
+
+
+def at_root(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
+    return tensors if dist.get_rank() == 0 else None
+
+
+def ones(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
+# What is issued, and what the trace calls it: operation, reduction, dtype, elements.
+COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] = {
+    "all_reduce": (
+        lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5),
+    ),
+    "all_reduce MAX": (
+        lambda: dist.all_reduce(ones(5, dtype=BF16), dist.ReduceOp.MAX),
+        ("all_reduce", "MAX", "bfloat16", 5),
+    ),
+    "async": (
+        lambda: dist.all_reduce(ones(2, 3), async_op=True).wait(),
+        ("all_reduce", "SUM", "float32", 6),
+    ),
+    "broadcast": (lambda: dist.broadcast(ones(4), 0), ("broadcast", "", "float32", 4)),
+    "reduce": (lambda: dist.reduce(ones(4), 0), ("reduce", "SUM", "float32", 4)),
+    "all_gather": (
+        lambda: dist.all_gather(several(), ones(3)), ("all_gather", "", "float32", 3),
+    ),
+    "all_gather_into_tensor": (
+        lambda: dist.all_gather_into_tensor(torch.cat(several()), ones(3)),
+        ("all_gather_single", "", "float32", 3),
+    ),
+    "reduce_scatter": (
+        lambda: dist.reduce_scatter(ones(3), several()),
+        ("reduce_scatter", "SUM", "float32", 3),
+    ),
+    "reduce_scatter_tensor": (
+        lambda: dist.reduce_scatter_tensor(ones(3), torch.cat(several())),
+        ("reduce_scatter_single", "SUM", "float32", 3),
+    ),
+    "gather": (
+        lambda: dist.gather(ones(3), at_root(several())), ("gather", "", "float32", 3),
+    ),
+    "scatter": (
+        lambda: dist.scatter(ones(3), at_root(several())),
+        ("scatter", "", "float32", 3),
+    ),
+    "barrier": (dist.barrier, ("barrier", "", "", 0)),
+    "functional all_reduce": (
+        lambda: funcol.all_reduce(ones(3), "sum", dist.group.WORLD).clone(),
+        ("all_reduce", "SUM", "float32", 3),
+    ),
+    "functional all_gather": (
+        lambda: funcol.all_gather_tensor(ones(3), 0, dist.group.WORLD).clone(),
+        ("all_gather_single", "", "float32", 3),
+    ),
+    "functional reduce_scatter": (
+        lambda: funcol.reduce_scatter_tensor(
+            torch.cat(several()), "avg", 0, dist.group.WORLD
+        ).clone(),
+        ("reduce_scatter_single", "AVG", "float32", 3),
+    ),
+    "functional broadcast": (
+        lambda: funcol.broadcast(ones(3), 0, dist.group.WORLD).clone(),
+        ("broadcast", "", "float32", 3),
+    ),
+    "functional coalesced": (
+        lambda: [
+            t.clone()
+            for t in funcol.all_reduce_coalesced(
+                [ones(3), ones(2)], "sum", dist.group.WORLD
+            )
+        ],
+        ("all_reduce", "SUM", "float32", 5),
+    ),
+}  # fmt: skip
+
+
+# A rank contributes all of what is scattered among three.
+CONTRIBUTES_ALL = {
+    "reduce_scatter", "reduce_scatter_tensor", "functional reduce_scatter",
+}  # fmt: skip
+NAMES = pytest.mark.parametrize("name", COLLECTIVES)
+
+
+def signature_of(name: str, num_ranks: int) -> tuple[str, str, str, int]:
+    *said, numel = COLLECTIVES[name][1]
+    return (*said, numel * (num_ranks if name in CONTRIBUTES_ALL else 1))
+
+
+@NAMES
+@pytest.mark.usefixtures("alone")
+def test_real_collective_is_recorded_once(name: str) -> None:
+    (launch,) = record(COLLECTIVES[name][0])
+    assert launch.signature == signature_of(name, 1)
+    assert (launch.ranks, launch.sequence) == ((0,), 0)
+    assert launch.source.startswith("backends/test_recording.py:")
+
+
+@NAMES
+@pytest.mark.usefixtures("one_of_three")
+def test_what_a_rank_contributes_is_recorded(name: str) -> None:
+    (launch,) = record(COLLECTIVES[name][0])
+    assert launch.signature == signature_of(name, 3)
+    assert (launch.ranks, launch.sequence) == ((0, 1, 2), 0)
+
+
+@NAMES
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_simulated_collective_is_recorded_alike(name: str, num_ranks: int) -> None:
+    (launch,) = simulate(COLLECTIVES[name][0], num_ranks)
+    assert launch.signature == signature_of(name, num_ranks)
+    assert (launch.ranks, launch.sequence) == (tuple(range(num_ranks)), 0)
+    assert launch.source.startswith("backends/test_recording.py:")
+
+
+@pytest.mark.usefixtures("alone")
+def test_bytes_and_their_owners_are_recorded() -> None:
+    recorder = Recorder()
+    bucket = ones(8)
+    gradients = {"w": bucket[:3], "b": bucket[3:4], "elsewhere": ones(2)}
+    recorder.watch(lambda: gradients)
+    with CollectiveRecording(recorder):
+        dist.all_reduce(bucket[2:])
+    (launch,) = launches(recorder)
+    assert launch.regions == (MemoryRegion(0, 8, 32),)
+    assert launch.parameters == ("w", "b")
+
+
+@pytest.mark.usefixtures("alone")
+def test_group_of_a_mesh_axis_is_named_by_its_ranks() -> None:
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    found = record(
+        lambda: [
+            dist.all_reduce(ones(1), group=mesh.get_group(axis))
+            for axis in ("dp", "tp")
+        ]
+    )
+    assert [launch.ranks for launch in found] == [(0,), (0,)]
+
+
+@pytest.mark.usefixtures("alone")
+def test_collectives_of_a_backward_are_recorded() -> None:
+    """As those of a hook, and of DDP's reducer in C++."""
+    weight = ones(3).requires_grad_()
+    weight.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
+    (launch,) = record(lambda: (weight * 2).sum().backward())
+    assert launch.signature == ("all_reduce", "SUM", "float32", 3)
+    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    found = record(lambda: module(ones(2)).backward())
+    assert [launch.signature for launch in found] == [
+        ("all_reduce", "SUM", "float32", 3)
+    ]
+
+
+@pytest.mark.usefixtures("alone")
+def test_dtensors_compute_as_without_the_recording() -> None:
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    weight = torch.nn.Parameter(
+        DTensor.from_local(ones(3), mesh, [Replicate()], run_check=False)
+    )
+    found = record(lambda: (weight.to_local() * 2).sum().backward())
+    assert found == []
+    assert isinstance(weight.grad, DTensor)
+    assert weight.grad.to_local().tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.usefixtures("alone")
+def test_result_is_untouched() -> None:
+    tensor = ones(3) * 4
+    record(lambda: dist.all_reduce(tensor))
+    assert tensor.tolist() == [4.0, 4.0, 4.0]

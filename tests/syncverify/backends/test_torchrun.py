@@ -1,0 +1,113 @@
+"""The same command on the processes of a torchrun job."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = "10"
+TRANSPORTS = [
+    "gloo",
+    pytest.param(
+        "nccl",
+        marks=[
+            pytest.mark.nccl,
+            pytest.mark.skipif(
+                torch.cuda.device_count() < 2, reason="needs 2 GPUs, one per rank"
+            ),
+        ],
+    ),
+]
+DEFECTIVE = """
+from synchronizer import GradientSynchronizer
+
+class Scales(GradientSynchronizer):
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        super().__init__(groups, bucket_size_mb, require_accumulations)
+        self.parameters = [p for group in groups for p in group]
+
+    def wait(self):
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+"""
+
+
+def torchrun(
+    folder: Path, *arguments: str, num_processes: int = 2
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            f"--nproc-per-node={num_processes}", "-m", "syncverify", *arguments,
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_good_subject_passes_and_one_rank_speaks(
+    tmp_path: Path, transport: str
+) -> None:
+    done = torchrun(
+        tmp_path, "run", "synchronizer", "--backend", transport,
+        "--examples", EXAMPLES, "--seed", "0",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    verdicts = [line for line in done.stdout.splitlines() if "VIOLATION" in line]
+    assert len(verdicts) == 1
+    assert verdicts[0].startswith(
+        "NO VIOLATION: synchronizer held all properties "
+        f"({EXAMPLES} scenarios on {transport}, seed 0, "
+    )
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_bad_subject_fails_with_a_shrunk_report(tmp_path: Path, transport: str) -> None:
+    (tmp_path / "mine.py").write_text(DEFECTIVE)
+    done = torchrun(
+        tmp_path, "run", "mine:Scales", "--backend", transport,
+        "--examples", EXAMPLES, "--seed", "0", "--json", "report.json",
+    )  # fmt: skip
+    # torchrun passes the failure of rank 0 on as its own, and 1 is what it uses for that.
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.count("VIOLATION") >= 1
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["subject"], report["backend"]) == ("mine:Scales", transport)
+    scaled = [v for v in report["violations"] if v["evidence"]["cause"] == "scaled"]
+    assert {v["property"] for v in scaled} >= {"unreduced_stay_local"}
+    assert all(len(v["scenario"]["parameters"]) == 1 for v in scaled)
+
+
+@pytest.mark.nccl
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("subject", ["synchronizer", "ddp"])
+def test_one_gpu_plays_worlds_of_one_rank(tmp_path: Path, subject: str) -> None:
+    done = torchrun(
+        tmp_path, "run", subject, "--backend", "nccl",
+        "--examples", EXAMPLES, "--seed", "0",
+        num_processes=1,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"NO VIOLATION: {subject} held all properties" in done.stdout
+
+
+def test_more_ranks_than_processes_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = torchrun(
+        tmp_path, "run", "synchronizer", "--backend", "gloo", "--ranks", "3",
+        num_processes=1,
+    )  # fmt: skip
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if line.startswith("syncverify:")]
+    assert said == ["syncverify: expected ranks <= 1, the torchrun job's, got 3"]

@@ -1,0 +1,98 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+
+from strategies import scenarios
+from syncverify.contributions import contribution
+from syncverify.layout import contributing_ranks
+from syncverify.oracle import reference, same_part, trainable
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+WEIGHT = ParameterSpec("w", (5,), ("R", "S0"))
+PLAIN = ParameterSpec("b", (), None, "bfloat16", "float32")
+FROZEN = ParameterSpec("f", (3,), ("R", "R"), requires_grad=False)
+SCENARIO = Scenario(GRID, (WEIGHT, PLAIN, FROZEN), (2, 1), 64)
+SUM, MEAN = Capabilities(), Capabilities(reduction="mean")
+
+
+@given(scenarios())
+def test_micro_batches_are_the_contributions(scenario: Scenario) -> None:
+    """Autograd on the scenario's loss gives what the loss was built to give."""
+    oracle = reference(scenario, SUM)
+    expected = {
+        (spec.name, rank, step, m): contribution(
+            scenario, spec, rank=rank, step=step, micro_batch=m
+        )
+        for spec in scenario.parameters
+        if spec.requires_grad
+        for rank in range(scenario.mesh.num_ranks)
+        for step, count in enumerate((*scenario.accumulations, 1))
+        for m in range(count)
+    }
+    assert oracle.micro_batches.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(oracle.micro_batches[key], value)
+
+
+def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
+    oracle = reference(SCENARIO, SUM)
+    one, two = (
+        contribution(SCENARIO, WEIGHT, rank=3, step=0, micro_batch=m) for m in range(2)
+    )
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, 1), one)
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, 2), one + two)
+
+
+@pytest.mark.parametrize(("capabilities", "divisor"), [(SUM, 1), (MEAN, 2)])
+def test_reduced_adds_up_the_contributors(
+    capabilities: Capabilities, divisor: int
+) -> None:
+    oracle = reference(SCENARIO, capabilities)
+    by_hand = sum(
+        contribution(SCENARIO, WEIGHT, rank=rank, step=0, micro_batch=m)
+        for rank in (1, 3)
+        for m in (0, 1)
+    )
+    assert oracle.contributors(WEIGHT, 1) == (1, 3)
+    assert oracle.divisor(WEIGHT, 1) == divisor
+    assert torch.equal(oracle.reduced(WEIGHT, 1, 0), by_hand / divisor)
+
+
+@given(scenarios())
+def test_replicas_of_one_part_agree(scenario: Scenario) -> None:
+    oracle = reference(scenario, SUM)
+    for spec in trainable(scenario):
+        first, *others = contributing_ranks(scenario.mesh, spec, 0)
+        for other in others:
+            assert torch.equal(
+                oracle.reduced(spec, other, 0), oracle.reduced(spec, first, 0)
+            )
+
+
+def test_plain_parameter_is_the_ranks_own() -> None:
+    oracle = reference(SCENARIO, MEAN)
+    assert oracle.contributors(PLAIN, 2) == (2,)
+    assert oracle.divisor(PLAIN, 2) == 1
+    assert torch.equal(oracle.reduced(PLAIN, 2, 1), oracle.local(PLAIN, 2, 1, 1))
+
+
+def test_frozen_parameter_has_no_gradient() -> None:
+    assert trainable(SCENARIO) == (WEIGHT, PLAIN)
+    names = {name for name, *_ in reference(SCENARIO, SUM).micro_batches}
+    assert names == {"w", "b"}
+
+
+def test_same_part_lists_ranks_of_equal_shape() -> None:
+    """Five elements over two: ranks 0 and 2 hold three, 1 and 3 hold two."""
+    assert same_part(SCENARIO, WEIGHT, 0) == (0, 2)
+    assert same_part(SCENARIO, WEIGHT, 3) == (1, 3)
+    assert same_part(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
+
+
+def test_reference_is_computed_once_per_scenario_and_capabilities() -> None:
+    assert reference(SCENARIO, SUM) is reference(replace(SCENARIO), Capabilities())
+    assert reference(SCENARIO, SUM) is not reference(SCENARIO, MEAN)

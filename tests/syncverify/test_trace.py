@@ -1,0 +1,148 @@
+import pytest
+import torch
+
+from syncverify.trace import (
+    CollectiveLaunch,
+    CollectiveWait,
+    LifecycleCall,
+    MemoryRegion,
+    Moment,
+    Recorder,
+    StorageNumbers,
+)
+
+
+def floats(count: int) -> torch.Tensor:
+    return torch.zeros(count)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "start", "end"),
+    [
+        (floats(10), 0, 40),
+        (floats(10)[2:5], 8, 20),
+        (floats(10).to(torch.bfloat16)[3:], 6, 20),
+        (floats(12).view(3, 4)[1], 16, 32),
+        (floats(12).view(3, 4)[:, 1], 4, 40),
+        (floats(12).view(3, 4).T, 0, 48),
+        (floats(12)[::5], 0, 44),
+        (floats(3)[1].expand(7), 4, 8),
+        (floats(10)[4:4], 16, 16),
+        (torch.zeros(()), 0, 4),
+        (torch.zeros(2, 0, 3), 0, 0),
+    ],
+)
+def test_region_spans_the_bytes_of_a_tensor(
+    tensor: torch.Tensor, start: int, end: int
+) -> None:
+    assert StorageNumbers().region(tensor) == MemoryRegion(0, start, end)
+
+
+def test_storages_are_numbered_in_order_of_appearance() -> None:
+    numbers = StorageNumbers()
+    one, two, three = floats(4), floats(4), floats(4)
+    seen = [numbers.region(t).storage for t in (two, one[1:], two[2:], three, one)]
+    assert seen == [0, 1, 0, 2, 1]
+
+
+def test_views_detached_or_not_share_their_storage() -> None:
+    numbers = StorageNumbers()
+    buffer = floats(8).requires_grad_()
+    assert numbers.region(buffer.detach()[2:]).storage == 0
+    assert numbers.region(buffer.view(2, 4)).storage == 0
+
+
+def test_freed_storage_loses_its_number() -> None:
+    """The allocator hands an address out again at once; the number must not follow."""
+    numbers = StorageNumbers()
+    addresses, seen = set(), []
+    for _ in range(20):
+        tensor = floats(1000)
+        addresses.add(tensor.data_ptr())
+        seen.append(numbers.region(tensor).storage)
+        del tensor
+    assert len(addresses) < 20
+    assert seen == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((0, 0, 8), (0, 4, 12), True),
+        ((0, 0, 8), (0, 8, 12), False),
+        ((0, 0, 8), (0, 2, 3), True),
+        ((0, 0, 8), (1, 0, 8), False),
+        ((0, 4, 4), (0, 0, 8), False),
+    ],
+)
+def test_regions_overlap_where_they_share_a_byte(
+    one: tuple[int, int, int], other: tuple[int, int, int], expected: object
+) -> None:
+    assert MemoryRegion(*one).overlaps(MemoryRegion(*other)) is expected
+    assert MemoryRegion(*other).overlaps(MemoryRegion(*one)) is expected
+
+
+def launch(recorder: Recorder, *tensors: torch.Tensor, **changes: object) -> object:
+    said = {"ranks": (0, 1), "reduce_op": "SUM", "source": "a.py:1 in f", **changes}
+    return recorder.launch("all_reduce", list(tensors), **said)
+
+
+def test_launch_records_what_is_reduced() -> None:
+    recorder = Recorder()
+    gradients = {"w": floats(8), "v": floats(2)}
+    recorder.watch(lambda: gradients)
+    recorder.enter(Moment("backward", 1, 0))
+    buffer = gradients["w"]
+    recorder.wait(launch(recorder, buffer[2:6], buffer[6:]))
+    assert recorder.events == [
+        LifecycleCall(Moment("backward", 1, 0)),
+        CollectiveLaunch(
+            moment=Moment("backward", 1, 0),
+            ranks=(0, 1),
+            sequence=0,
+            operation="all_reduce",
+            reduce_op="SUM",
+            dtype="float32",
+            numel=6,
+            regions=(MemoryRegion(0, 8, 24), MemoryRegion(0, 24, 32)),
+            parameters=("w",),
+            source="a.py:1 in f",
+        ),
+        CollectiveWait(Moment("backward", 1, 0), (0, 1), 0),
+    ]
+
+
+def test_sequences_count_per_communicator() -> None:
+    recorder = Recorder()
+    issued = [
+        launch(recorder, floats(1), ranks=ranks)
+        for ranks in ((0, 1), (0, 2), (0, 1), (0, 2), (0, 1))
+    ]
+    assert [event.sequence for event in issued] == [0, 0, 1, 1, 2]
+
+
+def test_gradient_bound_later_is_found_in_its_bucket() -> None:
+    """Gradients are asked for at each launch, as the subject may rebind them."""
+    recorder = Recorder()
+    gradients: dict[str, torch.Tensor] = {}
+    recorder.watch(lambda: gradients)
+    bucket = floats(8)
+    assert launch(recorder, bucket).parameters == ()
+    gradients["w"] = bucket[4:]
+    assert launch(recorder, bucket).parameters == ("w",)
+    assert launch(recorder, bucket[:4]).parameters == ()
+
+
+def test_collective_without_tensors_is_recorded() -> None:
+    event = Recorder().launch("barrier", [], ranks=(0,), reduce_op="", source="x")
+    assert (event.dtype, event.numel, event.regions) == ("", 0, ())
+
+
+def test_words() -> None:
+    event = launch(Recorder(), floats(5))
+    assert (
+        str(event) == "all_reduce SUM of 5 x float32 over ranks [0, 1], at a.py:1 in f"
+    )
+    assert event.signature == ("all_reduce", "SUM", "float32", 5)
+    assert str(Moment("wait", 2)) == "step 2, wait"
+    assert str(Moment("backward", 2, 1)) == "step 2, micro-batch 1, backward"
