@@ -8,6 +8,15 @@ Note [Who may touch the buffer]
 
 The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
 no reduction can find its memory given to somebody else.
+
+Note [When a gradient is complete]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A parameter that is used in several reentrant checkpoints gets several gradients in one
+backward, and the first of them looks like any other. Reducing after it would lose the
+rest. So in the last backward of a step a parameter is complete when it has got as many
+gradients as any backward before has brought it, and otherwise when the outermost
+backward ends. Hence the very first backward is not overlapped if it is the last of its
+step. A graph that brings more than ever before to a bucket in flight is an error.
 """
 
 from enum import Enum, auto
@@ -69,8 +78,8 @@ class Bucket:
             GradientView.of(member, self._buffer, offset)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
-        # Invariant: the number of views with fewer accumulations than required.
-        self._num_unfinished = len(self.views)
+        # Invariant: the number of views that are not settled.
+        self._num_unsettled = len(self.views)
 
     @property
     def is_reduced_over_ranks(self) -> bool:
@@ -107,18 +116,28 @@ class Bucket:
             GradientPlacementError: The gradient would be summed twice.
             GradientMismatchError: `.grad` was exchanged for one that does not fit.
         """
-        if view.num_accumulations == self._require_accumulations:
+        is_first = not view.num_arrivals
+        if self._is_closed or (is_first and self._is_full(view)):
             raise self._excess(view)
         view.refuse_reduced_gradient()
         view.take_over()
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
         self._writers[self._side.current()] = None
-        view.num_accumulations += 1
-        if view.num_accumulations == self._require_accumulations:
-            self._num_unfinished -= 1
-        if not self._num_unfinished:
-            self.state = BucketState.READY
+        view.num_arrivals += 1
+        view.num_accumulations += is_first
+        if view.num_arrivals == view.expected_arrivals:
+            self._settle(view)
+
+    def end_backward(self, view: GradientView) -> None:
+        """Take note that the running backward brings no further gradient.
+
+        Args:
+            view: Of this bucket; got at least one.
+        """
+        view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
+        view.num_arrivals = 0
+        self._settle(view)
 
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
@@ -145,9 +164,10 @@ class Bucket:
         self._buffer.zero_()
         self._writers = {current: None}
         for view in self.views:
-            view.num_accumulations = 0
+            view.num_accumulations = view.num_arrivals = 0
+            view.is_settled = False
             view.attach()
-        self._num_unfinished = len(self.views)
+        self._num_unsettled = len(self.views)
         self.state = BucketState.ACCUMULATING
 
     def release(self) -> None:
@@ -163,15 +183,34 @@ class Bucket:
         self.views = []
         del self._buffer
 
+    @property
+    def _is_closed(self) -> bool:
+        return self.state in (BucketState.LAUNCHED, BucketState.REDUCED)
+
+    def _is_full(self, view: GradientView) -> bool:
+        return view.num_accumulations == self._require_accumulations
+
+    def _settle(self, view: GradientView) -> None:
+        """Become ready with the last view that is complete."""
+        if view.is_settled or not self._is_full(view):
+            return
+        view.is_settled = True
+        self._num_unsettled -= 1
+        if not self._num_unsettled:
+            self.state = BucketState.READY
+
     def _excess(self, view: GradientView) -> Exception:
-        late = self.state in (BucketState.LAUNCHED, BucketState.REDUCED)
+        late = self._is_closed
         error = LateAccumulationError if late else TooManyAccumulationsError
         name, required = view.plan.name, self._require_accumulations
+        # A backward that goes on was counted when it brought its first gradient.
+        count = view.num_accumulations + (not view.num_arrivals)
+        nth = f", gradient {view.num_arrivals + 1} of one backward"
         return error(
             f"{name} accumulated a gradient after its bucket was launched"
             if late
             else f"{name} accumulated too many gradients",
             expected=f"{required} accumulations (require_accumulations={required})",
-            got=f"accumulation {view.num_accumulations + 1} of {name}",
+            got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",
             where=f"{self.label}, {self.state.name.lower()}",
         )

@@ -63,15 +63,18 @@ class TooManyAccumulationsError(SynchronizerError):
     """A parameter accumulated more gradients than its step requires."""
 
     hint = (
-        "call wait() and zero_grad() between steps; several backwards over one graph,"
-        " or uses of a parameter in reentrant checkpoints, count once each"
+        "call wait() and zero_grad() between steps; every backward() counts once,"
+        " also several of them over one graph"
     )
 
 
 class LateAccumulationError(SynchronizerError):
     """A gradient was accumulated into a bucket whose reduction had been launched."""
 
-    hint = TooManyAccumulationsError.hint
+    hint = (
+        "call wait() and zero_grad() between steps; if one backward brought more"
+        " gradients than any before, zero_grad() and repeat the step"
+    )
 
 
 class GradientMismatchError(SynchronizerError):

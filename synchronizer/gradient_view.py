@@ -19,7 +19,10 @@ class GradientView:
         plan: The parameter, and the layout of its local gradient.
         local: This rank's part of the flat buffer, in the local gradient's shape.
         gradient: What `.grad` has to be: an alias of `local`, or a DTensor around it.
-        num_accumulations: In this step.
+        num_accumulations: Backwards of this step that count, see Note [One backward].
+        num_arrivals: Gradients that the running backward has brought so far.
+        expected_arrivals: The most that one backward has ever brought; 0 before any.
+        is_settled: Whether this step brings no further gradient.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
     """
@@ -28,6 +31,9 @@ class GradientView:
     local: torch.Tensor
     gradient: torch.Tensor
     num_accumulations: int = 0
+    num_arrivals: int = 0
+    expected_arrivals: int = 0
+    is_settled: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
 
     @classmethod

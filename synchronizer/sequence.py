@@ -4,25 +4,18 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from enum import Enum, auto
 
 import torch
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
+from .backward import BackwardWatch
 from .bucket import Bucket, BucketState
 from .errors import ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .reduction import ReductionGroups
 from .streams import SideStream
-
-
-class StepState(Enum):
-    """Whether the gradients of the step can still become right."""
-
-    SOUND = auto()
-    FAILED = auto()
 
 
 class BucketSequence:
@@ -40,12 +33,16 @@ class BucketSequence:
         self, plans: Iterable[BucketPlan], *, require_accumulations: int
     ) -> None:
         self.buckets: list[Bucket] = []
-        self._state = StepState.SOUND
+        # Why the gradients of this step cannot become right any more, if so.
+        self._failure = ""
         self._num_launched = 0
         self._sides: dict[torch.device, SideStream] = {}
         self._groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
         self._lock = threading.Lock()
+        self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
+        # Whom the running backward has brought a gradient.
+        self._arrived: list[tuple[Bucket, GradientView]] = []
         self._handles: list[RemovableHandle] = []
         # Parameters outlive synchronizers: the hooks go with this object even if nobody
         # calls `release`.
@@ -65,16 +62,32 @@ class BucketSequence:
         Raises:
             StepFailedError: There was an error since the last restart.
         """
-        if self._state is StepState.FAILED:
+        if self._failure:
             raise StepFailedError(
                 "the step went on after an error",
                 expected="zero_grad() or unbind() after an error",
-                got="gradients that an earlier error made unusable",
+                got=self._failure,
             )
 
-    def fail(self) -> None:
-        """Mark the gradients of this step as unusable."""
-        self._state = StepState.FAILED
+    def refuse_open_backward(self) -> None:
+        """Refuse to go on before the backward that is running has ended.
+
+        Raises:
+            StepFailedError: It has not ended, or was interrupted and never will.
+        """
+        if self._backward.is_open:
+            self.fail("gradients of a backward that did not end")
+            self.refuse_failed_step()
+
+    def fail(
+        self, failure: str = "gradients that an earlier error made unusable"
+    ) -> None:
+        """Mark the gradients of this step as unusable.
+
+        Args:
+            failure: What it is that the step has.
+        """
+        self._failure = self._failure or failure
 
     def note_accumulation(self, bucket: Bucket, view: GradientView) -> None:
         """Count a gradient, and launch what has become ready.
@@ -88,7 +101,13 @@ class BucketSequence:
         """
         with self._lock:
             self.refuse_failed_step()
+            if self._backward.was_interrupted:
+                self.refuse_open_backward()
             try:
+                if not self._backward.is_open:
+                    self._backward.open()
+                if not view.num_arrivals:
+                    self._arrived.append((bucket, view))
                 bucket.accumulate(view)
                 self._launch_ready()
             except Exception:
@@ -114,7 +133,9 @@ class BucketSequence:
         for bucket in self.buckets:
             bucket.restart()
         self._num_launched = 0
-        self._state = StepState.SOUND
+        self._backward.close()
+        self._arrived.clear()
+        self._failure = ""
 
     def release(self) -> None:
         """Leave no hook, no buffer, no group of ours, and no reduction in flight.
@@ -161,6 +182,19 @@ class BucketSequence:
                     sequence, weakref.ref(bucket), weakref.ref(view)
                 )
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _end_backward(self) -> None:
+        """Settle what the backward brought, see Note [When a gradient is complete]."""
+        arrived, self._arrived = self._arrived, []
+        if self._failure:
+            return
+        try:
+            for bucket, view in arrived:
+                bucket.end_backward(view)
+            self._launch_ready()
+        except Exception:
+            self.fail()
+            raise
 
     def _launch_ready(self) -> None:
         """Launch as far as the order allows, see Note [One launch order]."""

@@ -120,6 +120,7 @@ class GradientSynchronizer:
         """
         sequence = self._bound("wait()")
         sequence.refuse_failed_step()
+        sequence.refuse_open_backward()
         self._refuse_missing_gradients(sequence)
         self._refuse_replaced_gradients(sequence)
         sequence.finish()
