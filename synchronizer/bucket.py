@@ -23,7 +23,11 @@ from enum import Enum, auto
 
 import torch
 
-from .errors import LateAccumulationError, TooManyAccumulationsError
+from .errors import (
+    LateAccumulationError,
+    SynchronizerError,
+    TooManyAccumulationsError,
+)
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .reduction import PendingReduction, ReductionGroups, launch_all_reduce
@@ -62,6 +66,8 @@ class Bucket:
     ) -> None:
         self.label = f"bucket {plan.index}"
         self.state = BucketState.ACCUMULATING
+        # Whether `flush()` ended the step, however few gradients came.
+        self._is_flushed = False
         self._require_accumulations = require_accumulations
         self._side = side
         self._group = groups.get(plan.scope) if plan.scope else None
@@ -92,9 +98,15 @@ class Bucket:
         return any(view.num_accumulations for view in self.views)
 
     def unfinished(self) -> list[GradientView]:
-        """List the views with fewer accumulations than required."""
+        """List the views with fewer accumulations than required, unless flushed."""
+        if self._is_flushed:
+            return []
         required = self._require_accumulations
         return [view for view in self.views if view.num_accumulations < required]
+
+    def unused(self) -> list[GradientView]:
+        """List the views that hold no gradient at all."""
+        return [view for view in self.views if not view.is_used]
 
     def require(self, require_accumulations: int) -> None:
         """Change what a step requires; none has started.
@@ -104,11 +116,12 @@ class Bucket:
         """
         self._require_accumulations = require_accumulations
 
-    def accumulate(self, view: GradientView) -> None:
+    def accumulate(self, view: GradientView, *, counts: bool) -> None:
         """Take note of one more gradient, in constant time.
 
         Args:
             view: Of this bucket; its `.grad` holds what autograd just accumulated.
+            counts: Whether it is one of those that the step requires.
 
         Raises:
             TooManyAccumulationsError: The parameter has all its gradients.
@@ -124,8 +137,9 @@ class Bucket:
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
         self._writers[self._side.current()] = None
+        view.is_used = True
         view.num_arrivals += 1
-        view.num_accumulations += is_first
+        view.num_accumulations += is_first and counts
         if view.num_arrivals == view.expected_arrivals:
             self._settle(view)
 
@@ -138,6 +152,12 @@ class Bucket:
         view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
         view.num_arrivals = 0
         self._settle(view)
+
+    def flush(self) -> None:
+        """End the step with the gradients that came; no backward is running."""
+        self._is_flushed = True
+        if self.state is BucketState.ACCUMULATING:
+            self.state = BucketState.READY
 
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
@@ -154,6 +174,25 @@ class Bucket:
             pending.wait()
         self.state = BucketState.REDUCED
 
+    def scale(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient; the bucket is reduced.
+
+        Args:
+            factor: A number, or a tensor without dims on the buffer's device type.
+        """
+        current = self._side.current()
+        self._side.release_to(current)
+        if isinstance(factor, torch.Tensor):
+            # A tensor without dims would be rounded to the buffer's dtype first. With a
+            # dim it takes part in type promotion, and only the product is rounded.
+            factor = factor.to(self._buffer.device, non_blocking=True).reshape(1)
+            torch.mul(self._buffer, factor, out=self._buffer)
+        else:
+            self._buffer.mul_(factor)
+        # Whatever is ordered after the side stream later on, be it on a stream that has
+        # never seen this product, is then ordered after the product too.
+        self._side.wait_for((current,))
+
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         current = self._side.current()
@@ -164,10 +203,9 @@ class Bucket:
         self._buffer.zero_()
         self._writers = {current: None}
         for view in self.views:
-            view.num_accumulations = view.num_arrivals = 0
-            view.is_settled = False
-            view.attach()
+            view.restart()
         self._num_unsettled = len(self.views)
+        self._is_flushed = False
         self.state = BucketState.ACCUMULATING
 
     def release(self) -> None:
@@ -185,7 +223,8 @@ class Bucket:
 
     @property
     def _is_closed(self) -> bool:
-        return self.state in (BucketState.LAUNCHED, BucketState.REDUCED)
+        closed = (BucketState.LAUNCHED, BucketState.REDUCED)
+        return self._is_flushed or self.state in closed
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
@@ -200,17 +239,24 @@ class Bucket:
             self.state = BucketState.READY
 
     def _excess(self, view: GradientView) -> Exception:
-        late = self._is_closed
-        error = LateAccumulationError if late else TooManyAccumulationsError
         name, required = view.plan.name, self._require_accumulations
+        expected = f"{required} accumulations (require_accumulations={required})"
+        if self.state in (BucketState.LAUNCHED, BucketState.REDUCED):
+            error: type[SynchronizerError] = LateAccumulationError
+            headline = f"{name} accumulated a gradient after its bucket was launched"
+        elif self._is_flushed:
+            error = LateAccumulationError
+            headline = f"{name} accumulated a gradient after flush()"
+            expected = "no gradient between flush() and zero_grad()"
+        else:
+            error = TooManyAccumulationsError
+            headline = f"{name} accumulated too many gradients"
         # A backward that goes on was counted when it brought its first gradient.
         count = view.num_accumulations + (not view.num_arrivals)
         nth = f", gradient {view.num_arrivals + 1} of one backward"
         return error(
-            f"{name} accumulated a gradient after its bucket was launched"
-            if late
-            else f"{name} accumulated too many gradients",
-            expected=f"{required} accumulations (require_accumulations={required})",
+            headline,
+            expected=expected,
             got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",
             where=f"{self.label}, {self.state.name.lower()}",
         )

@@ -119,6 +119,18 @@ class ReductionFailedError(SynchronizerError):
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
 
+class NotReducedError(SynchronizerError):
+    """`scale_grads()` was called before `wait()`."""
+
+    hint = "call wait() first, or give the factor to wait(scale=...)"
+
+
+class StepReducedError(SynchronizerError):
+    """`wait(scale=...)` was called on a step that had been waited for."""
+
+    hint = "give the scale to the first wait(), or use scale_grads() after it"
+
+
 class StepStartedError(SynchronizerError):
     """The required accumulations were changed in the middle of a step."""
 

@@ -20,6 +20,8 @@ class GradientView:
         local: This rank's part of the flat buffer, in the local gradient's shape.
         gradient: What `.grad` has to be: an alias of `local`, or a DTensor around it.
         num_accumulations: Backwards of this step that count, see Note [One backward].
+        is_used: Whether it holds a gradient, be it from a backward that does not count
+            or from before `bind()`.
         num_arrivals: Gradients that the running backward has brought so far.
         expected_arrivals: The most that one backward has ever brought; 0 before any.
         is_settled: Whether this step brings no further gradient.
@@ -31,6 +33,7 @@ class GradientView:
     local: torch.Tensor
     gradient: torch.Tensor
     num_accumulations: int = 0
+    is_used: bool = False
     num_arrivals: int = 0
     expected_arrivals: int = 0
     is_settled: bool = False
@@ -56,6 +59,7 @@ class GradientView:
         view = cls(plan, local, _as_gradient(local, plan.parameter))
         if plan.parameter.grad is not None:
             view._copy(plan.parameter.grad)
+            view.is_used = True
         return view
 
     def is_attached(self) -> bool:
@@ -70,6 +74,12 @@ class GradientView:
         if not self.is_attached():
             self.gradient = _as_gradient(self.local, self.plan.parameter)
             self.plan.parameter.grad = self.gradient
+
+    def restart(self) -> None:
+        """Start the next step; the buffer was zeroed."""
+        self.num_accumulations = self.num_arrivals = 0
+        self.is_used = self.is_settled = False
+        self.attach()
 
     def detach(self) -> None:
         """Set `.grad` to None; one that the user put there is left to the user."""

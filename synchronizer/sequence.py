@@ -2,8 +2,8 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -33,6 +33,8 @@ class BucketSequence:
         self, plans: Iterable[BucketPlan], *, require_accumulations: int
     ) -> None:
         self.buckets: list[Bucket] = []
+        # Whether the gradients of this step were given to the caller.
+        self.is_reduced = False
         # Why the gradients of this step cannot become right any more, if so.
         self._failure = ""
         self._num_launched = 0
@@ -43,6 +45,9 @@ class BucketSequence:
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
         # Whom the running backward has brought a gradient.
         self._arrived: list[tuple[Bucket, GradientView]] = []
+        self._no_sync_depth = 0
+        # Whether the running backward does; decided by where it starts.
+        self._backward_counts = True
         self._handles: list[RemovableHandle] = []
         # Parameters outlive synchronizers: the hooks go with this object even if nobody
         # calls `release`.
@@ -105,14 +110,40 @@ class BucketSequence:
                 self.refuse_open_backward()
             try:
                 if not self._backward.is_open:
+                    self._backward_counts = not self._no_sync_depth
                     self._backward.open()
                 if not view.num_arrivals:
                     self._arrived.append((bucket, view))
-                bucket.accumulate(view)
+                bucket.accumulate(view, counts=self._backward_counts)
                 self._launch_ready()
             except Exception:
                 self.fail()
                 raise
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Do not count the backwards that start inside; may be nested."""
+        self._no_sync_depth += 1
+        try:
+            yield
+        finally:
+            self._no_sync_depth -= 1
+
+    def flush(self) -> None:
+        """Launch everything with the gradients that it has."""
+        with self._lock:
+            for bucket in self.buckets:
+                bucket.flush()
+            self._launch_ready()
+
+    def scale(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient, reduced and local; the step is reduced.
+
+        Args:
+            factor: A number, or a tensor without dims.
+        """
+        for bucket in self.buckets:
+            bucket.scale(factor)
 
     def finish(self) -> None:
         """Order the current stream of every device after all reductions.
@@ -127,12 +158,14 @@ class BucketSequence:
         # stream after each side stream. On CPU the reductions are over by now.
         for side in self._sides.values():
             side.release_to(side.current())
+        self.is_reduced = True
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         for bucket in self.buckets:
             bucket.restart()
         self._num_launched = 0
+        self.is_reduced = False
         self._backward.close()
         self._arrived.clear()
         self._failure = ""

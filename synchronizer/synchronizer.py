@@ -1,24 +1,27 @@
 """The gradient synchronizer: bind → (backward…, wait, zero_grad)* → unbind."""
 
-import math
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Self
 
+import torch
 from torch import nn
 from typing_extensions import override
 
-from .bucket import BucketState
-from .errors import (
-    AlreadyBoundError,
-    BucketNotReadyError,
-    InvalidArgumentError,
-    NotBoundError,
-    ReductionInFlightError,
-    ReplacedGradientError,
-    StepStartedError,
-)
+from .arguments import checked_count, checked_factor, checked_size
+from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .grouping import plan_buckets
+from .refusals import (
+    refuse_missing_gradients,
+    refuse_reduced_step,
+    refuse_reductions_in_flight,
+    refuse_replaced_gradients,
+    refuse_replaced_results,
+    refuse_started_step,
+    refuse_unreduced_step,
+    refuse_unsound_step,
+    refuse_unused_parameters,
+)
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -41,7 +44,8 @@ class GradientSynchronizer:
         bucket_size_mb: Upper bound on a bucket, in MiB (2**20 bytes) of local elements
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
             set. A larger parameter gets a bucket of its own.
-        require_accumulations: Gradients that each parameter accumulates in a step.
+        require_accumulations: Backwards in which each parameter gets a gradient in a
+            step. However many gradients one backward brings, it counts once.
         parameter_names: How messages call the parameters.
 
     Raises:
@@ -57,11 +61,38 @@ class GradientSynchronizer:
         parameter_names: Mapping[nn.Parameter, str] | None = None,
     ) -> None:
         self._param_groups = [list(group) for group in param_groups]
-        self._bucket_cap_bytes = _checked_size(bucket_size_mb) * MIB_BYTES
-        self._require_accumulations = _checked_count(require_accumulations)
+        self._bucket_cap_bytes = checked_size(bucket_size_mb) * MIB_BYTES
+        self._require_accumulations = checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        bucket_size_mb: float,
+        require_accumulations: int,
+        *,
+        param_groups: list[list[nn.Parameter]] | None = None,
+    ) -> Self:
+        """Make a synchronizer that calls parameters by their names in a module.
+
+        Args:
+            module: Whose parameters to synchronize.
+            bucket_size_mb: As for the class.
+            require_accumulations: As for the class.
+            param_groups: Of parameters; one group of all that the module has if left out.
+
+        Returns:
+            A synchronizer that is not bound.
+
+        Raises:
+            InvalidArgumentError: A bound or count is not positive, or of the wrong type.
+        """
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        groups = [list(names)] if param_groups is None else param_groups
+        return cls(groups, bucket_size_mb, require_accumulations, parameter_names=names)
 
     @override
     def __repr__(self) -> str:
@@ -73,12 +104,7 @@ class GradientSynchronizer:
         self.bind()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unbind()
 
     def bind(self) -> None:
@@ -108,22 +134,87 @@ class GradientSynchronizer:
             plans, require_accumulations=self._require_accumulations
         )
 
-    def wait(self) -> None:
-        """Make every gradient safe to read on the current stream.
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate without counting, until the block ends.
+
+        A backward that starts inside adds to the gradients, launches nothing, and is
+        none of the `require_accumulations`: those have to come before or after. Only
+        where `backward()` is called matters, not where the forward ran. A parameter
+        whose gradients all came inside still lacks those that count. May be nested.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+        """
+        with self._bound("no_sync()").no_sync():
+            yield
+
+    def flush(self) -> None:
+        """End this rank's step early, with fewer accumulations than required.
+
+        Reduces what has been accumulated: for the last window of an epoch, say, or on a
+        rank that has less data. The other ranks may flush as well, or complete their
+        step; the sums hold what each of them has accumulated. Then `wait()`.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
+            BucketNotReadyError: A parameter has no gradient at all; nothing has changed.
+            ReplacedGradientError: A `.grad` is not the one that is to be summed.
+        """
+        sequence = self._bound("flush()")
+        refuse_unsound_step(sequence)
+        refuse_unused_parameters(sequence, self._require_accumulations)
+        refuse_replaced_gradients(sequence)
+        sequence.flush()
+
+    def wait(self, *, scale: float | torch.Tensor | None = None) -> None:
+        """Make every gradient safe to read on the current stream.
+
+        Args:
+            scale: Multiplies every gradient, also those that are not reduced: a number,
+                or a real tensor without dims, which may be known as late as this. The
+                product is rounded once, to the gradient dtype.
+
+        Raises:
+            InvalidArgumentError: The scale cannot multiply gradients.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            StepReducedError: There is a scale, and the step was waited for before.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
         """
+        factor = None if scale is None else checked_factor("scale", scale)
         sequence = self._bound("wait()")
-        sequence.refuse_failed_step()
-        sequence.refuse_open_backward()
-        self._refuse_missing_gradients(sequence)
-        self._refuse_replaced_gradients(sequence)
+        refuse_unsound_step(sequence)
+        if factor is not None:
+            refuse_reduced_step(sequence)
+        refuse_missing_gradients(sequence, self._require_accumulations)
+        refuse_replaced_gradients(sequence)
         sequence.finish()
+        if factor is not None:
+            sequence.scale(factor)
+
+    def scale_grads(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient, between `wait()` and `zero_grad()`.
+
+        Args:
+            factor: A number, or a real tensor without dims.
+
+        Raises:
+            InvalidArgumentError: The factor cannot multiply gradients.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+            ReplacedGradientError: A `.grad` is not the one that was summed.
+        """
+        checked = checked_factor("factor", factor)
+        sequence = self._bound("scale_grads()")
+        refuse_unsound_step(sequence)
+        refuse_unreduced_step(sequence)
+        refuse_replaced_results(sequence)
+        sequence.scale(checked)
 
     def zero_grad(self) -> None:
         """Zero every gradient and start the next step.
@@ -136,14 +227,7 @@ class GradientSynchronizer:
             ReductionInFlightError: A reduction was launched and not waited for.
         """
         sequence = self._bound("zero_grad()")
-        in_flight = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
-        if in_flight:
-            raise ReductionInFlightError(
-                "zero_grad() was called while gradients are being reduced",
-                expected="wait() between the last backward and zero_grad()",
-                got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
-                where=", ".join(bucket.label for bucket in in_flight),
-            )
+        refuse_reductions_in_flight(sequence)
         sequence.restart()
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
@@ -156,20 +240,29 @@ class GradientSynchronizer:
             InvalidArgumentError: The count is not a positive integer.
             StepStartedError: A gradient was accumulated since the last `zero_grad()`.
         """
-        count = _checked_count(require_accumulations)
+        count = checked_count(require_accumulations)
         buckets = self._sequence.buckets if self._sequence else []
-        started = [bucket for bucket in buckets if bucket.has_started]
-        if started:
-            raise StepStartedError(
-                "the required accumulations were changed in the middle of a step",
-                expected=f"require_accumulations={self._require_accumulations}"
-                " until zero_grad()",
-                got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
-                where=", ".join(bucket.label for bucket in started),
-            )
+        refuse_started_step(buckets, required=self._require_accumulations, count=count)
         self._require_accumulations = count
         for bucket in buckets:
             bucket.require(count)
+
+    def reset(self) -> None:
+        """Go back to a clean bound state, whatever happened.
+
+        As after `bind()`, with every gradient zero: nothing counted, nothing in flight,
+        every view in place. All ranks reset together, as they bind together. Waits for
+        reductions in flight, as `unbind()` does, and drops them even if they fail.
+
+        Raises:
+            UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+        """
+        with suppress(ReductionFailedError):
+            self.unbind()
+        for parameter in (p for group in self._param_groups for p in group):
+            if parameter.requires_grad:
+                parameter.grad = None
+        self.bind()
 
     def unbind(self) -> None:
         """Leave no hook, no buffer and no reduction in flight; harmless when unbound.
@@ -192,58 +285,3 @@ class GradientSynchronizer:
                 got=repr(self),
             )
         return self._sequence
-
-    def _refuse_missing_gradients(self, sequence: BucketSequence) -> None:
-        unready = [bucket for bucket in sequence.buckets if bucket.unfinished()]
-        if not unready:
-            return
-        required = self._require_accumulations
-        counts = [
-            f"{view.plan.name} {view.num_accumulations}"
-            for bucket in unready
-            for view in bucket.unfinished()
-        ]
-        raise BucketNotReadyError(
-            "wait() was called before every gradient was accumulated",
-            expected=f"{required} accumulations each (require_accumulations={required})",
-            got=", ".join(counts),
-            where=", ".join(bucket.label for bucket in unready),
-        )
-
-    def _refuse_replaced_gradients(self, sequence: BucketSequence) -> None:
-        replaced = [
-            (bucket.label, view.plan.name)
-            for bucket in sequence.buckets
-            if bucket.state is not BucketState.REDUCED
-            for view in bucket.views
-            if not view.is_attached()
-        ]
-        if replaced:
-            sequence.fail()
-            raise ReplacedGradientError(
-                "a gradient was replaced after the last backward and before wait()",
-                expected="every .grad to be the view that is being summed",
-                got="another .grad at " + ", ".join(name for _, name in replaced),
-                where=", ".join(dict.fromkeys(label for label, _ in replaced)),
-            )
-
-
-def _checked_size(bucket_size_mb: float) -> float:
-    name, value = "bucket_size_mb", bucket_size_mb
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or math.isnan(value) or value <= 0:
-        raise _invalid(name, "a number of MiB above 0", value)
-    return value
-
-
-def _checked_count(require_accumulations: int) -> int:
-    name, value = "require_accumulations", require_accumulations
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _invalid(name, "an integer of 1 or more", value)
-    return value
-
-
-def _invalid(name: str, expected: str, value: object) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{name} is not {expected}", expected=expected, got=f"{name}={value!r}"
-    )
