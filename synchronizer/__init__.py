@@ -19,11 +19,14 @@ from .errors import (
     TooManyAccumulationsError,
     UnsupportedPlacementError,
 )
+from .explanation import ExplainedBucket, Explanation
 from .synchronizer import GradientSynchronizer
 
 __all__ = [
     "AlreadyBoundError",
     "BucketNotReadyError",
+    "ExplainedBucket",
+    "Explanation",
     "GradientMismatchError",
     "GradientPlacementError",
     "GradientSynchronizer",

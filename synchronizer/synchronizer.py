@@ -8,20 +8,11 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from . import refusals
 from .arguments import checked_count, checked_factor, checked_size
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
-from .grouping import plan_buckets
-from .refusals import (
-    refuse_missing_gradients,
-    refuse_reduced_step,
-    refuse_reductions_in_flight,
-    refuse_replaced_gradients,
-    refuse_replaced_results,
-    refuse_started_step,
-    refuse_unreduced_step,
-    refuse_unsound_step,
-    refuse_unused_parameters,
-)
+from .explanation import Explanation
+from .grouping import BucketPlan, plan_buckets
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -125,14 +116,20 @@ class GradientSynchronizer:
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
             )
-        plans = plan_buckets(
-            self._param_groups,
-            bucket_cap_bytes=self._bucket_cap_bytes,
-            parameter_names=self._parameter_names,
-        )
         self._sequence = BucketSequence(
-            plans, require_accumulations=self._require_accumulations
+            self._plan(), require_accumulations=self._require_accumulations
         )
+
+    def explain(self) -> Explanation:
+        """Tell what will be reduced where and when, bound or not.
+
+        Returns:
+            All buckets of this rank; prints as a table.
+
+        Raises:
+            UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+        """
+        return Explanation.of(self._plan())
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -163,9 +160,9 @@ class GradientSynchronizer:
             ReplacedGradientError: A `.grad` is not the one that is to be summed.
         """
         sequence = self._bound("flush()")
-        refuse_unsound_step(sequence)
-        refuse_unused_parameters(sequence, self._require_accumulations)
-        refuse_replaced_gradients(sequence)
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unused_parameters(sequence, self._require_accumulations)
+        refusals.refuse_replaced_gradients(sequence)
         sequence.flush()
 
     def wait(self, *, scale: float | torch.Tensor | None = None) -> None:
@@ -187,11 +184,11 @@ class GradientSynchronizer:
         """
         factor = None if scale is None else checked_factor("scale", scale)
         sequence = self._bound("wait()")
-        refuse_unsound_step(sequence)
+        refusals.refuse_unsound_step(sequence)
         if factor is not None:
-            refuse_reduced_step(sequence)
-        refuse_missing_gradients(sequence, self._require_accumulations)
-        refuse_replaced_gradients(sequence)
+            refusals.refuse_reduced_step(sequence)
+        refusals.refuse_missing_gradients(sequence, self._require_accumulations)
+        refusals.refuse_replaced_gradients(sequence)
         sequence.finish()
         if factor is not None:
             sequence.scale(factor)
@@ -211,9 +208,9 @@ class GradientSynchronizer:
         """
         checked = checked_factor("factor", factor)
         sequence = self._bound("scale_grads()")
-        refuse_unsound_step(sequence)
-        refuse_unreduced_step(sequence)
-        refuse_replaced_results(sequence)
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence)
+        refusals.refuse_replaced_results(sequence)
         sequence.scale(checked)
 
     def zero_grad(self) -> None:
@@ -227,7 +224,7 @@ class GradientSynchronizer:
             ReductionInFlightError: A reduction was launched and not waited for.
         """
         sequence = self._bound("zero_grad()")
-        refuse_reductions_in_flight(sequence)
+        refusals.refuse_reductions_in_flight(sequence)
         sequence.restart()
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
@@ -242,7 +239,9 @@ class GradientSynchronizer:
         """
         count = checked_count(require_accumulations)
         buckets = self._sequence.buckets if self._sequence else []
-        refuse_started_step(buckets, required=self._require_accumulations, count=count)
+        refusals.refuse_started_step(
+            buckets, required=self._require_accumulations, count=count
+        )
         self._require_accumulations = count
         for bucket in buckets:
             bucket.require(count)
@@ -276,6 +275,13 @@ class GradientSynchronizer:
         sequence, self._sequence = self._sequence, None
         if sequence is not None:
             sequence.release()
+
+    def _plan(self) -> tuple[BucketPlan, ...]:
+        return plan_buckets(
+            self._param_groups,
+            bucket_cap_bytes=self._bucket_cap_bytes,
+            parameter_names=self._parameter_names,
+        )
 
     def _bound(self, call: str) -> BucketSequence:
         if self._sequence is None:
