@@ -1,12 +1,15 @@
 """What may be passed to a synchronizer, checked before anything changes."""
 
 import math
-from typing import NoReturn
+from typing import Literal, NoReturn, get_args
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from .errors import InvalidArgumentError
+
+UnusedPolicy = Literal["error", "zeros", "keep_none"]
+UNUSED_POLICIES: tuple[UnusedPolicy, ...] = get_args(UnusedPolicy)
 
 
 def checked_size(bucket_size_mb: float) -> float:
@@ -37,6 +40,20 @@ def checked_count(require_accumulations: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         _refuse(name, "an integer of 1 or more", value)
     return value
+
+
+def checked_policy(unused: UnusedPolicy) -> UnusedPolicy:
+    """Return what to do about unused parameters.
+
+    Args:
+        unused: One of `UNUSED_POLICIES`.
+
+    Raises:
+        InvalidArgumentError: It is another value.
+    """
+    if unused not in UNUSED_POLICIES:
+        _refuse("unused", f"one of {', '.join(map(repr, UNUSED_POLICIES))}", unused)
+    return unused
 
 
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:

@@ -84,6 +84,9 @@ class Bucket:
             GradientView.of(member, self._buffer, offset)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
+        self._flags: torch.Tensor | None = None
+        if (start := plan.flags_offset_numel) is not None:
+            self._flags = self._buffer[start : start + len(self.views)]
         # Invariant: the number of views that are not settled.
         self._num_unsettled = len(self.views)
 
@@ -162,6 +165,11 @@ class Bucket:
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
         assert self._group is not None, "local buckets are not launched"
+        if self._flags is not None:
+            # Counts the ranks, in a dtype that may round: only 0 is exact, and enough.
+            used = [float(view.is_used) for view in self.views]
+            self._flags.copy_(torch.tensor(used))
+            self._writers[self._side.current()] = None
         self._pending = launch_all_reduce(
             self._buffer, group=self._group, side=self._side, writers=self._writers
         )
@@ -173,6 +181,16 @@ class Bucket:
         if pending is not None:
             pending.wait()
         self.state = BucketState.REDUCED
+
+    def drop_unused(self) -> None:
+        """Set `.grad` to None where no rank used the parameter; the bucket is reduced."""
+        used = [float(view.is_used) for view in self.views]
+        if self._flags is not None:
+            with self._side.activate():  # which is ordered after the reduction
+                used = self._flags.tolist()
+        for view, num_ranks in zip(self.views, used, strict=True):
+            if not num_ranks:
+                view.drop()
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient; the bucket is reduced.
@@ -219,6 +237,7 @@ class Bucket:
         for view in self.views:
             view.detach()
         self.views = []
+        self._flags = None
         del self._buffer
 
     @property

@@ -96,8 +96,9 @@ class BucketNotReadyError(SynchronizerError):
     """`wait()` was called before every parameter accumulated all its gradients."""
 
     hint = (
-        "call wait() after the last micro-batch's backward; a parameter that the loss"
-        " does not depend on needs requires_grad=False"
+        "call wait() after the last micro-batch's backward, or flush() to end the step"
+        " early; a parameter that the loss does not depend on needs requires_grad=False,"
+        " or a synchronizer with another policy for unused parameters"
     )
 
 

@@ -6,7 +6,8 @@ from typing import Self
 
 from typing_extensions import override
 
-from .grouping import BucketPlan, ReduceScope
+from .grouping import BucketPlan
+from .scope import ReduceScope
 
 _HEADER = (
     "bucket",

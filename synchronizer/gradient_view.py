@@ -25,6 +25,7 @@ class GradientView:
         num_arrivals: Gradients that the running backward has brought so far.
         expected_arrivals: The most that one backward has ever brought; 0 before any.
         is_settled: Whether this step brings no further gradient.
+        is_dropped: Whether `.grad` is None because no rank used the parameter.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
     """
@@ -37,6 +38,7 @@ class GradientView:
     num_arrivals: int = 0
     expected_arrivals: int = 0
     is_settled: bool = False
+    is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
 
     @classmethod
@@ -69,6 +71,10 @@ class GradientView:
             and local_tensor(self.gradient).data_ptr() == self.local.data_ptr()
         )
 
+    def is_kept_none(self) -> bool:
+        """Tell whether `.grad` is None because no rank used the parameter."""
+        return self.is_dropped and self.plan.parameter.grad is None
+
     def attach(self) -> None:
         """Make `.grad` the view, whatever it was."""
         if not self.is_attached():
@@ -78,8 +84,13 @@ class GradientView:
     def restart(self) -> None:
         """Start the next step; the buffer was zeroed."""
         self.num_accumulations = self.num_arrivals = 0
-        self.is_used = self.is_settled = False
+        self.is_used = self.is_settled = self.is_dropped = False
         self.attach()
+
+    def drop(self) -> None:
+        """Set `.grad` to None until the next step: there was no gradient anywhere."""
+        self.detach()
+        self.is_dropped = True
 
     def detach(self) -> None:
         """Set `.grad` to None; one that the user put there is left to the user."""

@@ -50,6 +50,26 @@ def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
         )
 
 
+def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
+    """Refuse to end a step in which fewer backwards ran than it requires.
+
+    Args:
+        sequence: Left as it is.
+        required: Backwards that count.
+
+    Raises:
+        BucketNotReadyError: There were fewer, and a parameter lacks gradients.
+    """
+    missing = [b for b in sequence.buckets if b.unfinished()]
+    if missing and sequence.num_backwards < required:
+        raise BucketNotReadyError(
+            "wait() was called before every backward of the step",
+            expected=f"{required} backwards (require_accumulations={required})",
+            got=f"{sequence.num_backwards}",
+            where=_labels(missing),
+        )
+
+
 def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
     """Refuse to flush before every parameter has a gradient.
 
@@ -106,10 +126,10 @@ def refuse_replaced_results(sequence: BucketSequence) -> None:
         ReplacedGradientError: Some `.grad` is another.
     """
     replaced = [
-        (b, view)
-        for b in sequence.buckets
-        for view in b.views
-        if not view.is_attached()
+        (bucket, view)
+        for bucket in sequence.buckets
+        for view in bucket.views
+        if not (view.is_attached() or view.is_kept_none())
     ]
     if replaced:
         raise ReplacedGradientError(

@@ -45,6 +45,8 @@ class BucketSequence:
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
         # Whom the running backward has brought a gradient.
         self._arrived: list[tuple[Bucket, GradientView]] = []
+        # Backwards of this step that ended and count.
+        self.num_backwards = 0
         self._no_sync_depth = 0
         # Whether the running backward does; decided by where it starts.
         self._backward_counts = True
@@ -130,7 +132,7 @@ class BucketSequence:
             self._no_sync_depth -= 1
 
     def flush(self) -> None:
-        """Launch everything with the gradients that it has."""
+        """End the step with the gradients that came, and launch what is not launched."""
         with self._lock:
             for bucket in self.buckets:
                 bucket.flush()
@@ -145,14 +147,22 @@ class BucketSequence:
         for bucket in self.buckets:
             bucket.scale(factor)
 
-    def finish(self) -> None:
-        """Order the current stream of every device after all reductions.
+    def finish(self, *, drop_unused: bool) -> None:
+        """Launch what is left; order the current stream of every device after it all.
+
+        Args:
+            drop_unused: Whether `.grad` becomes None where no rank used the parameter.
 
         Raises:
             ReductionFailedError: A process group reported a failure.
         """
+        was_reduced = self.is_reduced
+        if not was_reduced:
+            self.flush()
         for bucket in self.buckets:
             self._finish(bucket)
+            if drop_unused and not was_reduced:
+                bucket.drop_unused()
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
         # stream after each side stream. On CPU the reductions are over by now.
@@ -166,6 +176,7 @@ class BucketSequence:
             bucket.restart()
         self._num_launched = 0
         self.is_reduced = False
+        self.num_backwards = 0
         self._backward.close()
         self._arrived.clear()
         self._failure = ""
@@ -222,6 +233,7 @@ class BucketSequence:
         if self._failure:
             return
         try:
+            self.num_backwards += self._backward_counts
             for bucket, view in arrived:
                 bucket.end_backward(view)
             self._launch_ready()

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from . import refusals
-from .arguments import checked_count, checked_factor, checked_size
+from . import arguments, refusals
+from .arguments import UnusedPolicy
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
 from .grouping import BucketPlan, plan_buckets
@@ -38,6 +38,10 @@ class GradientSynchronizer:
         require_accumulations: Backwards in which each parameter gets a gradient in a
             step. However many gradients one backward brings, it counts once.
         parameter_names: How messages call the parameters.
+        unused: What `wait()` does about parameters with fewer gradients than required,
+            once the backwards have run: raise an "error"; "zeros" for what is missing;
+            or "keep_none", zeros too, but None where no rank that sums the gradient has
+            one: it takes a flag beside each gradient, and `wait()` waits for the device.
 
     Raises:
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
@@ -50,11 +54,13 @@ class GradientSynchronizer:
         require_accumulations: int,
         *,
         parameter_names: Mapping[nn.Parameter, str] | None = None,
+        unused: UnusedPolicy = "error",
     ) -> None:
         self._param_groups = [list(group) for group in param_groups]
-        self._bucket_cap_bytes = checked_size(bucket_size_mb) * MIB_BYTES
-        self._require_accumulations = checked_count(require_accumulations)
+        self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
+        self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
+        self._unused = arguments.checked_policy(unused)
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
 
@@ -66,6 +72,7 @@ class GradientSynchronizer:
         require_accumulations: int,
         *,
         param_groups: list[list[nn.Parameter]] | None = None,
+        unused: UnusedPolicy = "error",
     ) -> Self:
         """Make a synchronizer that calls parameters by their names in a module.
 
@@ -73,13 +80,11 @@ class GradientSynchronizer:
             module: Whose parameters to synchronize.
             bucket_size_mb: As for the class.
             require_accumulations: As for the class.
-            param_groups: Of parameters; one group of all that the module has if left out.
+            param_groups: One group of all that the module has if left out.
+            unused: As for the class.
 
         Returns:
             A synchronizer that is not bound.
-
-        Raises:
-            InvalidArgumentError: A bound or count is not positive, or of the wrong type.
         """
         names = {parameter: name for name, parameter in module.named_parameters()}
         groups = [list(names)] if param_groups is None else param_groups
@@ -88,8 +93,8 @@ class GradientSynchronizer:
     @override
     def __repr__(self) -> str:
         state = "unbound" if self._sequence is None else "bound"
-        required = self._require_accumulations
-        return f"GradientSynchronizer({state}, require_accumulations={required})"
+        count = f"require_accumulations={self._require_accumulations}"
+        return f"GradientSynchronizer({state}, {count})"
 
     def __enter__(self) -> Self:
         self.bind()
@@ -136,9 +141,8 @@ class GradientSynchronizer:
         """Accumulate without counting, until the block ends.
 
         A backward that starts inside adds to the gradients, launches nothing, and is
-        none of the `require_accumulations`: those have to come before or after. Only
-        where `backward()` is called matters, not where the forward ran. A parameter
-        whose gradients all came inside still lacks those that count. May be nested.
+        none of the `require_accumulations`: those come before or after. The forward may
+        run anywhere. A parameter needs those that count as well. May be nested.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
@@ -161,7 +165,8 @@ class GradientSynchronizer:
         """
         sequence = self._bound("flush()")
         refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unused_parameters(sequence, self._require_accumulations)
+        if self._unused == "error":
+            refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
         sequence.flush()
 
@@ -169,9 +174,8 @@ class GradientSynchronizer:
         """Make every gradient safe to read on the current stream.
 
         Args:
-            scale: Multiplies every gradient, also those that are not reduced: a number,
-                or a real tensor without dims, which may be known as late as this. The
-                product is rounded once, to the gradient dtype.
+            scale: Multiplies every gradient, also those that are not reduced: a number
+                or a real tensor without dims. Only the product is rounded.
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
@@ -182,14 +186,17 @@ class GradientSynchronizer:
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
         """
-        factor = None if scale is None else checked_factor("scale", scale)
+        factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
         refusals.refuse_unsound_step(sequence)
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
-        refusals.refuse_missing_gradients(sequence, self._require_accumulations)
+        if self._unused == "error":
+            refusals.refuse_missing_gradients(sequence, self._require_accumulations)
+        else:
+            refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
-        sequence.finish()
+        sequence.finish(drop_unused=self._unused == "keep_none")
         if factor is not None:
             sequence.scale(factor)
 
@@ -206,7 +213,7 @@ class GradientSynchronizer:
             NotReducedError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the one that was summed.
         """
-        checked = checked_factor("factor", factor)
+        checked = arguments.checked_factor("factor", factor)
         sequence = self._bound("scale_grads()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence)
@@ -237,7 +244,7 @@ class GradientSynchronizer:
             InvalidArgumentError: The count is not a positive integer.
             StepStartedError: A gradient was accumulated since the last `zero_grad()`.
         """
-        count = checked_count(require_accumulations)
+        count = arguments.checked_count(require_accumulations)
         buckets = self._sequence.buckets if self._sequence else []
         refusals.refuse_started_step(
             buckets, required=self._require_accumulations, count=count
@@ -249,9 +256,8 @@ class GradientSynchronizer:
     def reset(self) -> None:
         """Go back to a clean bound state, whatever happened.
 
-        As after `bind()`, with every gradient zero: nothing counted, nothing in flight,
-        every view in place. All ranks reset together, as they bind together. Waits for
-        reductions in flight, as `unbind()` does, and drops them even if they fail.
+        As after `bind()`, with every gradient zero. All ranks reset together, as they
+        bind. Waits for reductions in flight, as `unbind()`, even for those that fail.
 
         Raises:
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
@@ -281,6 +287,7 @@ class GradientSynchronizer:
             self._param_groups,
             bucket_cap_bytes=self._bucket_cap_bytes,
             parameter_names=self._parameter_names,
+            with_flags=self._unused == "keep_none",
         )
 
     def _bound(self, call: str) -> BucketSequence:
