@@ -53,6 +53,15 @@ class AlreadyBoundError(SynchronizerError):
     hint = "call unbind() first"
 
 
+class PlanMismatchError(SynchronizerError):
+    """Ranks that share buckets do not plan to reduce the same."""
+
+    hint = (
+        "make the same model and the same synchronizer on every rank, and bind"
+        " synchronizers in the same order"
+    )
+
+
 class NotBoundError(SynchronizerError):
     """A method that needs `bind()` was called without it."""
 

@@ -9,6 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from . import arguments, refusals
+from .agreement import refuse_disagreement
 from .arguments import UnusedPolicy
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
@@ -26,8 +27,8 @@ class GradientSynchronizer:
     start from inside the last backward of a step, bucket by bucket, in an order that is
     the same on all ranks. All ranks must pass the same parameters in the same order.
 
-    Each `.grad` is a view into a flat buffer from `bind()` to `unbind()`, which sets it
-    to None. Also a context manager, which binds and unbinds.
+    From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
+    buffer. Also a context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is
@@ -107,12 +108,13 @@ class GradientSynchronizer:
         """Allocate the buckets, put a view into every `.grad`, and install the hooks.
 
         A `.grad` that exists is copied into its view and so takes part in the next sum.
-        All ranks bind together: where a sum spans several mesh axes, its ranks create a
-        process group here.
+        Ranks that share buckets bind together, compare their plans, and create process
+        groups where a sum spans several mesh axes.
 
         Raises:
             AlreadyBoundError: The synchronizer is bound.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+            PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: A `.grad` that exists does not fit its parameter.
         """
         if self._sequence is not None:
@@ -121,8 +123,10 @@ class GradientSynchronizer:
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
             )
+        plans = self._plan()
+        refuse_disagreement(plans)
         self._sequence = BucketSequence(
-            self._plan(), require_accumulations=self._require_accumulations
+            plans, require_accumulations=self._require_accumulations
         )
 
     def explain(self) -> Explanation:
@@ -130,9 +134,6 @@ class GradientSynchronizer:
 
         Returns:
             All buckets of this rank; prints as a table.
-
-        Raises:
-            UnsupportedPlacementError: A parameter is neither replicated nor sharded.
         """
         return Explanation.of(self._plan())
 
@@ -153,9 +154,8 @@ class GradientSynchronizer:
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
 
-        Reduces what has been accumulated: for the last window of an epoch, say, or on a
-        rank that has less data. The other ranks may flush as well, or complete their
-        step; the sums hold what each of them has accumulated. Then `wait()`.
+        Reduces what came: in the last window of an epoch, say, or on a rank that has less
+        data. The others flush as well or complete their step. Then `wait()`.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
@@ -181,7 +181,7 @@ class GradientSynchronizer:
             InvalidArgumentError: The scale cannot multiply gradients.
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            StepReducedError: There is a scale, and the step was waited for before.
+            StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
@@ -223,8 +223,8 @@ class GradientSynchronizer:
     def zero_grad(self) -> None:
         """Zero every gradient and start the next step.
 
-        A `.grad` that was exchanged becomes the view again. Accumulations of a step
-        that was not waited for are dropped.
+        An exchanged `.grad` becomes the view again. Accumulations of a step that was not
+        waited for are dropped.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
@@ -272,8 +272,8 @@ class GradientSynchronizer:
     def unbind(self) -> None:
         """Leave no hook, no buffer and no reduction in flight; harmless when unbound.
 
-        Every `.grad` that is a view becomes None, so a later backward does what it does
-        without a synchronizer. Reductions in flight are waited for and dropped.
+        Every `.grad` that is a view becomes None, so a later backward is a plain one.
+        Reductions in flight are waited for and dropped.
 
         Raises:
             ReductionFailedError: A process group reported a failure; all is released.
