@@ -157,8 +157,10 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     Returns:
         A tensor that shares its memory.
     """
+    if not isinstance(tensor, DTensor):
+        return tensor
     with torch.no_grad():
-        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        return tensor.to_local()
 
 
 def _candidates(
