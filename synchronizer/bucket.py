@@ -8,13 +8,26 @@ Note [Who may touch the buffer]
 
 The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
 no reduction can find its memory given to somebody else.
+
+Note [When a gradient is complete]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A parameter that is used in several reentrant checkpoints gets several gradients in one
+backward, and the first of them looks like any other. Reducing after it would lose the
+rest. So in the last backward of a step a parameter is complete when it has got as many
+gradients as any backward before has brought it, and otherwise when the outermost
+backward ends. Hence the very first backward is not overlapped if it is the last of its
+step. A graph that brings more than ever before to a bucket in flight is an error.
 """
 
 from enum import Enum, auto
 
 import torch
 
-from .errors import LateAccumulationError, TooManyAccumulationsError
+from .errors import (
+    LateAccumulationError,
+    SynchronizerError,
+    TooManyAccumulationsError,
+)
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .reduction import PendingReduction, ReductionGroups, launch_all_reduce
@@ -53,6 +66,8 @@ class Bucket:
     ) -> None:
         self.label = f"bucket {plan.index}"
         self.state = BucketState.ACCUMULATING
+        # Whether `flush()` ended the step, however few gradients came.
+        self._is_flushed = False
         self._require_accumulations = require_accumulations
         self._side = side
         self._group = groups.get(plan.scope) if plan.scope else None
@@ -69,8 +84,11 @@ class Bucket:
             GradientView.of(member, self._buffer, offset)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
-        # Invariant: the number of views with fewer accumulations than required.
-        self._num_unfinished = len(self.views)
+        self._flags: torch.Tensor | None = None
+        if (start := plan.flags_offset_numel) is not None:
+            self._flags = self._buffer[start : start + len(self.views)]
+        # Invariant: the number of views that are not settled.
+        self._num_unsettled = len(self.views)
 
     @property
     def is_reduced_over_ranks(self) -> bool:
@@ -83,9 +101,15 @@ class Bucket:
         return any(view.num_accumulations for view in self.views)
 
     def unfinished(self) -> list[GradientView]:
-        """List the views with fewer accumulations than required."""
+        """List the views with fewer accumulations than required, unless flushed."""
+        if self._is_flushed:
+            return []
         required = self._require_accumulations
         return [view for view in self.views if view.num_accumulations < required]
+
+    def unused(self) -> list[GradientView]:
+        """List the views that hold no gradient at all."""
+        return [view for view in self.views if not view.is_used]
 
     def require(self, require_accumulations: int) -> None:
         """Change what a step requires; none has started.
@@ -95,11 +119,12 @@ class Bucket:
         """
         self._require_accumulations = require_accumulations
 
-    def accumulate(self, view: GradientView) -> None:
+    def accumulate(self, view: GradientView, *, counts: bool) -> None:
         """Take note of one more gradient, in constant time.
 
         Args:
             view: Of this bucket; its `.grad` holds what autograd just accumulated.
+            counts: Whether it is one of those that the step requires.
 
         Raises:
             TooManyAccumulationsError: The parameter has all its gradients.
@@ -107,22 +132,44 @@ class Bucket:
             GradientPlacementError: The gradient would be summed twice.
             GradientMismatchError: `.grad` was exchanged for one that does not fit.
         """
-        if view.num_accumulations == self._require_accumulations:
+        is_first = not view.num_arrivals
+        if self._is_closed or (is_first and self._is_full(view)):
             raise self._excess(view)
         view.refuse_reduced_gradient()
         view.take_over()
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
         self._writers[self._side.current()] = None
-        view.num_accumulations += 1
-        if view.num_accumulations == self._require_accumulations:
-            self._num_unfinished -= 1
-        if not self._num_unfinished:
+        view.is_used = True
+        view.num_arrivals += 1
+        view.num_accumulations += is_first and counts
+        if view.num_arrivals == view.expected_arrivals:
+            self._settle(view)
+
+    def end_backward(self, view: GradientView) -> None:
+        """Take note that the running backward brings no further gradient.
+
+        Args:
+            view: Of this bucket; got at least one.
+        """
+        view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
+        view.num_arrivals = 0
+        self._settle(view)
+
+    def flush(self) -> None:
+        """End the step with the gradients that came; no backward is running."""
+        self._is_flushed = True
+        if self.state is BucketState.ACCUMULATING:
             self.state = BucketState.READY
 
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
         assert self._group is not None, "local buckets are not launched"
+        if self._flags is not None:
+            # Counts the ranks, in a dtype that may round: only 0 is exact, and enough.
+            used = [float(view.is_used) for view in self.views]
+            self._flags.copy_(torch.tensor(used))
+            self._writers[self._side.current()] = None
         self._pending = launch_all_reduce(
             self._buffer, group=self._group, side=self._side, writers=self._writers
         )
@@ -135,6 +182,35 @@ class Bucket:
             pending.wait()
         self.state = BucketState.REDUCED
 
+    def drop_unused(self) -> None:
+        """Set `.grad` to None where no rank used the parameter; the bucket is reduced."""
+        used = [float(view.is_used) for view in self.views]
+        if self._flags is not None:
+            with self._side.activate():  # which is ordered after the reduction
+                used = self._flags.tolist()
+        for view, num_ranks in zip(self.views, used, strict=True):
+            if not num_ranks:
+                view.drop()
+
+    def scale(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient; the bucket is reduced.
+
+        Args:
+            factor: A number, or a tensor without dims on the buffer's device type.
+        """
+        current = self._side.current()
+        self._side.release_to(current)
+        if isinstance(factor, torch.Tensor):
+            # A tensor without dims would be rounded to the buffer's dtype first. With a
+            # dim it takes part in type promotion, and only the product is rounded.
+            factor = factor.to(self._buffer.device, non_blocking=True).reshape(1)
+            torch.mul(self._buffer, factor, out=self._buffer)
+        else:
+            self._buffer.mul_(factor)
+        # Whatever is ordered after the side stream later on, be it on a stream that has
+        # never seen this product, is then ordered after the product too.
+        self._side.wait_for((current,))
+
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         current = self._side.current()
@@ -145,9 +221,9 @@ class Bucket:
         self._buffer.zero_()
         self._writers = {current: None}
         for view in self.views:
-            view.num_accumulations = 0
-            view.attach()
-        self._num_unfinished = len(self.views)
+            view.restart()
+        self._num_unsettled = len(self.views)
+        self._is_flushed = False
         self.state = BucketState.ACCUMULATING
 
     def release(self) -> None:
@@ -161,17 +237,45 @@ class Bucket:
         for view in self.views:
             view.detach()
         self.views = []
+        self._flags = None
         del self._buffer
 
+    @property
+    def _is_closed(self) -> bool:
+        closed = (BucketState.LAUNCHED, BucketState.REDUCED)
+        return self._is_flushed or self.state in closed
+
+    def _is_full(self, view: GradientView) -> bool:
+        return view.num_accumulations == self._require_accumulations
+
+    def _settle(self, view: GradientView) -> None:
+        """Become ready with the last view that is complete."""
+        if view.is_settled or not self._is_full(view):
+            return
+        view.is_settled = True
+        self._num_unsettled -= 1
+        if not self._num_unsettled:
+            self.state = BucketState.READY
+
     def _excess(self, view: GradientView) -> Exception:
-        late = self.state in (BucketState.LAUNCHED, BucketState.REDUCED)
-        error = LateAccumulationError if late else TooManyAccumulationsError
         name, required = view.plan.name, self._require_accumulations
+        expected = f"{required} accumulations (require_accumulations={required})"
+        if self.state in (BucketState.LAUNCHED, BucketState.REDUCED):
+            error: type[SynchronizerError] = LateAccumulationError
+            headline = f"{name} accumulated a gradient after its bucket was launched"
+        elif self._is_flushed:
+            error = LateAccumulationError
+            headline = f"{name} accumulated a gradient after flush()"
+            expected = "no gradient between flush() and zero_grad()"
+        else:
+            error = TooManyAccumulationsError
+            headline = f"{name} accumulated too many gradients"
+        # A backward that goes on was counted when it brought its first gradient.
+        count = view.num_accumulations + (not view.num_arrivals)
+        nth = f", gradient {view.num_arrivals + 1} of one backward"
         return error(
-            f"{name} accumulated a gradient after its bucket was launched"
-            if late
-            else f"{name} accumulated too many gradients",
-            expected=f"{required} accumulations (require_accumulations={required})",
-            got=f"accumulation {view.num_accumulations + 1} of {name}",
+            headline,
+            expected=expected,
+            got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",
             where=f"{self.label}, {self.state.name.lower()}",
         )

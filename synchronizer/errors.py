@@ -53,6 +53,15 @@ class AlreadyBoundError(SynchronizerError):
     hint = "call unbind() first"
 
 
+class PlanMismatchError(SynchronizerError):
+    """Ranks that share buckets do not plan to reduce the same."""
+
+    hint = (
+        "make the same model and the same synchronizer on every rank, and bind"
+        " synchronizers in the same order"
+    )
+
+
 class NotBoundError(SynchronizerError):
     """A method that needs `bind()` was called without it."""
 
@@ -63,15 +72,18 @@ class TooManyAccumulationsError(SynchronizerError):
     """A parameter accumulated more gradients than its step requires."""
 
     hint = (
-        "call wait() and zero_grad() between steps; several backwards over one graph,"
-        " or uses of a parameter in reentrant checkpoints, count once each"
+        "call wait() and zero_grad() between steps; every backward() counts once,"
+        " also several of them over one graph"
     )
 
 
 class LateAccumulationError(SynchronizerError):
     """A gradient was accumulated into a bucket whose reduction had been launched."""
 
-    hint = TooManyAccumulationsError.hint
+    hint = (
+        "call wait() and zero_grad() between steps; if one backward brought more"
+        " gradients than any before, zero_grad() and repeat the step"
+    )
 
 
 class GradientMismatchError(SynchronizerError):
@@ -93,8 +105,9 @@ class BucketNotReadyError(SynchronizerError):
     """`wait()` was called before every parameter accumulated all its gradients."""
 
     hint = (
-        "call wait() after the last micro-batch's backward; a parameter that the loss"
-        " does not depend on needs requires_grad=False"
+        "call wait() after the last micro-batch's backward, or flush() to end the step"
+        " early; a parameter that the loss does not depend on needs requires_grad=False,"
+        " or a synchronizer with another policy for unused parameters"
     )
 
 
@@ -114,6 +127,18 @@ class ReductionFailedError(SynchronizerError):
     """The process group failed to complete an all-reduce."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
+
+
+class NotReducedError(SynchronizerError):
+    """`scale_grads()` was called before `wait()`."""
+
+    hint = "call wait() first, or give the factor to wait(scale=...)"
+
+
+class StepReducedError(SynchronizerError):
+    """`wait(scale=...)` was called on a step that had been waited for."""
+
+    hint = "give the scale to the first wait(), or use scale_grads() after it"
 
 
 class StepStartedError(SynchronizerError):

@@ -19,7 +19,13 @@ class GradientView:
         plan: The parameter, and the layout of its local gradient.
         local: This rank's part of the flat buffer, in the local gradient's shape.
         gradient: What `.grad` has to be: an alias of `local`, or a DTensor around it.
-        num_accumulations: In this step.
+        num_accumulations: Backwards of this step that count, see Note [One backward].
+        is_used: Whether it holds a gradient, be it from a backward that does not count
+            or from before `bind()`.
+        num_arrivals: Gradients that the running backward has brought so far.
+        expected_arrivals: The most that one backward has ever brought; 0 before any.
+        is_settled: Whether this step brings no further gradient.
+        is_dropped: Whether `.grad` is None because no rank used the parameter.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
     """
@@ -28,6 +34,11 @@ class GradientView:
     local: torch.Tensor
     gradient: torch.Tensor
     num_accumulations: int = 0
+    is_used: bool = False
+    num_arrivals: int = 0
+    expected_arrivals: int = 0
+    is_settled: bool = False
+    is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
 
     @classmethod
@@ -50,6 +61,7 @@ class GradientView:
         view = cls(plan, local, _as_gradient(local, plan.parameter))
         if plan.parameter.grad is not None:
             view._copy(plan.parameter.grad)
+            view.is_used = True
         return view
 
     def is_attached(self) -> bool:
@@ -59,11 +71,26 @@ class GradientView:
             and local_tensor(self.gradient).data_ptr() == self.local.data_ptr()
         )
 
+    def is_kept_none(self) -> bool:
+        """Tell whether `.grad` is None because no rank used the parameter."""
+        return self.is_dropped and self.plan.parameter.grad is None
+
     def attach(self) -> None:
         """Make `.grad` the view, whatever it was."""
         if not self.is_attached():
             self.gradient = _as_gradient(self.local, self.plan.parameter)
             self.plan.parameter.grad = self.gradient
+
+    def restart(self) -> None:
+        """Start the next step; the buffer was zeroed."""
+        self.num_accumulations = self.num_arrivals = 0
+        self.is_used = self.is_settled = self.is_dropped = False
+        self.attach()
+
+    def drop(self) -> None:
+        """Set `.grad` to None until the next step: there was no gradient anywhere."""
+        self.detach()
+        self.is_dropped = True
 
     def detach(self) -> None:
         """Set `.grad` to None; one that the user put there is left to the user."""

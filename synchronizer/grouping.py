@@ -16,38 +16,15 @@ one mesh or on several, can deadlock or pair different buckets.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.placement_types import (
-    Placement,
-    Replicate,
-    Shard,
-    _StridedShard,
-)
 
-from .errors import UnsupportedPlacementError
+from .scope import ReduceScope, reduce_scope
 
 ALIGNMENT_BYTES = 128
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceScope:
-    """The ranks over which a gradient is summed.
-
-    Two scopes are equal when their ranks are, whatever mesh they were found on.
-
-    Attributes:
-        ranks: Global ranks in ascending order, at least two, this rank included.
-        mesh: A mesh on which these ranks are found.
-        axes: The axes of `mesh` that span `ranks`, each of size 2 or more.
-    """
-
-    ranks: tuple[int, ...]
-    mesh: DeviceMesh = field(compare=False)
-    axes: tuple[int, ...] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +75,8 @@ class BucketPlan:
         members: Last parameter first.
         offsets_numel: Where each member's view starts, in elements of the buffer.
         buffer_numel: Elements of the buffer, padding included.
+        flags_offset_numel: Where one flag for each member starts, if there are any:
+            not 0 after the reduction where some rank used the member.
     """
 
     index: int
@@ -105,6 +84,7 @@ class BucketPlan:
     members: tuple[ParameterPlan, ...]
     offsets_numel: tuple[int, ...]
     buffer_numel: int
+    flags_offset_numel: int | None = None
 
     @property
     def scope(self) -> ReduceScope | None:
@@ -132,6 +112,7 @@ def plan_buckets(
     *,
     bucket_cap_bytes: float,
     parameter_names: Mapping[nn.Parameter, str],
+    with_flags: bool = False,
 ) -> tuple[BucketPlan, ...]:
     """Assign every parameter that is trained to one bucket.
 
@@ -141,6 +122,7 @@ def plan_buckets(
         bucket_cap_bytes: Upper bound on the local elements of one bucket, in bytes of
             the gradient dtype, padding not counted. A parameter above it is alone.
         parameter_names: Names for messages; may leave parameters out.
+        with_flags: Whether ranks tell each other which parameters they used.
 
     Returns:
         The buckets in launch order, see Note [One launch order].
@@ -160,51 +142,10 @@ def plan_buckets(
             drafts.append(draft)
         draft.add(member, position)
     drafts.sort(key=lambda draft: draft.last_position)
-    return tuple(_lay_out(index, draft) for index, draft in enumerate(drafts))
-
-
-def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:
-    """Find the mesh axes over which a gradient has to be summed.
-
-    Args:
-        mesh: The parameter's mesh.
-        placements: The parameter's placements, one for each mesh axis.
-
-    Returns:
-        Indices of the replicated axes, without those of size 1.
-
-    Raises:
-        ValueError: A placement is neither Replicate nor sharded.
-    """
-    axes = []
-    for axis, placement in enumerate(placements):
-        # torch's strided shard is no subclass of Shard, yet holds a shard just as well.
-        if isinstance(placement, Shard | _StridedShard):
-            continue
-        if not isinstance(placement, Replicate):
-            raise ValueError(f"placement {placement} on mesh axis {axis}")
-        if mesh.size(axis) > 1:
-            axes.append(axis)
-    return tuple(axes)
-
-
-def spanned_ranks(mesh: DeviceMesh, axes: Sequence[int]) -> tuple[int, ...]:
-    """List the global ranks that differ from this one along `axes` only.
-
-    Args:
-        mesh: A mesh that contains this rank.
-        axes: Indices of mesh axes.
-
-    Returns:
-        The ranks in ascending order, this one included; none outside of the mesh.
-    """
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        return ()
-    index = tuple(
-        slice(None) if axis in axes else coordinate[axis] for axis in range(mesh.ndim)
+    return tuple(
+        _lay_out(index, draft, with_flags=with_flags)
+        for index, draft in enumerate(drafts)
     )
-    return tuple(sorted(mesh.mesh[index].flatten().tolist()))
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -216,8 +157,10 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     Returns:
         A tensor that shares its memory.
     """
+    if not isinstance(tensor, DTensor):
+        return tensor
     with torch.no_grad():
-        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        return tensor.to_local()
 
 
 def _candidates(
@@ -243,7 +186,7 @@ def _candidate(
     parameter: nn.Parameter, name: str, group_index: int
 ) -> tuple[BucketKey, ParameterPlan]:
     local = local_tensor(parameter)
-    scope = _scope(parameter, name)
+    scope = reduce_scope(parameter, name)
     key = BucketKey(group_index, local.device, _grad_dtype(parameter), scope)
     # Asking for the strides that torch would give a new tensor "like" the parameter
     # keeps dense layouts, channels-last say, and makes any other layout dense.
@@ -263,32 +206,22 @@ def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:
     return parameter.grad_dtype or parameter.dtype
 
 
-def _scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
-    if not isinstance(parameter, DTensor):
-        return None
-    mesh = parameter.device_mesh
-    try:
-        axes = reduce_axes(mesh, parameter.placements)
-    except ValueError as error:
-        raise UnsupportedPlacementError(
-            f"parameter {name} has a placement that cannot be synchronized",
-            expected="Replicate or Shard on every mesh axis",
-            got=str(error),
-            where=f"mesh axes {mesh.mesh_dim_names or tuple(range(mesh.ndim))}",
-        ) from error
-    ranks = spanned_ranks(mesh, axes)
-    return ReduceScope(ranks, mesh, axes) if len(ranks) > 1 else None
-
-
 def _payload_bytes(member: ParameterPlan, key: BucketKey) -> int:
     return member.local_numel * key.grad_dtype.itemsize
 
 
-def _lay_out(index: int, draft: _Draft) -> BucketPlan:
+def _lay_out(index: int, draft: _Draft, *, with_flags: bool) -> BucketPlan:
     """Give every member an aligned offset; the padding between them stays zero."""
-    alignment_numel = ALIGNMENT_BYTES // draft.key.grad_dtype.itemsize
-    offsets, end = [], 0
-    for member in draft.members:
-        offsets.append(end)
-        end += -(-member.local_numel // alignment_numel) * alignment_numel
-    return BucketPlan(index, draft.key, tuple(draft.members), tuple(offsets), end)
+    numels = [member.local_numel for member in draft.members]
+    flags_start = None
+    *offsets, end = _aligned_starts(numels, draft.key)
+    if with_flags and end and draft.key.scope:
+        flags_start, end = end, end + _aligned_starts([len(numels)], draft.key)[-1]
+    members = tuple(draft.members)
+    return BucketPlan(index, draft.key, members, tuple(offsets), end, flags_start)
+
+
+def _aligned_starts(numels: list[int], key: BucketKey) -> list[int]:
+    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize
+    aligned = (-(-numel // alignment) * alignment for numel in numels)
+    return list(accumulate(aligned, initial=0))

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from .grouping import ReduceScope
+from .scope import ReduceScope
 from .streams import SideStream, Stream
 
 _generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (

@@ -2,27 +2,20 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
+from .backward import BackwardWatch
 from .bucket import Bucket, BucketState
 from .errors import ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .reduction import ReductionGroups
 from .streams import SideStream
-
-
-class StepState(Enum):
-    """Whether the gradients of the step can still become right."""
-
-    SOUND = auto()
-    FAILED = auto()
 
 
 class BucketSequence:
@@ -40,12 +33,23 @@ class BucketSequence:
         self, plans: Iterable[BucketPlan], *, require_accumulations: int
     ) -> None:
         self.buckets: list[Bucket] = []
-        self._state = StepState.SOUND
+        # Whether the gradients of this step were given to the caller.
+        self.is_reduced = False
+        # Why the gradients of this step cannot become right any more, if so.
+        self._failure = ""
         self._num_launched = 0
         self._sides: dict[torch.device, SideStream] = {}
         self._groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
         self._lock = threading.Lock()
+        self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
+        # Whom the running backward has brought a gradient.
+        self._arrived: list[tuple[Bucket, GradientView]] = []
+        # Backwards of this step that ended and count.
+        self.num_backwards = 0
+        self._no_sync_depth = 0
+        # Whether the running backward does; decided by where it starts.
+        self._backward_counts = True
         self._handles: list[RemovableHandle] = []
         # Parameters outlive synchronizers: the hooks go with this object even if nobody
         # calls `release`.
@@ -65,16 +69,32 @@ class BucketSequence:
         Raises:
             StepFailedError: There was an error since the last restart.
         """
-        if self._state is StepState.FAILED:
+        if self._failure:
             raise StepFailedError(
                 "the step went on after an error",
                 expected="zero_grad() or unbind() after an error",
-                got="gradients that an earlier error made unusable",
+                got=self._failure,
             )
 
-    def fail(self) -> None:
-        """Mark the gradients of this step as unusable."""
-        self._state = StepState.FAILED
+    def refuse_open_backward(self) -> None:
+        """Refuse to go on before the backward that is running has ended.
+
+        Raises:
+            StepFailedError: It has not ended, or was interrupted and never will.
+        """
+        if self._backward.is_open:
+            self.fail("gradients of a backward that did not end")
+            self.refuse_failed_step()
+
+    def fail(
+        self, failure: str = "gradients that an earlier error made unusable"
+    ) -> None:
+        """Mark the gradients of this step as unusable.
+
+        Args:
+            failure: What it is that the step has.
+        """
+        self._failure = self._failure or failure
 
     def note_accumulation(self, bucket: Bucket, view: GradientView) -> None:
         """Count a gradient, and launch what has become ready.
@@ -88,33 +108,78 @@ class BucketSequence:
         """
         with self._lock:
             self.refuse_failed_step()
+            if self._backward.was_interrupted:
+                self.refuse_open_backward()
             try:
-                bucket.accumulate(view)
+                if not self._backward.is_open:
+                    self._backward_counts = not self._no_sync_depth
+                    self._backward.open()
+                if not view.num_arrivals:
+                    self._arrived.append((bucket, view))
+                bucket.accumulate(view, counts=self._backward_counts)
                 self._launch_ready()
             except Exception:
                 self.fail()
                 raise
 
-    def finish(self) -> None:
-        """Order the current stream of every device after all reductions.
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Do not count the backwards that start inside; may be nested."""
+        self._no_sync_depth += 1
+        try:
+            yield
+        finally:
+            self._no_sync_depth -= 1
+
+    def flush(self) -> None:
+        """End the step with the gradients that came, and launch what is not launched."""
+        with self._lock:
+            for bucket in self.buckets:
+                bucket.flush()
+            self._launch_ready()
+
+    def scale(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient, reduced and local; the step is reduced.
+
+        Args:
+            factor: A number, or a tensor without dims.
+        """
+        for bucket in self.buckets:
+            bucket.scale(factor)
+
+    def finish(self, *, drop_unused: bool) -> None:
+        """Launch what is left; order the current stream of every device after it all.
+
+        Args:
+            drop_unused: Whether `.grad` becomes None where no rank used the parameter.
 
         Raises:
             ReductionFailedError: A process group reported a failure.
         """
+        was_reduced = self.is_reduced
+        if not was_reduced:
+            self.flush()
         for bucket in self.buckets:
             self._finish(bucket)
+            if drop_unused and not was_reduced:
+                bucket.drop_unused()
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
         # stream after each side stream. On CPU the reductions are over by now.
         for side in self._sides.values():
             side.release_to(side.current())
+        self.is_reduced = True
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         for bucket in self.buckets:
             bucket.restart()
         self._num_launched = 0
-        self._state = StepState.SOUND
+        self.is_reduced = False
+        self.num_backwards = 0
+        self._backward.close()
+        self._arrived.clear()
+        self._failure = ""
 
     def release(self) -> None:
         """Leave no hook, no buffer, no group of ours, and no reduction in flight.
@@ -161,6 +226,20 @@ class BucketSequence:
                     sequence, weakref.ref(bucket), weakref.ref(view)
                 )
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _end_backward(self) -> None:
+        """Settle what the backward brought, see Note [When a gradient is complete]."""
+        arrived, self._arrived = self._arrived, []
+        if self._failure:
+            return
+        try:
+            self.num_backwards += self._backward_counts
+            for bucket, view in arrived:
+                bucket.end_backward(view)
+            self._launch_ready()
+        except Exception:
+            self.fail()
+            raise
 
     def _launch_ready(self) -> None:
         """Launch as far as the order allows, see Note [One launch order]."""

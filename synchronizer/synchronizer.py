@@ -1,24 +1,19 @@
 """The gradient synchronizer: bind → (backward…, wait, zero_grad)* → unbind."""
 
-import math
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Self
 
+import torch
 from torch import nn
 from typing_extensions import override
 
-from .bucket import BucketState
-from .errors import (
-    AlreadyBoundError,
-    BucketNotReadyError,
-    InvalidArgumentError,
-    NotBoundError,
-    ReductionInFlightError,
-    ReplacedGradientError,
-    StepStartedError,
-)
-from .grouping import plan_buckets
+from . import arguments, refusals
+from .agreement import refuse_disagreement
+from .arguments import UnusedPolicy
+from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
+from .explanation import Explanation
+from .grouping import BucketPlan, plan_buckets
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -32,8 +27,8 @@ class GradientSynchronizer:
     start from inside the last backward of a step, bucket by bucket, in an order that is
     the same on all ranks. All ranks must pass the same parameters in the same order.
 
-    Each `.grad` is a view into a flat buffer from `bind()` to `unbind()`, which sets it
-    to None. Also a context manager, which binds and unbinds.
+    From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
+    buffer. Also a context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is
@@ -41,8 +36,13 @@ class GradientSynchronizer:
         bucket_size_mb: Upper bound on a bucket, in MiB (2**20 bytes) of local elements
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
             set. A larger parameter gets a bucket of its own.
-        require_accumulations: Gradients that each parameter accumulates in a step.
+        require_accumulations: Backwards in which each parameter gets a gradient in a
+            step. However many gradients one backward brings, it counts once.
         parameter_names: How messages call the parameters.
+        unused: What `wait()` does about parameters with fewer gradients than required,
+            once the backwards have run: raise an "error"; "zeros" for what is missing;
+            or "keep_none", zeros too, but None where no rank that sums the gradient has
+            one: it takes a flag beside each gradient, and `wait()` waits for the device.
 
     Raises:
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
@@ -55,42 +55,66 @@ class GradientSynchronizer:
         require_accumulations: int,
         *,
         parameter_names: Mapping[nn.Parameter, str] | None = None,
+        unused: UnusedPolicy = "error",
     ) -> None:
         self._param_groups = [list(group) for group in param_groups]
-        self._bucket_cap_bytes = _checked_size(bucket_size_mb) * MIB_BYTES
-        self._require_accumulations = _checked_count(require_accumulations)
+        self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
+        self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
+        self._unused = arguments.checked_policy(unused)
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        bucket_size_mb: float,
+        require_accumulations: int,
+        *,
+        param_groups: list[list[nn.Parameter]] | None = None,
+        unused: UnusedPolicy = "error",
+    ) -> Self:
+        """Make a synchronizer that calls parameters by their names in a module.
+
+        Args:
+            module: Whose parameters to synchronize.
+            bucket_size_mb: As for the class.
+            require_accumulations: As for the class.
+            param_groups: One group of all that the module has if left out.
+            unused: As for the class.
+
+        Returns:
+            A synchronizer that is not bound.
+        """
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        groups = [list(names)] if param_groups is None else param_groups
+        return cls(groups, bucket_size_mb, require_accumulations, parameter_names=names)
 
     @override
     def __repr__(self) -> str:
         state = "unbound" if self._sequence is None else "bound"
-        required = self._require_accumulations
-        return f"GradientSynchronizer({state}, require_accumulations={required})"
+        count = f"require_accumulations={self._require_accumulations}"
+        return f"GradientSynchronizer({state}, {count})"
 
     def __enter__(self) -> Self:
         self.bind()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unbind()
 
     def bind(self) -> None:
         """Allocate the buckets, put a view into every `.grad`, and install the hooks.
 
         A `.grad` that exists is copied into its view and so takes part in the next sum.
-        All ranks bind together: where a sum spans several mesh axes, its ranks create a
-        process group here.
+        Ranks that share buckets bind together, compare their plans, and create process
+        groups where a sum spans several mesh axes.
 
         Raises:
             AlreadyBoundError: The synchronizer is bound.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+            PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: A `.grad` that exists does not fit its parameter.
         """
         if self._sequence is not None:
@@ -99,50 +123,115 @@ class GradientSynchronizer:
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
             )
-        plans = plan_buckets(
-            self._param_groups,
-            bucket_cap_bytes=self._bucket_cap_bytes,
-            parameter_names=self._parameter_names,
-        )
+        plans = self._plan()
+        refuse_disagreement(plans)
         self._sequence = BucketSequence(
             plans, require_accumulations=self._require_accumulations
         )
 
-    def wait(self) -> None:
-        """Make every gradient safe to read on the current stream.
+    def explain(self) -> Explanation:
+        """Tell what will be reduced where and when, bound or not.
+
+        Returns:
+            All buckets of this rank; prints as a table.
+        """
+        return Explanation.of(self._plan())
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate without counting, until the block ends.
+
+        A backward that starts inside adds to the gradients, launches nothing, and is
+        none of the `require_accumulations`: those come before or after. The forward may
+        run anywhere. A parameter needs those that count as well. May be nested.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+        """
+        with self._bound("no_sync()").no_sync():
+            yield
+
+    def flush(self) -> None:
+        """End this rank's step early, with fewer accumulations than required.
+
+        Reduces what came: in the last window of an epoch, say, or on a rank that has less
+        data. The others flush as well or complete their step. Then `wait()`.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
+            BucketNotReadyError: A parameter has no gradient at all; nothing has changed.
+            ReplacedGradientError: A `.grad` is not the one that is to be summed.
+        """
+        sequence = self._bound("flush()")
+        refusals.refuse_unsound_step(sequence)
+        if self._unused == "error":
+            refusals.refuse_unused_parameters(sequence, self._require_accumulations)
+        refusals.refuse_replaced_gradients(sequence)
+        sequence.flush()
+
+    def wait(self, *, scale: float | torch.Tensor | None = None) -> None:
+        """Make every gradient safe to read on the current stream.
+
+        Args:
+            scale: Multiplies every gradient, also those that are not reduced: a number
+                or a real tensor without dims. Only the product is rounded.
+
+        Raises:
+            InvalidArgumentError: The scale cannot multiply gradients.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
         """
+        factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
-        sequence.refuse_failed_step()
-        self._refuse_missing_gradients(sequence)
-        self._refuse_replaced_gradients(sequence)
-        sequence.finish()
+        refusals.refuse_unsound_step(sequence)
+        if factor is not None:
+            refusals.refuse_reduced_step(sequence)
+        if self._unused == "error":
+            refusals.refuse_missing_gradients(sequence, self._require_accumulations)
+        else:
+            refusals.refuse_missing_backwards(sequence, self._require_accumulations)
+        refusals.refuse_replaced_gradients(sequence)
+        sequence.finish(drop_unused=self._unused == "keep_none")
+        if factor is not None:
+            sequence.scale(factor)
+
+    def scale_grads(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient, between `wait()` and `zero_grad()`.
+
+        Args:
+            factor: A number, or a real tensor without dims.
+
+        Raises:
+            InvalidArgumentError: The factor cannot multiply gradients.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+            ReplacedGradientError: A `.grad` is not the one that was summed.
+        """
+        checked = arguments.checked_factor("factor", factor)
+        sequence = self._bound("scale_grads()")
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence)
+        refusals.refuse_replaced_results(sequence)
+        sequence.scale(checked)
 
     def zero_grad(self) -> None:
         """Zero every gradient and start the next step.
 
-        A `.grad` that was exchanged becomes the view again. Accumulations of a step
-        that was not waited for are dropped.
+        An exchanged `.grad` becomes the view again. Accumulations of a step that was not
+        waited for are dropped.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             ReductionInFlightError: A reduction was launched and not waited for.
         """
         sequence = self._bound("zero_grad()")
-        in_flight = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
-        if in_flight:
-            raise ReductionInFlightError(
-                "zero_grad() was called while gradients are being reduced",
-                expected="wait() between the last backward and zero_grad()",
-                got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
-                where=", ".join(bucket.label for bucket in in_flight),
-            )
+        refusals.refuse_reductions_in_flight(sequence)
         sequence.restart()
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
@@ -155,26 +244,36 @@ class GradientSynchronizer:
             InvalidArgumentError: The count is not a positive integer.
             StepStartedError: A gradient was accumulated since the last `zero_grad()`.
         """
-        count = _checked_count(require_accumulations)
+        count = arguments.checked_count(require_accumulations)
         buckets = self._sequence.buckets if self._sequence else []
-        started = [bucket for bucket in buckets if bucket.has_started]
-        if started:
-            raise StepStartedError(
-                "the required accumulations were changed in the middle of a step",
-                expected=f"require_accumulations={self._require_accumulations}"
-                " until zero_grad()",
-                got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
-                where=", ".join(bucket.label for bucket in started),
-            )
+        refusals.refuse_started_step(
+            buckets, required=self._require_accumulations, count=count
+        )
         self._require_accumulations = count
         for bucket in buckets:
             bucket.require(count)
 
+    def reset(self) -> None:
+        """Go back to a clean bound state, whatever happened.
+
+        As after `bind()`, with every gradient zero. All ranks reset together, as they
+        bind. Waits for reductions in flight, as `unbind()`, even for those that fail.
+
+        Raises:
+            UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+        """
+        with suppress(ReductionFailedError):
+            self.unbind()
+        for parameter in (p for group in self._param_groups for p in group):
+            if parameter.requires_grad:
+                parameter.grad = None
+        self.bind()
+
     def unbind(self) -> None:
         """Leave no hook, no buffer and no reduction in flight; harmless when unbound.
 
-        Every `.grad` that is a view becomes None, so a later backward does what it does
-        without a synchronizer. Reductions in flight are waited for and dropped.
+        Every `.grad` that is a view becomes None, so a later backward is a plain one.
+        Reductions in flight are waited for and dropped.
 
         Raises:
             ReductionFailedError: A process group reported a failure; all is released.
@@ -182,6 +281,14 @@ class GradientSynchronizer:
         sequence, self._sequence = self._sequence, None
         if sequence is not None:
             sequence.release()
+
+    def _plan(self) -> tuple[BucketPlan, ...]:
+        return plan_buckets(
+            self._param_groups,
+            bucket_cap_bytes=self._bucket_cap_bytes,
+            parameter_names=self._parameter_names,
+            with_flags=self._unused == "keep_none",
+        )
 
     def _bound(self, call: str) -> BucketSequence:
         if self._sequence is None:
@@ -191,58 +298,3 @@ class GradientSynchronizer:
                 got=repr(self),
             )
         return self._sequence
-
-    def _refuse_missing_gradients(self, sequence: BucketSequence) -> None:
-        unready = [bucket for bucket in sequence.buckets if bucket.unfinished()]
-        if not unready:
-            return
-        required = self._require_accumulations
-        counts = [
-            f"{view.plan.name} {view.num_accumulations}"
-            for bucket in unready
-            for view in bucket.unfinished()
-        ]
-        raise BucketNotReadyError(
-            "wait() was called before every gradient was accumulated",
-            expected=f"{required} accumulations each (require_accumulations={required})",
-            got=", ".join(counts),
-            where=", ".join(bucket.label for bucket in unready),
-        )
-
-    def _refuse_replaced_gradients(self, sequence: BucketSequence) -> None:
-        replaced = [
-            (bucket.label, view.plan.name)
-            for bucket in sequence.buckets
-            if bucket.state is not BucketState.REDUCED
-            for view in bucket.views
-            if not view.is_attached()
-        ]
-        if replaced:
-            sequence.fail()
-            raise ReplacedGradientError(
-                "a gradient was replaced after the last backward and before wait()",
-                expected="every .grad to be the view that is being summed",
-                got="another .grad at " + ", ".join(name for _, name in replaced),
-                where=", ".join(dict.fromkeys(label for label, _ in replaced)),
-            )
-
-
-def _checked_size(bucket_size_mb: float) -> float:
-    name, value = "bucket_size_mb", bucket_size_mb
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or math.isnan(value) or value <= 0:
-        raise _invalid(name, "a number of MiB above 0", value)
-    return value
-
-
-def _checked_count(require_accumulations: int) -> int:
-    name, value = "require_accumulations", require_accumulations
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _invalid(name, "an integer of 1 or more", value)
-    return value
-
-
-def _invalid(name: str, expected: str, value: object) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{name} is not {expected}", expected=expected, got=f"{name}={value!r}"
-    )

@@ -13,6 +13,7 @@ from syncverify.sim.process_group import (
     SimulatedWorld,
 )
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
+from syncverify.sim.store import SimulatedStore
 from syncverify.sim.threaded_world import thread_local_world
 from syncverify.trace import Recorder
 
@@ -48,7 +49,7 @@ class SimulatedMachine:
         Returns:
             How each rank ended, and why the run was ended early, if it was.
         """
-        store = dist.HashStore()
+        store = SimulatedStore(self._scheduler)
         _register_backend(self.world)
 
         def run_rank(rank: int) -> None:

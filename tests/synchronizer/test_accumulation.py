@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
-from torch.utils.checkpoint import checkpoint
 
 from synchronizer import (
     BucketNotReadyError,
@@ -88,16 +87,6 @@ def test_a_weight_used_twice_in_one_graph_counts_once() -> None:
         (a * 2 + a * 3).sum().backward()
         synchronizer.wait()
         assert torch.equal(a.grad, torch.full((2,), 5.0))
-
-
-def test_reentrant_checkpoints_count_once_each() -> None:
-    a = parameter(2)
-    x = torch.ones(2, requires_grad=True)
-    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
-        used = [checkpoint(lambda v: v * a, x, use_reentrant=True) for _ in range(2)]
-        (used[0] + used[1]).sum().backward()
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((2,), 2.0))
 
 
 def test_a_sparse_gradient_is_accumulated_into_the_view() -> None:

@@ -12,7 +12,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from synchronizer import UnsupportedPlacementError
-from synchronizer.grouping import BucketPlan, plan_buckets, reduce_axes, spanned_ranks
+from synchronizer.grouping import BucketPlan, plan_buckets
+from synchronizer.scope import reduce_axes, spanned_ranks
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:

@@ -136,6 +136,25 @@ def test_wait_orders_the_stream_it_is_called_on(streams) -> None:
         assert streams.taken() == ["main waits for side"]
 
 
+def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.wait(scale=2)
+        assert streams.taken() == [
+            "work.wait on side",
+            "optimizer waits for side",
+            "optimizer waits for side",
+            "side waits for optimizer",
+        ]
+        synchronizer.scale_grads(3)
+        assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:

@@ -1,0 +1,106 @@
+"""Over which ranks a gradient is summed, by the placements of its parameter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import (
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+)
+
+from .errors import UnsupportedPlacementError
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScope:
+    """The ranks over which a gradient is summed.
+
+    Two scopes are equal when their ranks are, whatever mesh they were found on.
+
+    Attributes:
+        ranks: Global ranks in ascending order, at least two, this rank included.
+        mesh: A mesh on which these ranks are found.
+        axes: The axes of `mesh` that span `ranks`, each of size 2 or more.
+    """
+
+    ranks: tuple[int, ...]
+    mesh: DeviceMesh = field(compare=False)
+    axes: tuple[int, ...] = field(compare=False)
+
+
+def reduce_scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
+    """Find the ranks that sum the gradient of a parameter.
+
+    Args:
+        parameter: A DTensor, or a plain one.
+        name: For messages.
+
+    Returns:
+        The ranks; None where the gradient stays local.
+
+    Raises:
+        UnsupportedPlacementError: A placement is neither Replicate nor sharded.
+    """
+    if not isinstance(parameter, DTensor):
+        return None
+    mesh = parameter.device_mesh
+    try:
+        axes = reduce_axes(mesh, parameter.placements)
+    except ValueError as error:
+        raise UnsupportedPlacementError(
+            f"parameter {name} has a placement that cannot be synchronized",
+            expected="Replicate or Shard on every mesh axis",
+            got=str(error),
+            where=f"mesh axes {mesh.mesh_dim_names or tuple(range(mesh.ndim))}",
+        ) from error
+    ranks = spanned_ranks(mesh, axes)
+    return ReduceScope(ranks, mesh, axes) if len(ranks) > 1 else None
+
+
+def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:
+    """Find the mesh axes over which a gradient has to be summed.
+
+    Args:
+        mesh: The parameter's mesh.
+        placements: The parameter's placements, one for each mesh axis.
+
+    Returns:
+        Indices of the replicated axes, without those of size 1.
+
+    Raises:
+        ValueError: A placement is neither Replicate nor sharded.
+    """
+    axes = []
+    for axis, placement in enumerate(placements):
+        # torch's strided shard is no subclass of Shard, yet holds a shard just as well.
+        if isinstance(placement, Shard | _StridedShard):
+            continue
+        if not isinstance(placement, Replicate):
+            raise ValueError(f"placement {placement} on mesh axis {axis}")
+        if mesh.size(axis) > 1:
+            axes.append(axis)
+    return tuple(axes)
+
+
+def spanned_ranks(mesh: DeviceMesh, axes: Sequence[int]) -> tuple[int, ...]:
+    """List the global ranks that differ from this one along `axes` only.
+
+    Args:
+        mesh: A mesh that contains this rank.
+        axes: Indices of mesh axes.
+
+    Returns:
+        The ranks in ascending order, this one included; none outside of the mesh.
+    """
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return ()
+    index = tuple(
+        slice(None) if axis in axes else coordinate[axis] for axis in range(mesh.ndim)
+    )
+    return tuple(sorted(mesh.mesh[index].flatten().tolist()))

@@ -1,0 +1,345 @@
+"""The misuse table: what every call does in every state, and one test for each line.
+
+On one rank of a world that moves no data. Bucket 0 holds `b` and bucket 1 holds `a`; a
+step requires two accumulations; `backward()` brings `b` a gradient.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import synchronizer
+from synchronizer import GradientSynchronizer
+from synchronizer.bucket import BucketState
+
+
+class Bench:
+    """A synchronizer of two parameters, each alone in its bucket."""
+
+    def __init__(self) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        self.a, self.b = (
+            nn.Parameter(
+                DTensor.from_local(
+                    torch.zeros(512), mesh, [Replicate()], run_check=False
+                )
+            )
+            for _ in "ab"
+        )
+        self.synchronizer = GradientSynchronizer(
+            [[self.a, self.b]],
+            2**-10,
+            2,
+            parameter_names={self.a: "a", self.b: "b"},
+        )
+
+    def backward(self, *names: str) -> None:
+        sum(getattr(self, name).to_local().sum() for name in names).backward()
+
+    def interrupt(self) -> None:
+        late = torch.ones(512, requires_grad=True) * 1
+        late.register_hook(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            (self.a.to_local() + late).sum().backward()
+
+    def no_sync(self) -> None:
+        with self.synchronizer.no_sync():
+            self.backward("b")
+
+    def state(self) -> str:
+        """Name the state that the synchronizer is in."""
+        sequence = self.synchronizer._sequence
+        if sequence is None:
+            return "unbound"
+        if sequence._failure or sequence._backward.is_open:
+            return "failed"
+        states = {bucket.state for bucket in sequence.buckets}
+        if states == {BucketState.REDUCED}:
+            return "reduced"
+        if states == {BucketState.LAUNCHED}:
+            return "complete"
+        if BucketState.LAUNCHED in states:
+            return "in flight"
+        used = any(view.is_used for bucket in sequence.buckets for view in bucket.views)
+        return "started" if used else "idle"
+
+
+STATES: dict[str, Callable[[Bench], None]] = {
+    "unbound": lambda bench: None,
+    "idle": lambda bench: bench.synchronizer.bind(),
+    "started": lambda bench: (bench.synchronizer.bind(), bench.backward("a", "b")),
+    "in flight": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.backward("a", "b"),
+        bench.backward("b"),
+    ),
+    "complete": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.backward("a", "b"),
+        bench.backward("a", "b"),
+    ),
+    "reduced": lambda bench: (STATES["complete"](bench), bench.synchronizer.wait()),
+    "failed": lambda bench: (bench.synchronizer.bind(), bench.interrupt()),
+}
+CALLS: dict[str, Callable[[Bench], None]] = {
+    "bind()": lambda bench: bench.synchronizer.bind(),
+    "backward()": lambda bench: bench.backward("b"),
+    "backward() in no_sync()": Bench.no_sync,
+    "flush()": lambda bench: bench.synchronizer.flush(),
+    "wait()": lambda bench: bench.synchronizer.wait(),
+    "wait(scale=2)": lambda bench: bench.synchronizer.wait(scale=2),
+    "scale_grads(2)": lambda bench: bench.synchronizer.scale_grads(2),
+    "zero_grad()": lambda bench: bench.synchronizer.zero_grad(),
+    "set_required_accumulations(2)": lambda bench: (
+        bench.synchronizer.set_required_accumulations(2)
+    ),
+    "reset()": lambda bench: bench.synchronizer.reset(),
+    "unbind()": lambda bench: bench.synchronizer.unbind(),
+}
+
+
+MESSAGES = {
+    f"not bound: {call}": (
+        synchronizer.NotBoundError,
+        f"{call} was called on a synchronizer that is not bound",
+        "bind() before, unbind() after",
+        "GradientSynchronizer(unbound, require_accumulations=2)",
+        "rank 0 of 2",
+    )
+    for call in ("no_sync()", "flush()", "wait()", "scale_grads()", "zero_grad()")
+} | {
+    "bound twice": (
+        synchronizer.AlreadyBoundError,
+        "bind() was called on a bound synchronizer",
+        "unbind() between two calls of bind()",
+        "GradientSynchronizer(bound, require_accumulations=2)",
+        "rank 0 of 2",
+    ),
+    "not ready: flush, nothing came": (
+        synchronizer.BucketNotReadyError,
+        "flush() was called before every parameter had a gradient",
+        "1 accumulation or more each (require_accumulations=2)",
+        "b 0, a 0",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "not ready: nothing came": (
+        synchronizer.BucketNotReadyError,
+        "wait() was called before every gradient was accumulated",
+        "2 accumulations each (require_accumulations=2)",
+        "b 0, a 0",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "not reduced": (
+        synchronizer.NotReducedError,
+        "scale_grads() was called before wait()",
+        "scale_grads() between wait() and zero_grad()",
+        "2 of 2 buckets not waited for",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "not ready: both lack one": (
+        synchronizer.BucketNotReadyError,
+        "wait() was called before every gradient was accumulated",
+        "2 accumulations each (require_accumulations=2)",
+        "b 1, a 1",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "step started: both": (
+        synchronizer.StepStartedError,
+        "the required accumulations were changed in the middle of a step",
+        "require_accumulations=2 until zero_grad()",
+        "2, and 2 of 2 buckets started",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "late, launched": (
+        synchronizer.LateAccumulationError,
+        "b accumulated a gradient after its bucket was launched",
+        "2 accumulations (require_accumulations=2)",
+        "accumulation 3 of b",
+        "rank 0 of 2, bucket 0, launched",
+    ),
+    "not ready: a lacks one": (
+        synchronizer.BucketNotReadyError,
+        "wait() was called before every gradient was accumulated",
+        "2 accumulations each (require_accumulations=2)",
+        "a 1",
+        "rank 0 of 2, bucket 1",
+    ),
+    "in flight: one": (
+        synchronizer.ReductionInFlightError,
+        "zero_grad() was called while gradients are being reduced",
+        "wait() between the last backward and zero_grad()",
+        "1 of 2 buckets in flight",
+        "rank 0 of 2, bucket 0",
+    ),
+    "in flight: both": (
+        synchronizer.ReductionInFlightError,
+        "zero_grad() was called while gradients are being reduced",
+        "wait() between the last backward and zero_grad()",
+        "2 of 2 buckets in flight",
+        "rank 0 of 2, bucket 0, bucket 1",
+    ),
+    "late, reduced": (
+        synchronizer.LateAccumulationError,
+        "b accumulated a gradient after its bucket was launched",
+        "2 accumulations (require_accumulations=2)",
+        "accumulation 3 of b",
+        "rank 0 of 2, bucket 0, reduced",
+    ),
+    "reduced before": (
+        synchronizer.StepReducedError,
+        "wait(scale=...) was called on a step that was waited for before",
+        "one wait(scale=...) in a step, the first wait()",
+        "gradients that were given to the caller already",
+        "rank 0 of 2",
+    ),
+    "step failed": (
+        synchronizer.StepFailedError,
+        "the step went on after an error",
+        "zero_grad() or unbind() after an error",
+        "gradients of a backward that did not end",
+        "rank 0 of 2",
+    ),
+    "step started: one": (
+        synchronizer.StepStartedError,
+        "the required accumulations were changed in the middle of a step",
+        "require_accumulations=2 until zero_grad()",
+        "2, and 1 of 2 buckets started",
+        "rank 0 of 2, bucket 1",
+    ),
+}
+# state, call, state after it, and what it raises, if anything
+LINES = [
+    ("unbound", "bind()", "idle", None),
+    ("unbound", "backward()", "unbound", None),
+    ("unbound", "backward() in no_sync()", "unbound", "not bound: no_sync()"),
+    ("unbound", "flush()", "unbound", "not bound: flush()"),
+    ("unbound", "wait()", "unbound", "not bound: wait()"),
+    ("unbound", "wait(scale=2)", "unbound", "not bound: wait()"),
+    ("unbound", "scale_grads(2)", "unbound", "not bound: scale_grads()"),
+    ("unbound", "zero_grad()", "unbound", "not bound: zero_grad()"),
+    ("unbound", "set_required_accumulations(2)", "unbound", None),
+    ("unbound", "reset()", "idle", None),
+    ("unbound", "unbind()", "unbound", None),
+    ("idle", "bind()", "idle", "bound twice"),
+    ("idle", "backward()", "started", None),
+    ("idle", "backward() in no_sync()", "started", None),
+    ("idle", "flush()", "idle", "not ready: flush, nothing came"),
+    ("idle", "wait()", "idle", "not ready: nothing came"),
+    ("idle", "wait(scale=2)", "idle", "not ready: nothing came"),
+    ("idle", "scale_grads(2)", "idle", "not reduced"),
+    ("idle", "zero_grad()", "idle", None),
+    ("idle", "set_required_accumulations(2)", "idle", None),
+    ("idle", "reset()", "idle", None),
+    ("idle", "unbind()", "unbound", None),
+    ("started", "bind()", "started", "bound twice"),
+    ("started", "backward()", "in flight", None),
+    ("started", "backward() in no_sync()", "started", None),
+    ("started", "flush()", "complete", None),
+    ("started", "wait()", "started", "not ready: both lack one"),
+    ("started", "wait(scale=2)", "started", "not ready: both lack one"),
+    ("started", "scale_grads(2)", "started", "not reduced"),
+    ("started", "zero_grad()", "idle", None),
+    ("started", "set_required_accumulations(2)", "started", "step started: both"),
+    ("started", "reset()", "idle", None),
+    ("started", "unbind()", "unbound", None),
+    ("in flight", "bind()", "in flight", "bound twice"),
+    ("in flight", "backward()", "failed", "late, launched"),
+    ("in flight", "backward() in no_sync()", "failed", "late, launched"),
+    ("in flight", "flush()", "complete", None),
+    ("in flight", "wait()", "in flight", "not ready: a lacks one"),
+    ("in flight", "wait(scale=2)", "in flight", "not ready: a lacks one"),
+    ("in flight", "scale_grads(2)", "in flight", "not reduced"),
+    ("in flight", "zero_grad()", "in flight", "in flight: one"),
+    ("in flight", "set_required_accumulations(2)", "in flight", "step started: both"),
+    ("in flight", "reset()", "idle", None),
+    ("in flight", "unbind()", "unbound", None),
+    ("complete", "bind()", "complete", "bound twice"),
+    ("complete", "backward()", "failed", "late, launched"),
+    ("complete", "backward() in no_sync()", "failed", "late, launched"),
+    ("complete", "flush()", "complete", None),
+    ("complete", "wait()", "reduced", None),
+    ("complete", "wait(scale=2)", "reduced", None),
+    ("complete", "scale_grads(2)", "complete", "not reduced"),
+    ("complete", "zero_grad()", "complete", "in flight: both"),
+    ("complete", "set_required_accumulations(2)", "complete", "step started: both"),
+    ("complete", "reset()", "idle", None),
+    ("complete", "unbind()", "unbound", None),
+    ("reduced", "bind()", "reduced", "bound twice"),
+    ("reduced", "backward()", "failed", "late, reduced"),
+    ("reduced", "backward() in no_sync()", "failed", "late, reduced"),
+    ("reduced", "flush()", "reduced", None),
+    ("reduced", "wait()", "reduced", None),
+    ("reduced", "wait(scale=2)", "reduced", "reduced before"),
+    ("reduced", "scale_grads(2)", "reduced", None),
+    ("reduced", "zero_grad()", "idle", None),
+    ("reduced", "set_required_accumulations(2)", "reduced", "step started: both"),
+    ("reduced", "reset()", "idle", None),
+    ("reduced", "unbind()", "unbound", None),
+    ("failed", "bind()", "failed", "bound twice"),
+    ("failed", "backward()", "failed", "step failed"),
+    ("failed", "backward() in no_sync()", "failed", "step failed"),
+    ("failed", "flush()", "failed", "step failed"),
+    ("failed", "wait()", "failed", "step failed"),
+    ("failed", "wait(scale=2)", "failed", "step failed"),
+    ("failed", "scale_grads(2)", "failed", "step failed"),
+    ("failed", "zero_grad()", "idle", None),
+    ("failed", "set_required_accumulations(2)", "failed", "step started: one"),
+    ("failed", "reset()", "idle", None),
+    ("failed", "unbind()", "unbound", None),
+]
+
+
+@pytest.fixture(autouse=True)
+def two_ranks() -> Iterator[None]:
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_table_is_complete() -> None:
+    assert {line[:2] for line in LINES} == {(s, c) for s in STATES for c in CALLS}
+    assert {line[3] for line in LINES} - {None} == {*MESSAGES}
+
+
+@pytest.mark.parametrize(("state", "call", "state_after", "raised"), LINES)
+def test_every_call_does_in_every_state_what_the_table_says(
+    state: str, call: str, state_after: str, raised: str | None
+) -> None:
+    bench = Bench()
+    STATES[state](bench)
+    assert bench.state() == state
+    if raised is None:
+        CALLS[call](bench)
+    else:
+        error, headline, expected, got, where = MESSAGES[raised]
+        with pytest.raises(synchronizer.SynchronizerError) as caught:
+            CALLS[call](bench)
+        assert type(caught.value) is error
+        assert str(caught.value).splitlines() == [
+            headline,
+            f"  expected: {expected}",
+            f"  got:      {got}",
+            f"  where:    {where}",
+            f"  hint: {error.hint}",
+        ]
+    assert bench.state() == state_after
+    bench.synchronizer.unbind()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_step_succeeds_after_a_reset_in_every_state(state: str) -> None:
+    bench = Bench()
+    STATES[state](bench)
+    bench.synchronizer.reset()
+    for _ in range(2):
+        bench.backward("a", "b")
+    bench.synchronizer.wait()
+    for parameter in (bench.a, bench.b):
+        assert torch.equal(parameter.grad.to_local(), torch.full((512,), 2.0))
+    bench.synchronizer.unbind()

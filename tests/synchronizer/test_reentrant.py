@@ -1,0 +1,167 @@
+"""Parameters that get several gradients in one backward are never reduced early."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.utils.checkpoint import checkpoint
+
+from synchronizer import (
+    GradientSynchronizer,
+    LateAccumulationError,
+    StepFailedError,
+    TooManyAccumulationsError,
+)
+
+
+def parameter(mesh: Any) -> nn.Parameter:
+    local = torch.zeros(3)
+    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+
+
+def value(parameter: nn.Parameter) -> float:
+    (found,) = parameter.grad.to_local().unique().tolist()
+    return found
+
+
+def loss(parameter: nn.Parameter, scale: float, *, segments: int, direct: int = 0):
+    """Use a parameter in reentrant checkpoints, and without any."""
+    x = torch.full((3,), float(scale), requires_grad=True)
+
+    def segment(v: torch.Tensor) -> torch.Tensor:
+        return v * parameter.to_local()
+
+    used = [checkpoint(segment, x, use_reentrant=True) for _ in range(segments)]
+    used += [x * parameter.to_local() for _ in range(direct)]
+    return sum(used).sum()
+
+
+@pytest.mark.parametrize("direct", [0, 2])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_shared_weight_is_reduced_after_its_last_segment(ranks, count, direct):
+    def program(rank: int) -> list[float]:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        found = []
+        with GradientSynchronizer([[a]], 1, count) as synchronizer:
+            for _ in range(3):
+                for _ in range(count):
+                    loss(a, 2**rank, segments=3, direct=direct).backward()
+                synchronizer.wait()
+                found.append(value(a))
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[3 * (3 + direct) * count] * 3] * 2
+
+
+def test_fewer_segments_than_before_are_complete_when_the_backward_ends(ranks):
+    def program(rank: int) -> list[float]:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        found = []
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            for segments in (3, 1, 2):
+                loss(a, 2**rank, segments=segments).backward()
+                synchronizer.wait()
+                found.append(value(a))
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[9, 3, 6]] * 2
+
+
+def test_a_backward_overlaps_once_another_has_shown_what_comes(ranks, monkeypatch):
+    """The reduction starts within the second backward, before the last gradient."""
+    seen: list[int] = []
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        if dist.get_rank() == 0:
+            seen.append(progress[0])
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    progress = [0]
+
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        early, late = parameter(mesh), parameter(mesh)
+
+        def note(gradient: torch.Tensor) -> torch.Tensor:
+            progress[0] += rank == 0
+            return gradient
+
+        with GradientSynchronizer([[late], [early]], 1, 1) as synchronizer:
+            for _ in range(2):
+                y = late.to_local() * 1
+                y.register_hook(note)
+                (y * early.to_local()).sum().backward()
+                synchronizer.wait()
+                synchronizer.zero_grad()
+
+    ranks.run(2, program)
+    assert seen == [1, 1, 1, 2]
+
+
+def test_more_segments_than_ever_before_are_refused_once_in_flight(ranks):
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        a = parameter(mesh)
+        names = {a: "a"}
+        with GradientSynchronizer([[a]], 1, 1, parameter_names=names) as synchronizer:
+            loss(a, 1, segments=1).backward()
+            synchronizer.wait()
+            synchronizer.zero_grad()
+            with pytest.raises(LateAccumulationError) as caught:
+                loss(a, 1, segments=2).backward()
+            with pytest.raises(StepFailedError):
+                synchronizer.wait()
+        return str(caught.value).splitlines()
+
+    assert ranks.run(2, program)[1] == [
+        "a accumulated a gradient after its bucket was launched",
+        "  expected: 1 accumulations (require_accumulations=1)",
+        "  got:      accumulation 1 of a, gradient 2 of one backward",
+        "  where:    rank 1 of 2, bucket 0, launched",
+        f"  hint: {LateAccumulationError.hint}",
+    ]
+
+
+def test_a_second_backward_over_one_graph_counts():
+    a = nn.Parameter(torch.zeros(3))
+    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+        kept = (a * 2).sum()
+        for _ in range(2):
+            kept.backward(retain_graph=True)
+        with pytest.raises(TooManyAccumulationsError, match="accumulation 3 of"):
+            kept.backward()
+        synchronizer.zero_grad()
+
+
+def test_an_interrupted_backward_fails_the_step():
+    a, b = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
+    with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
+        late = b * 1
+        late.register_hook(lambda _: 1 // 0)
+        broken = (a + late).sum()
+        with pytest.raises(ZeroDivisionError):
+            broken.backward()
+        with pytest.raises(StepFailedError) as caught:
+            a.sum().backward()
+        assert str(caught.value).splitlines() == [
+            "the step went on after an error",
+            "  expected: zero_grad() or unbind() after an error",
+            "  got:      gradients of a backward that did not end",
+            "  where:    rank 0 of 1",
+            f"  hint: {StepFailedError.hint}",
+        ]
+        with pytest.raises(StepFailedError, match="backward that did not end"):
+            synchronizer.wait()
+        synchronizer.zero_grad()
+        for _ in range(2):
+            (a + b).sum().backward()
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 2.0))

@@ -1,0 +1,322 @@
+"""How a step's window is shaped: `no_sync()`, `flush()`, `reset()`, `from_module()`."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from synchronizer import (
+    BucketNotReadyError,
+    GradientSynchronizer,
+    LateAccumulationError,
+    NotBoundError,
+    ReplacedGradientError,
+    StepFailedError,
+    TooManyAccumulationsError,
+)
+
+KIB_MB = 2**-10
+
+
+def plain() -> nn.Parameter:
+    return nn.Parameter(torch.zeros(3))
+
+
+def parameter(mesh: Any, *, numel: int = 3) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    (local * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    gradient = parameter.grad
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    (found,) = local.unique().tolist()
+    return found
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def num_launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The all-reduces of rank 0 so far, in its only element."""
+    count = [0]
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        count[0] += dist.get_rank() == 0
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    return count
+
+
+def test_no_sync_accumulates_and_neither_counts_nor_launches(ranks, num_launches):
+    def program(rank: int) -> list[float]:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        found = []
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            for step in range(2):
+                with synchronizer.no_sync():
+                    accumulate(a, 2**rank)
+                    with synchronizer.no_sync():
+                        accumulate(a, 10 * 2**rank)
+                    accumulate(a, 100 * 2**rank)
+                if rank == 0:
+                    assert num_launches == [step]
+                accumulate(a, 1000 * 2**rank)
+                synchronizer.wait()
+                found.append(value(a))
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[3333, 3333]] * 2
+
+
+def test_a_backward_counts_by_where_it_is_called_not_by_its_forward() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        with synchronizer.no_sync():
+            loss = (a * 2).sum()
+        loss.backward()
+        synchronizer.wait()
+        assert value(a) == 2
+
+
+def test_gradients_from_no_sync_alone_are_not_those_that_count() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
+        with synchronizer.no_sync():
+            accumulate(a, 1)
+        with pytest.raises(BucketNotReadyError, match="got:      a 0"):
+            synchronizer.wait()
+        synchronizer.flush()
+        synchronizer.wait()
+        assert value(a) == 1
+
+
+def test_no_sync_does_not_let_gradients_into_a_complete_step() -> None:
+    a, b = plain(), plain()
+    with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+        accumulate(a, 1)
+        with synchronizer.no_sync(), pytest.raises(TooManyAccumulationsError):
+            accumulate(a, 1)
+        synchronizer.zero_grad()
+
+
+def test_no_sync_ends_with_an_error_inside() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        with pytest.raises(ZeroDivisionError), synchronizer.no_sync():
+            raise ZeroDivisionError
+        accumulate(a, 1)
+        synchronizer.wait()
+
+
+def test_flush_reduces_what_came_and_ends_the_step(ranks, num_launches):
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, numel=512) for _ in "ab")
+        local, found = plain(), []
+        group = [local, a, b]
+        with GradientSynchronizer([group], KIB_MB, 3) as synchronizer:
+            for _ in range(2):
+                for each in (a, b, b, local):
+                    accumulate(each, 2**rank)
+                synchronizer.flush()
+                synchronizer.flush()
+                synchronizer.wait()
+                synchronizer.wait()
+                found += [value(a), value(b), value(local)]
+                synchronizer.zero_grad()
+            for _ in range(3):  # the next step requires all of them again
+                for each in group:
+                    accumulate(each, 2**rank)
+            synchronizer.wait()
+            found.append(value(a))
+        return found
+
+    assert ranks.run(2, program) == [
+        [3, 6, 1, 3, 6, 1, 9],
+        [3, 6, 2, 3, 6, 2, 9],
+    ]
+    assert num_launches == [6]
+
+
+def test_one_rank_may_flush_while_another_completes_its_step(ranks):
+    def program(rank: int) -> float:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        with GradientSynchronizer([[a]], 1, 3) as synchronizer:
+            for _ in range(3 if rank else 1):
+                accumulate(a, 10**rank)
+            if not rank:
+                synchronizer.flush()
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(2, program) == [31, 31]
+
+
+def test_flush_of_a_complete_step_changes_nothing() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 1)
+        synchronizer.wait()
+        synchronizer.flush()
+        synchronizer.wait()
+        assert value(a) == 1
+
+
+def test_flush_names_parameters_without_any_gradient_and_changes_nothing() -> None:
+    a, b = plain(), plain()
+    names = {a: "a", b: "b"}
+    with GradientSynchronizer([[a, b]], 1, 2, parameter_names=names) as synchronizer:
+        accumulate(a, 1)
+        with pytest.raises(BucketNotReadyError) as caught:
+            synchronizer.flush()
+        assert lines(caught) == [
+            "flush() was called before every parameter had a gradient",
+            "  expected: 1 accumulation or more each (require_accumulations=2)",
+            "  got:      b 0",
+            "  where:    rank 0 of 1, bucket 0",
+            f"  hint: {BucketNotReadyError.hint}",
+        ]
+        for each in (a, b, b):
+            accumulate(each, 1)
+        synchronizer.wait()
+        assert (value(a), value(b)) == (2, 2)
+
+
+def test_a_gradient_after_flush_is_late() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 2, parameter_names={a: "a"}) as synchronizer:
+        accumulate(a, 1)
+        synchronizer.flush()
+        with pytest.raises(LateAccumulationError) as caught:
+            accumulate(a, 1)
+        assert lines(caught) == [
+            "a accumulated a gradient after flush()",
+            "  expected: no gradient between flush() and zero_grad()",
+            "  got:      accumulation 2 of a",
+            "  where:    rank 0 of 1, bucket 0, ready",
+            f"  hint: {LateAccumulationError.hint}",
+        ]
+
+
+def test_flush_refuses_a_replaced_gradient() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+        accumulate(a, 1)
+        a.grad = None
+        with pytest.raises(ReplacedGradientError):
+            synchronizer.flush()
+
+
+def test_reset_leads_back_from_a_reduction_in_flight(ranks):
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, numel=512) for _ in "ab")
+        with GradientSynchronizer([[a, b]], KIB_MB, 1) as synchronizer:
+            accumulate(b, 1)
+            synchronizer.reset()
+            found = [value(a), value(b)]
+            accumulate(a, 2**rank)
+            accumulate(b, 2**rank)
+            synchronizer.wait()
+            return [*found, value(a), value(b)]
+
+    assert ranks.run(2, program) == [[0, 0, 3, 3]] * 2
+
+
+def test_reset_leads_back_from_every_other_state() -> None:
+    a = plain()
+    a.grad_dtype = None
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+
+    def exceed() -> None:
+        for _ in range(2):
+            accumulate(a, 1)
+
+    def misfit() -> None:
+        a.grad = torch.ones(3, dtype=torch.float64)
+
+    def interrupt() -> None:
+        x = torch.ones(3, requires_grad=True)
+        late = x * 1
+        late.register_hook(lambda _: 1 // 0)
+        (a + late).sum().backward()
+
+    for damage, error in (
+        (synchronizer.unbind, None),
+        (lambda: accumulate(a, 1), None),
+        (synchronizer.flush, BucketNotReadyError),
+        (exceed, TooManyAccumulationsError),
+        (misfit, None),
+        (interrupt, ZeroDivisionError),
+    ):
+        if error is None:
+            damage()
+        else:
+            with pytest.raises(error):
+                damage()
+        synchronizer.reset()
+        assert value(a) == 0
+        accumulate(a, 5)
+        synchronizer.wait()
+        assert value(a) == 5
+        synchronizer.reset()
+    synchronizer.unbind()
+
+
+def test_an_interrupted_backward_is_refused_by_flush() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        late = torch.ones(3, requires_grad=True) * 1
+        late.register_hook(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            (a + late).sum().backward()
+        with pytest.raises(StepFailedError):
+            synchronizer.flush()
+
+
+def test_a_synchronizer_from_a_module_names_its_parameters() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    module[1].weight = module[0].weight  # tied: called by the first of its names
+    with (
+        GradientSynchronizer.from_module(module, 1, 1) as synchronizer,
+        pytest.raises(BucketNotReadyError, match=r"got:      0.bias 0, 0.weight 0"),
+    ):
+        synchronizer.wait()
+
+
+def test_a_synchronizer_from_a_module_may_have_groups() -> None:
+    module = nn.Linear(2, 2)
+    groups = [[module.weight], [module.bias]]
+    made = GradientSynchronizer.from_module(module, 1, 3, param_groups=groups)
+    with made as synchronizer, pytest.raises(BucketNotReadyError) as caught:
+        synchronizer.wait()
+    assert lines(caught)[2:4] == [
+        "  got:      bias 0, weight 0",
+        "  where:    rank 0 of 1, bucket 0, bucket 1",
+    ]
+
+
+def test_windows_need_bind() -> None:
+    synchronizer = GradientSynchronizer([[plain()]], 1, 1)
+    with pytest.raises(NotBoundError, match=r"^flush\(\) was called"):
+        synchronizer.flush()
+    with (
+        pytest.raises(NotBoundError, match=r"^no_sync\(\) was"),
+        synchronizer.no_sync(),
+    ):
+        pass
