@@ -8,7 +8,7 @@ costs time of its own, so there is a baseline for each type of parameter, and a 
 compares a synchronizer with the baseline of its own type. On a machine with few cores
 gloo takes them from backward: this measures overhead, and says nothing about overlap.
 """
-# ruff: noqa: INP001, T201  # a script, and it talks to its user
+# a script, and it talks to its user
 
 import argparse
 import os

@@ -11,7 +11,7 @@ What makes the sums come out right is the normalisation. The gradients are *summ
 each micro-batch divides its summed loss by the size of the *global* batch; the sum over
 ranks and micro-batches is then the gradient of the global mean.
 """
-# ruff: noqa: INP001, T201  # a script, and it talks to its user
+# a script, and it talks to its user
 
 import os
 import sys

@@ -18,5 +18,7 @@ def test_properties_page_states_every_property() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    listed = set(
+        re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    )
     assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
