@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import click
 import torch
@@ -47,6 +51,7 @@ BAD_USAGE = 2
 HARNESS_FAILED = 3
 INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
 NOBODY_READS = 141  # likewise: 128 + SIGPIPE
+_INTERRUPT_GRACE_SECONDS = 5.0
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
@@ -252,11 +257,35 @@ def _leave_at_once(code: int) -> None:
     os._exit(code)
 
 
+@contextmanager
+def _ending_when_interrupted() -> Iterator[None]:
+    """Make Ctrl-C end this process for certain.
+
+    Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
+    or into a finalizer, and a search is full of both.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        end = threading.Timer(
+            _INTERRUPT_GRACE_SECONDS, _leave_at_once, args=[INTERRUPTED]
+        )
+        end.daemon = True
+        end.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def main() -> None:
     """Run the command line and exit."""
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     try:
-        code = cli.main(standalone_mode=False)
+        with _ending_when_interrupted():
+            code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -123,6 +123,25 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
     return stall_fault("deadlock", tuple(sorted(behind)), lines)
 
 
+def awaits_peers(rank: int, launches: Launches) -> bool:
+    """Tell whether a rank issued a collective that not all of its peers have issued.
+
+    Args:
+        rank: The rank.
+        launches: The collectives that each rank issued, in order.
+
+    Returns:
+        Whether it has somebody to wait for.
+    """
+    issued = {
+        peer: {(launch.ranks, launch.sequence) for launch in theirs}
+        for peer, theirs in launches.items()
+    }
+    return any(
+        place not in issued.get(peer, ()) for place in issued[rank] for peer in place[0]
+    )
+
+
 def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
     """Say where each rank stands, one line per rank."""
     return tuple(

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from syncverify.backends.faults import (
     answers_fault,
+    awaits_peers,
     launches_of,
     positions,
     stall_fault,
@@ -206,13 +207,19 @@ def _death(died: dict[int, str]) -> Fault:
 
 def _stall(playing: _Playing, stalled: dict[int, Status]) -> Fault:
     """Tell a rank that never came back from ranks that wait for an absent one."""
-    own_loop = [rank for rank, status in stalled.items() if not status.in_torch]
-    if own_loop:
-        rank = own_loop[0]
-        return stall_fault("never_returns", (rank,), stalled[rank].lines)
     finished = set(playing.answers)
     issued = {rank: status.launches for rank, status in stalled.items()}
     launches = {**issued, **launches_of(playing.answers)}
+    # The innermost line is the subject's also where it calls C++, as in `work.wait()`:
+    # then it waits for the ranks that it could not meet yet.
+    own_loop = [
+        rank
+        for rank, status in stalled.items()
+        if not (status.in_torch or awaits_peers(rank, launches))
+    ]
+    if own_loop:
+        rank = own_loop[0]
+        return stall_fault("never_returns", (rank,), stalled[rank].lines)
     everyone = tuple(sorted(launches))
     return unmatched_fault(launches, finished) or stall_fault(
         "deadlock", everyone, positions(launches, finished)

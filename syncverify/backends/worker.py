@@ -73,7 +73,9 @@ class Worker:
         except (EOFError, OSError):
             pass  # the parent is gone: so is the reason to live
         finally:
-            os._exit(0)  # whatever ends this thread: without it nothing ends the process
+            os._exit(
+                0
+            )  # whatever ends this thread: without it nothing ends the process
 
     def _send(self, message: object) -> None:
         with self._send_lock:

@@ -15,9 +15,10 @@ from syncverify.trace import CollectiveLaunch
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
     """In every step, each byte is reduced at most once per communicator, and all are.
 
-    For all ranks and steps: no two reductions over the same ranks touch a common byte,
-    and what is reduced has at least as many elements as the parameters owe. Reductions
-    over one rank change nothing and do not count.
+    For all ranks and steps: no two reductions over the same ranks touch a common byte
+    of the same parameter's `.grad`, and what is exchanged has at least as many elements
+    as the parameters owe. Collectives over one rank change nothing and do not count;
+    neither does a staging buffer that several buckets pass through.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
     single parameters on top of their bucket. Does not say that the right bytes were
@@ -29,11 +30,12 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 event
                 for event in rank_run.events
                 if isinstance(event, CollectiveLaunch)
-                and event.reduces
+                and len(event.ranks) > 1
                 and event.moment.step == step
                 and event.moment.phase in {"backward", "wait"}
             ]
-            yield from _reduced_twice(rank, step, launches)
+            reductions = [event for event in launches if event.reduces]
+            yield from _reduced_twice(rank, step, reductions)
             if rank_run.at("reduced", step) is not None:
                 yield from _too_few_elements(judgement, rank, step, launches)
 
@@ -42,14 +44,15 @@ def _reduced_twice(
     rank: int, step: int, launches: list[CollectiveLaunch]
 ) -> Iterator[Finding]:
     for first, second in itertools.combinations(launches, 2):
+        common = sorted({*first.parameters} & {*second.parameters})
         overlap = any(a.overlaps(b) for a in first.regions for b in second.regions)
-        if first.ranks == second.ranks and overlap:
+        if first.ranks == second.ranks and overlap and common:
             yield Finding(
                 "reduced_twice",
                 f"rank {rank} reduced the same memory twice in step {step}: {first} in "
                 f"{first.moment}, then {second} in {second.moment}",
                 rank,
-                ", ".join(sorted({*first.parameters} & {*second.parameters})) or None,
+                ", ".join(common),
                 {
                     "rank": rank,
                     "step": step,
@@ -68,13 +71,19 @@ def _too_few_elements(
         for spec in trainable(scenario)
         if len(contributing_ranks(scenario.mesh, spec, rank)) > 1
     )
-    reduced = sum(launch.numel for launch in launches)
-    if reduced < owed:
+    # An all-gather whose parts are summed locally reduces as well.
+    exchanged = sum(launch.numel for launch in launches)
+    if exchanged < owed:
         yield Finding(
             "not_reduced",
-            f"rank {rank} owes the reduction of {owed} elements in step {step}, but reduced "
-            f"{reduced} in {len(launches)} collectives",
+            f"rank {rank} owes the reduction of {owed} elements in step {step}, but "
+            f"exchanged {exchanged} in {len(launches)} collectives",
             rank,
             None,
-            {"rank": rank, "step": step, "owed_numel": owed, "reduced_numel": reduced},
+            {
+                "rank": rank,
+                "step": step,
+                "owed_numel": owed,
+                "exchanged_numel": exchanged,
+            },
         )

@@ -188,7 +188,9 @@ class Scheduler:
             last = chosen.rank
             chosen.turn.release()
             if not self._await_return():
-                return self._never_returns(chosen)
+                stall = self._never_returns(chosen)
+                _interrupt(chosen.thread)
+                return stall
             if chosen.error is not None:
                 return None
         return None

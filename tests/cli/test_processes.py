@@ -66,11 +66,16 @@ def test_interrupt_leaves_no_process_behind(tmp_path: Path, backend: str) -> Non
         folder=tmp_path, start_new_session=True,
     )  # fmt: skip
     assert running.stdout is not None
-    for line in running.stdout:
-        if line.startswith("searching, "):
-            break
-    os.killpg(running.pid, signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    try:
+        for line in running.stdout:
+            if line.startswith("searching, "):
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
     assert running.returncode == 130
     assert err.strip() == "syncverify: interrupted"
 
@@ -87,3 +92,28 @@ def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
     assert running.stderr.read() == ""
     running.stderr.close()
     assert running.wait() == 141
+
+
+LOSES_INTERRUPTS = """
+import os, signal, threading
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0)  # the interrupt falls in here, and is dropped
+
+def factory(groups, bucket_size_mb, require_accumulations): ...
+
+Finalized()
+threading.Event().wait()
+"""
+
+
+def test_interrupt_that_python_drops_ends_the_command_all_the_same(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "loses.py").write_text(LOSES_INTERRUPTS)
+    running = start("run", "loses:factory", folder=tmp_path)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Exception ignored in: <function Finalized.__del__" in err

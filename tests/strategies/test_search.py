@@ -113,7 +113,7 @@ def look(
     *,
     seed: int = 0,
     examples: int = 20,
-    ranks: int = 3,
+    ranks: int = 2,
     limit: float | None = None,
     progress: Listening | None = None,
 ) -> SearchResult:
@@ -169,10 +169,19 @@ def test_each_distinct_violation_is_found_and_shrunk() -> None:
     assert by_identity["unbind_restores_parameters", "hook_left"] == ONE_RANK
 
 
+@pytest.fixture(scope="module")
+def third() -> tuple[SearchResult, Counting, Listening]:
+    """One search that has to shrink, and what it did for that."""
+    backend, progress = Counting(), Listening()
+    result = look(SkipsThird, backend, examples=60, progress=progress)
+    return result, backend, progress
+
+
 @pytest.mark.slow
-def test_a_defect_of_the_third_parameter_shrinks_to_three() -> None:
-    result = look(SkipsThird, examples=60)
-    shrunk = {found.violation.identity: found.scenario for found in result.found}[
+def test_a_defect_of_the_third_parameter_shrinks_to_three(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    shrunk = {found.violation.identity: found.scenario for found in third[0].found}[
         "gradient_equals_reference", "rank_contribution_missing"
     ]
     assert len(shrunk.parameters) == 3
@@ -181,14 +190,27 @@ def test_a_defect_of_the_third_parameter_shrinks_to_three() -> None:
     assert [spec.global_shape for spec in shrunk.parameters] == [(), (), ()]
 
 
-@pytest.mark.slow
-def test_no_scenario_is_played_twice() -> None:
-    backend, progress = Counting(), Listening()
-    look(SkipsThird, backend, examples=60, progress=progress)
+def test_no_scenario_is_played_twice(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    _, backend, progress = third
     assert max(backend.played.values()) == 1
     simpler = sum(kind == "shrinking" for kind, _, _ in progress.said)
     assert simpler > 0
     assert len(backend.played) <= 60 + simpler
+
+
+def test_progress_is_told_of_every_scenario_and_every_simpler_one(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    said = third[2].said
+    played = [count for kind, _, count in said if kind == "played"]
+    assert played == list(range(1, 61))
+    simpler = [(what, n) for kind, what, n in said if kind == "shrinking"]
+    numbered = Counter(identity for identity, _ in simpler)
+    assert numbered
+    for identity, count in numbered.items():
+        assert [n for what, n in simpler if what == identity] == [*range(1, count + 1)]
 
 
 @pytest.mark.slow
@@ -202,19 +224,6 @@ def look_at(subject: Any, scenario: Scenario) -> list[Any]:
     resolved = resolve(subject)
     run = SimBackend().run(scenario, resolved)
     return check(scenario, run, resolved.capabilities)
-
-
-@pytest.mark.slow
-def test_progress_is_told_of_every_scenario_and_every_simpler_one() -> None:
-    progress = Listening()
-    look(SkipsThird, examples=60, progress=progress)
-    played = [count for kind, _, count in progress.said if kind == "played"]
-    assert played == list(range(1, 61))
-    simpler = [(what, n) for kind, what, n in progress.said if kind == "shrinking"]
-    numbered = Counter(identity for identity, _ in simpler)
-    assert numbered
-    for identity, count in numbered.items():
-        assert [n for what, n in simpler if what == identity] == [*range(1, count + 1)]
 
 
 class Clock:
