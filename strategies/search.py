@@ -16,6 +16,7 @@ from typing import Protocol
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
+from strategies.reproducibility import blind_to_local_code
 from strategies.scenarios import scenarios
 from syncverify.coverage import Coverage
 from syncverify.decoding import VAGUE_CAUSES
@@ -164,7 +165,7 @@ class _Space:
             verbosity=Verbosity.quiet,
             suppress_health_check=list(HealthCheck),
         )
-        with contextlib.suppress(_ReproducedError):
+        with contextlib.suppress(_ReproducedError), blind_to_local_code():
             seed(self.random_seed)(configured(given(drawn)(guarded)))()
         if failures:
             raise failures[0]

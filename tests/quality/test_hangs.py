@@ -28,7 +28,7 @@ from syncverify.violation import Violation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.0
 TWO_BUCKETS = Scenario(
     mesh=MeshSpec((2,), ("dp",)),
     parameters=(

@@ -1,7 +1,6 @@
 """Planted defects in when something happens: within a step, between steps, at the end."""
 
 import torch
-from planted import main_grads
 from planted.main_grads import AveragedMainGrads, MainGrads
 from planted.placements import local
 from planted.view_buckets import Bucket, ViewBuckets
@@ -38,15 +37,24 @@ class ReducesEveryMicroBatch(ViewBuckets):
             bucket.buffer.div_(group.size())
 
 
-class ReducesAgainInWait(AveragedMainGrads):
+class ReducesAgainInWait(ViewBuckets):
     """A wrapper inside of a wrapper reduces too, and a mean of means hides it.
 
     Source: meta-pytorch/torchrec#4121.
     """
 
-    def reduce(self, bucket: main_grads.Bucket) -> None:
-        super().reduce(bucket)
-        super().reduce(bucket)
+    capabilities = AveragedMainGrads.capabilities
+
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            self.average(bucket)
+            self.launch(bucket)
+            self.average(bucket)
+
+    def average(self, bucket: Bucket) -> None:
+        self.finish(bucket)
+        for group in bucket.groups:
+            bucket.buffer.div_(group.size())
 
 
 class LearnsCountOnce(ViewBuckets):
