@@ -11,7 +11,7 @@ from syncverify import verify
 every_twin = pytest.mark.parametrize(
     "twin", [ViewBuckets, MainGrads, AveragedMainGrads]
 )
-SEEDS = (0, 1, 2, 3)
+SEEDS = (0, 1)
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> No
         verify(twin, backend="sim", ranks=4, examples=50, seed=seed) for seed in SEEDS
     ]
     assert [report.violations for report in reports] == [()] * len(SEEDS)
-    assert sum(report.examples for report in reports) == 200
+    assert sum(report.examples for report in reports) == 100
 
 
 @pytest.mark.slow

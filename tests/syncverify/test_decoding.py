@@ -303,7 +303,7 @@ def test_empty_gradient_is_right() -> None:
     assert explain(due, torch.zeros(0)) is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(scenarios(max_ranks=6), st.data())
 def test_a_dropped_contribution_is_explained(
     scenario: Scenario, data: st.DataObject
