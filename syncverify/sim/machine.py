@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+# torch imports this on the first use of a process group, which takes seconds: within a
+# rank's turn that would look like a hang, and interrupting an import breaks torch.
+import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
 from syncverify.sim.process_group import (
