@@ -1,5 +1,6 @@
 """A gradient synchronizer for DTensor training on any mesh."""
 
+from .config import SynchronizerConfig
 from .errors import (
     AlreadyBoundError,
     BucketNotReadyError,
@@ -42,6 +43,7 @@ __all__ = [
     "StepFailedError",
     "StepReducedError",
     "StepStartedError",
+    "SynchronizerConfig",
     "SynchronizerError",
     "TooManyAccumulationsError",
     "UnsupportedPlacementError",

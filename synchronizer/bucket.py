@@ -30,8 +30,9 @@ from .errors import (
 )
 from .gradient_view import GradientView
 from .grouping import BucketPlan
-from .reduction import PendingReduction, ReductionGroups, launch_all_reduce
+from .process_groups import ReductionGroups
 from .streams import SideStream, Stream
+from .transport import Pending, choose_transport
 
 
 class BucketState(Enum):
@@ -49,7 +50,7 @@ class Bucket:
     Args:
         plan: Who lives where; the buffer is allocated zeroed.
         side: The stream of the plan's device on which to reduce.
-        groups: Where to find the process group to reduce over.
+        groups: Where to find the process groups to reduce over.
         require_accumulations: Of every parameter, in each step.
 
     Raises:
@@ -70,8 +71,8 @@ class Bucket:
         self._is_flushed = False
         self._require_accumulations = require_accumulations
         self._side = side
-        self._group = groups.get(plan.scope) if plan.scope else None
-        self._pending: PendingReduction | None = None
+        self._transport = choose_transport(plan, groups)
+        self._pending: Pending | None = None
         # Memory that is freed goes back to this stream's pool, see `release`.
         self._allocation_stream = side.current()
         # Every distinct stream that wrote into the buffer in this step, in first-use
@@ -93,7 +94,7 @@ class Bucket:
     @property
     def is_reduced_over_ranks(self) -> bool:
         """Whether there is anything to communicate."""
-        return self._group is not None
+        return self._transport is not None
 
     @property
     def has_started(self) -> bool:
@@ -164,22 +165,29 @@ class Bucket:
 
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
-        assert self._group is not None, "local buckets are not launched"
+        assert self._transport is not None, "local buckets are not launched"
         if self._flags is not None:
             # Counts the ranks, in a dtype that may round: only 0 is exact, and enough.
             used = [float(view.is_used) for view in self.views]
             self._flags.copy_(torch.tensor(used))
             self._writers[self._side.current()] = None
-        self._pending = launch_all_reduce(
-            self._buffer, group=self._group, side=self._side, writers=self._writers
-        )
+        # What overlaps: the rest of backward, on any stream, with this reduction. What
+        # orders it: each writer has queued its last write to the buffer, and the side
+        # stream waits for all of them, not only for the one whose hook came last.
+        self._side.wait_for(self._writers)
+        with self._side.activate():
+            self._pending = self._transport.start(self._buffer)
         self.state = BucketState.LAUNCHED
 
     def finish(self) -> None:
         """End the step, with the side stream ordered after the reduction if any."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.wait()
+            # A group's collectives run on streams of its own. Waiting while the side
+            # stream is current ties them to the side stream only, so the caller's stream
+            # stays free until it waits for the side stream itself.
+            with self._side.activate():
+                pending.finish()
         self.state = BucketState.REDUCED
 
     def drop_unused(self) -> None:

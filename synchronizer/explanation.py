@@ -116,7 +116,7 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
 
 
 def _axes(scope: ReduceScope) -> tuple[str, ...]:
-    names = scope.mesh.mesh_dim_names
+    names = scope.mesh.mesh_dim_names if scope.mesh else None
     return tuple(names[axis] if names else str(axis) for axis in scope.axes)
 
 

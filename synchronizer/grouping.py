@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .scope import ReduceScope, reduce_scope
 
 ALIGNMENT_BYTES = 128
@@ -112,7 +113,7 @@ def plan_buckets(
     *,
     bucket_cap_bytes: float,
     parameter_names: Mapping[nn.Parameter, str],
-    with_flags: bool = False,
+    config: SynchronizerConfig = DEFAULT_CONFIG,
 ) -> tuple[BucketPlan, ...]:
     """Assign every parameter that is trained to one bucket.
 
@@ -122,7 +123,8 @@ def plan_buckets(
         bucket_cap_bytes: Upper bound on the local elements of one bucket, in bytes of
             the gradient dtype, padding not counted. A parameter above it is alone.
         parameter_names: Names for messages; may leave parameters out.
-        with_flags: Whether ranks tell each other which parameters they used.
+        config: Whether plain parameters are summed, and ranks tell each other which
+            parameters they used.
 
     Returns:
         The buckets in launch order, see Note [One launch order].
@@ -130,7 +132,7 @@ def plan_buckets(
     Raises:
         UnsupportedPlacementError: A placement is neither Replicate nor sharded.
     """
-    candidates = list(_candidates(param_groups, parameter_names))
+    candidates = list(_candidates(param_groups, parameter_names, config))
     open_drafts: dict[BucketKey, _Draft] = {}
     drafts: list[_Draft] = []
     for position, (key, member) in enumerate(reversed(candidates)):
@@ -143,7 +145,7 @@ def plan_buckets(
         draft.add(member, position)
     drafts.sort(key=lambda draft: draft.last_position)
     return tuple(
-        _lay_out(index, draft, with_flags=with_flags)
+        _lay_out(index, draft, with_flags=config.unused == "keep_none")
         for index, draft in enumerate(drafts)
     )
 
@@ -166,6 +168,7 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 def _candidates(
     param_groups: Sequence[Sequence[nn.Parameter]],
     parameter_names: Mapping[nn.Parameter, str],
+    config: SynchronizerConfig,
 ) -> Iterator[tuple[BucketKey, ParameterPlan]]:
     """Yield each trained parameter once, tied ones where they are first listed."""
     seen: set[int] = set()
@@ -179,14 +182,14 @@ def _candidates(
                 f" of shape {tuple(parameter.shape)}"
             )
             name = parameter_names.get(parameter, default)
-            yield _candidate(parameter, name, group_index)
+            yield _candidate(parameter, name, group_index, config)
 
 
 def _candidate(
-    parameter: nn.Parameter, name: str, group_index: int
+    parameter: nn.Parameter, name: str, group_index: int, config: SynchronizerConfig
 ) -> tuple[BucketKey, ParameterPlan]:
     local = local_tensor(parameter)
-    scope = reduce_scope(parameter, name)
+    scope = reduce_scope(parameter, name, config.process_group)
     key = BucketKey(group_index, local.device, _grad_dtype(parameter), scope)
     # Asking for the strides that torch would give a new tensor "like" the parameter
     # keeps dense layouts, channels-last say, and makes any other layout dense.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -24,21 +25,26 @@ class ReduceScope:
 
     Attributes:
         ranks: Global ranks in ascending order, at least two, this rank included.
-        mesh: A mesh on which these ranks are found.
+        mesh: A mesh on which these ranks are found; None if `group` is all there is.
         axes: The axes of `mesh` that span `ranks`, each of size 2 or more.
+        group: A process group of these ranks that exists, if any.
     """
 
     ranks: tuple[int, ...]
-    mesh: DeviceMesh = field(compare=False)
-    axes: tuple[int, ...] = field(compare=False)
+    mesh: DeviceMesh | None = field(default=None, compare=False)
+    axes: tuple[int, ...] = field(default=(), compare=False)
+    group: dist.ProcessGroup | None = field(default=None, compare=False)
 
 
-def reduce_scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
+def reduce_scope(
+    parameter: nn.Parameter, name: str, process_group: dist.ProcessGroup | None
+) -> ReduceScope | None:
     """Find the ranks that sum the gradient of a parameter.
 
     Args:
         parameter: A DTensor, or a plain one.
         name: For messages.
+        process_group: Whose ranks sum the gradients of plain parameters, if any.
 
     Returns:
         The ranks; None where the gradient stays local.
@@ -47,7 +53,7 @@ def reduce_scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
         UnsupportedPlacementError: A placement is neither Replicate nor sharded.
     """
     if not isinstance(parameter, DTensor):
-        return None
+        return _group_scope(process_group)
     mesh = parameter.device_mesh
     try:
         axes = reduce_axes(mesh, parameter.placements)
@@ -60,6 +66,11 @@ def reduce_scope(parameter: nn.Parameter, name: str) -> ReduceScope | None:
         ) from error
     ranks = spanned_ranks(mesh, axes)
     return ReduceScope(ranks, mesh, axes) if len(ranks) > 1 else None
+
+
+def _group_scope(group: dist.ProcessGroup | None) -> ReduceScope | None:
+    ranks = () if group is None else tuple(sorted(dist.get_process_group_ranks(group)))
+    return ReduceScope(ranks, group=group) if len(ranks) > 1 else None
 
 
 def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:

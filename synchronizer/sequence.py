@@ -14,7 +14,7 @@ from .bucket import Bucket, BucketState
 from .errors import ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
-from .reduction import ReductionGroups
+from .process_groups import ReductionGroups
 from .streams import SideStream
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from . import arguments, refusals
 from .agreement import refuse_disagreement
-from .arguments import UnusedPolicy
+from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
 from .grouping import BucketPlan, plan_buckets
@@ -23,8 +23,8 @@ class GradientSynchronizer:
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     The gradient of a DTensor parameter is summed over every mesh axis on which it is
-    replicated and over none on which it is sharded. Plain parameters stay local. Sums
-    start from inside the last backward of a step, bucket by bucket, in an order that is
+    replicated and over none on which it is sharded. Plain parameters stay local unless the
+    config has a process group for them. Sums start from inside the last backward of a step, bucket by bucket, in an order that is
     the same on all ranks. All ranks must pass the same parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
@@ -39,10 +39,7 @@ class GradientSynchronizer:
         require_accumulations: Backwards in which each parameter gets a gradient in a
             step. However many gradients one backward brings, it counts once.
         parameter_names: How messages call the parameters.
-        unused: What `wait()` does about parameters with fewer gradients than required,
-            once the backwards have run: raise an "error"; "zeros" for what is missing;
-            or "keep_none", zeros too, but None where no rank that sums the gradient has
-            one: it takes a flag beside each gradient, and `wait()` waits for the device.
+        config: All further options.
 
     Raises:
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
@@ -55,13 +52,13 @@ class GradientSynchronizer:
         require_accumulations: int,
         *,
         parameter_names: Mapping[nn.Parameter, str] | None = None,
-        unused: UnusedPolicy = "error",
+        config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
         self._param_groups = [list(group) for group in param_groups]
         self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
-        self._unused = arguments.checked_policy(unused)
+        self._config = config
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
 
@@ -73,7 +70,7 @@ class GradientSynchronizer:
         require_accumulations: int,
         *,
         param_groups: list[list[nn.Parameter]] | None = None,
-        unused: UnusedPolicy = "error",
+        config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> Self:
         """Make a synchronizer that calls parameters by their names in a module.
 
@@ -82,14 +79,20 @@ class GradientSynchronizer:
             bucket_size_mb: As for the class.
             require_accumulations: As for the class.
             param_groups: One group of all that the module has if left out.
-            unused: As for the class.
+            config: As for the class.
 
         Returns:
             A synchronizer that is not bound.
         """
         names = {parameter: name for name, parameter in module.named_parameters()}
         groups = [list(names)] if param_groups is None else param_groups
-        return cls(groups, bucket_size_mb, require_accumulations, parameter_names=names)
+        return cls(
+            groups,
+            bucket_size_mb,
+            require_accumulations,
+            parameter_names=names,
+            config=config,
+        )
 
     @override
     def __repr__(self) -> str:
@@ -165,7 +168,7 @@ class GradientSynchronizer:
         """
         sequence = self._bound("flush()")
         refusals.refuse_unsound_step(sequence)
-        if self._unused == "error":
+        if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
         sequence.flush()
@@ -191,12 +194,12 @@ class GradientSynchronizer:
         refusals.refuse_unsound_step(sequence)
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
-        if self._unused == "error":
+        if self._config.unused == "error":
             refusals.refuse_missing_gradients(sequence, self._require_accumulations)
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
-        sequence.finish(drop_unused=self._unused == "keep_none")
+        sequence.finish(drop_unused=self._config.unused == "keep_none")
         if factor is not None:
             sequence.scale(factor)
 
@@ -287,7 +290,7 @@ class GradientSynchronizer:
             self._param_groups,
             bucket_cap_bytes=self._bucket_cap_bytes,
             parameter_names=self._parameter_names,
-            with_flags=self._unused == "keep_none",
+            config=self._config,
         )
 
     def _bound(self, call: str) -> BucketSequence:

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,11 @@ def gloo() -> Iterator[GlooBackend]:
 
 def children() -> set[str]:
     """List the processes that this one has started and that are still there."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {pid for task in tasks for pid in (task / "children").read_text().split()}
+    pids: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has ended since has no child
+            pids |= set((task / "children").read_text().split())
+    return pids
 
 
 def violations(backend: Any, subject: type[Any]) -> list[Violation]:

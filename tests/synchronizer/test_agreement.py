@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import GradientSynchronizer, PlanMismatchError
+from synchronizer import GradientSynchronizer, PlanMismatchError, SynchronizerConfig
 
 KIB_MB = 2**-10
 GOT = "  got:      "
@@ -116,7 +116,10 @@ def test_another_policy_is_a_difference(ranks) -> None:
     def program(rank: int) -> list[str]:
         mesh = init_device_mesh("cpu", (2,))
         unused = ("error", "keep_none")[rank]
-        return bind([{"a": parameter(mesh, Replicate())}], unused=unused)
+        return bind(
+            [{"a": parameter(mesh, Replicate())}],
+            config=SynchronizerConfig(unused=unused),
+        )
 
     assert all(found[0] == "ranks disagree about a" for found in ranks.run(2, program))
 

@@ -18,6 +18,7 @@ from synchronizer import (
     LateAccumulationError,
     ReductionInFlightError,
     ReplacedGradientError,
+    SynchronizerConfig,
 )
 
 KIB_MB = 2**-10
@@ -316,3 +317,15 @@ def test_unbind_in_mid_step_leaves_plain_tensors_behind(ranks) -> None:
         return [*found, value(b)]
 
     assert ranks.run(2, program) == [[None, None, {}, 1], [None, None, {}, 2]]
+
+
+def test_plain_parameters_are_summed_over_a_process_group(ranks) -> None:
+    def program(rank: int) -> list[float]:
+        config = SynchronizerConfig(process_group=dist.group.WORLD)
+        a = nn.Parameter(torch.zeros(3))
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            (a * 10**rank).sum().backward()
+            synchronizer.wait()
+            return a.grad.tolist()
+
+    assert ranks.run(3, program) == [[111.0] * 3] * 3

@@ -13,6 +13,7 @@ from synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LateAccumulationError,
+    SynchronizerConfig,
 )
 
 KIB_MB = 2**-10
@@ -55,7 +56,7 @@ def test_only_what_no_rank_used_is_nothing(ranks, unused, nothing, bucket_size_m
         group = [everywhere, nowhere, here, shard, local]
         found = []
         with GradientSynchronizer(
-            [group], bucket_size_mb, 1, unused=unused
+            [group], bucket_size_mb, 1, config=SynchronizerConfig(unused=unused)
         ) as synchronizer:
             for each in group:  # what was used in one step may be unused in the next
                 accumulate(each, 1)
@@ -90,7 +91,9 @@ def test_a_parameter_may_miss_some_of_the_backwards(ranks, unused):
     def program(rank: int) -> list[float | None]:
         mesh = init_device_mesh("cpu", (2,))
         a, b = parameter(mesh), parameter(mesh)
-        with GradientSynchronizer([[a, b]], 1, 3, unused=unused) as synchronizer:
+        with GradientSynchronizer(
+            [[a, b]], 1, 3, config=SynchronizerConfig(unused=unused)
+        ) as synchronizer:
             if rank == 0:
                 (a.to_local() + b.to_local() * 7).sum().backward()
             else:
@@ -108,7 +111,9 @@ def test_gradients_from_no_sync_are_used(ranks, unused):
     def program(rank: int) -> list[float | None]:
         mesh = init_device_mesh("cpu", (2,))
         a, b = parameter(mesh), parameter(mesh)
-        with GradientSynchronizer([[a, b]], 1, 1, unused=unused) as synchronizer:
+        with GradientSynchronizer(
+            [[a, b]], 1, 1, config=SynchronizerConfig(unused=unused)
+        ) as synchronizer:
             with synchronizer.no_sync():
                 accumulate(b, 5)
             accumulate(a, 1)
@@ -122,7 +127,9 @@ def test_a_gradient_from_before_bind_is_kept(ranks):
     def program(rank: int) -> float | None:
         a, b = plain(), plain()
         accumulate(b, 4)
-        with GradientSynchronizer([[a, b]], 1, 1, unused="keep_none") as synchronizer:
+        with GradientSynchronizer(
+            [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
+        ) as synchronizer:
             accumulate(a, 1)
             synchronizer.wait()
             return value(b)
@@ -133,7 +140,9 @@ def test_a_gradient_from_before_bind_is_kept(ranks):
 @pytest.mark.parametrize("unused", ["zeros", "keep_none"])
 def test_no_policy_forgives_a_missing_backward(unused) -> None:
     a, b = plain(), plain()
-    with GradientSynchronizer([[a, b]], 1, 2, unused=unused) as synchronizer:
+    with GradientSynchronizer(
+        [[a, b]], 1, 2, config=SynchronizerConfig(unused=unused)
+    ) as synchronizer:
         accumulate(a, 1)
         with pytest.raises(BucketNotReadyError) as caught:
             synchronizer.wait()
@@ -153,7 +162,9 @@ def test_no_policy_forgives_a_missing_backward(unused) -> None:
 
 def test_scales_pass_over_what_is_none() -> None:
     a, b = plain(), plain()
-    with GradientSynchronizer([[a, b]], 1, 1, unused="keep_none") as synchronizer:
+    with GradientSynchronizer(
+        [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
+    ) as synchronizer:
         accumulate(a, 3)
         synchronizer.wait(scale=2)
         synchronizer.scale_grads(2)
@@ -162,7 +173,7 @@ def test_scales_pass_over_what_is_none() -> None:
 
 def test_another_policy_is_refused() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        GradientSynchronizer([], 1, 1, unused="ignore")  # type: ignore[arg-type]
+        SynchronizerConfig(unused="ignore")  # type: ignore[arg-type]
     assert lines(caught)[:3] == [
         "unused is not one of 'error', 'zeros', 'keep_none'",
         "  expected: one of 'error', 'zeros', 'keep_none'",
@@ -174,7 +185,7 @@ def test_flags_are_part_of_the_plan(ranks) -> None:
     def program(_: int) -> list[int]:
         a = parameter(init_device_mesh("cpu", (2,)), numel=32)
         return [
-            GradientSynchronizer([[a]], 1, 1, unused=unused)
+            GradientSynchronizer([[a]], 1, 1, config=SynchronizerConfig(unused=unused))
             .explain()
             .buckets[0]
             .padding_bytes

@@ -1,4 +1,4 @@
-"""Process groups for sets of ranks, and all-reduces that run on the side.
+"""Process groups for sets of ranks.
 
 Note [Names of new process groups]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -15,16 +15,12 @@ because each of them takes part every time.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from .scope import ReduceScope
-from .streams import SideStream, Stream
 
 _generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (
     WeakKeyDictionary()
@@ -64,60 +60,14 @@ class ReductionGroups:
                 dist.destroy_process_group(group)
 
     def _find_or_create(self, scope: ReduceScope) -> dist.ProcessGroup:
+        if scope.group is not None:
+            return scope.group
+        assert scope.mesh is not None, "ranks without a group were found on a mesh"
         if len(scope.axes) == 1:
             return scope.mesh.get_group(scope.axes[0])
         group = _create_group(scope.ranks)
         self._created.append(group)
         return group
-
-
-@dataclass(frozen=True, slots=True)
-class PendingReduction:
-    """An all-reduce in flight, and the stream that will know when it is done.
-
-    Attributes:
-        work: What the process group returned.
-        side: The stream on which the all-reduce was launched.
-    """
-
-    work: dist.Work
-    side: SideStream
-
-    def wait(self) -> None:
-        """Order the side stream after the all-reduce; on CPU block until it is done."""
-        # A group's collectives run on streams of its own. Waiting while the side stream
-        # is current ties them to the side stream only, so the caller's stream stays
-        # free until it waits for the side stream itself.
-        with self.side.activate():
-            self.work.wait()
-
-
-def launch_all_reduce(
-    buffer: torch.Tensor,
-    *,
-    group: dist.ProcessGroup,
-    side: SideStream,
-    writers: Iterable[Stream],
-) -> PendingReduction:
-    """Start to sum a flat buffer over the ranks of a group, in place.
-
-    Args:
-        buffer: Shape (N,); nobody may touch it until the reduction was waited for.
-        group: The ranks to sum over.
-        side: Where to queue the all-reduce.
-        writers: Every stream that wrote into the buffer since the last reduction.
-
-    Returns:
-        The reduction, to be waited for.
-    """
-    # What overlaps: the rest of backward, on any stream, with this reduction.
-    # What orders it: each writer has queued its last write to the buffer, and the side
-    # stream waits for all of them, not only for the one whose hook happens to be last.
-    side.wait_for(writers)
-    with side.activate():
-        work = dist.all_reduce(buffer, group=group, async_op=True)
-    assert work is not None, "this rank is a member of the group it reduces over"
-    return PendingReduction(work, side)
 
 
 def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:

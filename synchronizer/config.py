@@ -1,0 +1,35 @@
+"""What a synchronizer can be told beyond its parameters, in one immutable place."""
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from . import arguments
+from .arguments import UnusedPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizerConfig:
+    """Options of a `GradientSynchronizer`; the same on all ranks.
+
+    Attributes:
+        process_group: Over which the gradients of plain parameters are summed; they stay
+            local without one.
+        unused: What `wait()` does about parameters with fewer gradients than required,
+            once the backwards have run: raise an "error"; "zeros" for what is missing;
+            or "keep_none", zeros too, but None where no rank that sums the gradient has
+            one: it takes a flag beside each gradient, and `wait()` waits for the device.
+
+    Raises:
+        InvalidArgumentError: A value is none of those listed.
+    """
+
+    process_group: dist.ProcessGroup | None = None
+    unused: UnusedPolicy = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse what no synchronizer could do."""
+        arguments.checked_policy(self.unused)
+
+
+DEFAULT_CONFIG = SynchronizerConfig()
