@@ -16,6 +16,7 @@ from syncverify.sim.process_group import (
     SimulatedWorld,
 )
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
+from syncverify.sim.sharding_plans import remembered_plans
 from syncverify.sim.store import SimulatedStore
 from syncverify.sim.threaded_world import thread_local_world
 from syncverify.trace import Recorder
@@ -64,7 +65,7 @@ class SimulatedMachine:
             finally:
                 dist.destroy_process_group()
 
-        with thread_local_world():
+        with thread_local_world(), remembered_plans():
             return self._scheduler.run(run_rank)
 
 

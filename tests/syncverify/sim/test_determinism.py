@@ -79,34 +79,41 @@ from test_determinism import transcript
 from syncverify.backends.sim import SimBackend
 from syncverify.subject import resolve
 
-digest = hashlib.sha256()
+def digest(seed_, num_examples):
+    told = hashlib.sha256()
 
-@seed(3)
-@settings(max_examples=10, database=None, deadline=None,
-          suppress_health_check=list(HealthCheck))
-@given(scenarios())
-def play(scenario):
-    run = SimBackend().run(scenario, resolve("synchronizer"))
-    digest.update("\\n".join(transcript(run)).encode())
+    @seed(seed_)
+    @settings(max_examples=num_examples, database=None, deadline=None,
+              suppress_health_check=list(HealthCheck))
+    @given(scenarios())
+    def play(scenario):
+        run = SimBackend().run(scenario, resolve("synchronizer"))
+        told.update("\\n".join(transcript(run)).encode())
 
-play()
-print(digest.hexdigest())
+    play()
+    return told.hexdigest()
+
+digest({before}, 10)
+print(digest(3, 10))
 """
 
 
 @pytest.mark.slow
-def test_transcripts_do_not_depend_on_the_hash_seed() -> None:
-    """Two processes whose sets and dicts of strings hash differently."""
-    source = ELSEWHERE.format(folder=str(Path(__file__).parent))
+def test_transcripts_depend_on_no_hash_seed_and_no_earlier_run() -> None:
+    """Two processes whose sets and dicts of strings hash differently.
+
+    One plays scenarios that it has met, the other scenarios that are new to it.
+    """
+    folder = str(Path(__file__).parent)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", source],
+            [sys.executable, "-c", ELSEWHERE.format(folder=folder, before=before)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in ("1", "2")
+        for seed, before in (("1", 3), ("2", 4))
     ]
     digests = [process.communicate()[0].strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]

@@ -1,0 +1,134 @@
+"""DTensor's plans for a few ops, worked out once instead of on every rank of every run.
+
+Before DTensor runs an op it searches for placements of inputs and output, for
+milliseconds, and remembers the answer per thread. Simulated ranks are threads that end
+with their run, so each would search anew; that was half of the time of a run.
+
+Note [What may be remembered]
+    A plan that moves nothing follows from what DTensor's specs say of the whole tensor
+    (global shape, stride, dtype, placements) and from the layout of the mesh: from no
+    rank and no run, or ranks would disagree on what an op returns. Tied to one rank of
+    one run is the mesh *object* of the output, with its process groups. So plans are
+    kept without a mesh, and get the one of the inputs at hand, as torch's own plan does.
+    What is not of this kind goes to torch every time: other ops, plans that redistribute
+    an input or rewrite an argument (local shapes depend on the rank), several meshes.
+
+The only module that touches DTensor's private machinery. We rely on its dispatcher to look
+`propagate_op_sharding_non_cached` up on the propagator whenever its own caches miss, and a
+test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement
+from torch.distributed.tensor._dtensor_spec import (
+    DTensorSpec,
+    ShardOrder,
+    TensorMeta,
+)
+from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
+
+# What autograd and `nn.Parameter` issue in every rank program.
+_OPS = frozenset(
+    {
+        torch.ops.aten.add_.Tensor,
+        torch.ops.aten._to_copy.default,  # noqa: SLF001  # the name of the op
+        torch.ops.aten.detach.default,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The output of an op that needs no redistribution, without its mesh."""
+
+    placements: tuple[Placement, ...]
+    tensor_meta: TensorMeta | None
+    shard_order: ShardOrder
+
+    def on(self, mesh: DeviceMesh) -> OutputSharding:
+        """Return the plan as torch states it; specs are mutable, so it is a new one."""
+        return OutputSharding(
+            DTensorSpec(mesh, self.placements, self.tensor_meta, self.shard_order)
+        )
+
+
+_PLANS: dict[Hashable, _Plan] = {}
+
+
+@contextmanager
+def remembered_plans() -> Iterator[None]:
+    """Let DTensor remember plans across threads for the length of a block."""
+    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+    work_out = propagator.propagate_op_sharding_non_cached
+    propagator.propagate_op_sharding_non_cached = remembering(work_out, _PLANS)
+    try:
+        yield
+    finally:
+        propagator.propagate_op_sharding_non_cached = work_out
+
+
+def remembering(
+    work_out: Callable[[OpSchema], OutputSharding], plans: dict[Hashable, _Plan]
+) -> Callable[[OpSchema], OutputSharding]:
+    """Wrap DTensor's search; see Note [What may be remembered].
+
+    Args:
+        work_out: DTensor's search.
+        plans: What was found so far; receives more.
+
+    Returns:
+        A function that answers what `work_out` would.
+    """
+
+    def propagate(schema: OpSchema) -> OutputSharding:
+        mesh = _only_mesh(schema) if schema.op in _OPS else None
+        if mesh is None:
+            return work_out(schema)
+        key = _key(schema, mesh)
+        try:
+            known = plans.get(key)
+        except TypeError:  # sizes that a compiler traces symbolically have no hash
+            return work_out(schema)
+        if known is not None:
+            return known.on(mesh)
+        result = work_out(schema)
+        if (plan := _without_mesh(result, mesh)) is not None:
+            plans[key] = plan
+        return result
+
+    return propagate
+
+
+def _only_mesh(schema: OpSchema) -> DeviceMesh | None:
+    """Return the mesh object that all inputs share, if they share one."""
+    meshes = {id(spec.mesh): spec.mesh for spec in schema.args_spec}
+    return next(iter(meshes.values())) if len(meshes) == 1 else None
+
+
+def _key(schema: OpSchema, mesh: DeviceMesh) -> Hashable:
+    args = tuple(
+        (arg.placements, arg.tensor_meta, arg.shard_order)
+        if isinstance(arg, DTensorSpec)
+        else arg
+        for arg in schema.args_schema
+    )
+    layout = mesh._hash_key()  # noqa: SLF001  # what torch compares meshes by
+    return (schema.op, layout, args, tuple(schema.kwargs_schema.items()))
+
+
+def _without_mesh(result: OutputSharding, mesh: DeviceMesh) -> _Plan | None:
+    """Return what may be remembered of a result, or None if nothing may."""
+    spec: Any = result.output_spec
+    if result.redistribute_schema is not None or not isinstance(spec, DTensorSpec):
+        return None
+    if spec.mesh is not mesh or spec.use_strided_shard_as_shard_order:
+        return None
+    return _Plan(spec.placements, spec.tensor_meta, spec.shard_order)
