@@ -51,14 +51,30 @@ def contribution(
     index = rank * accumulations + micro_batch
     unit = _unit(parameter, len(contributing_ranks(scenario.mesh, parameter, rank)))
     position = scenario.parameters.index(parameter)
-    key = _hash(torch.arange(numel) + 7919 * step + 104_729 * position)
-    room = _sum_limit(parameter) // unit
+    numbers = _numbers(
+        numel,
+        salt=7919 * step + 104_729 * position,
+        index=index,
+        contributors=contributors,
+        room=_sum_limit(parameter) // unit,
+        span=_span(parameter, contributors, unit),
+    )
+    return (unit * numbers).reshape(shape)
+
+
+# Shapes and counts are small and few, so that most calls repeat one of another scenario.
+@functools.lru_cache(maxsize=4096)
+def _numbers(
+    numel: int, *, salt: int, index: int, contributors: int, room: int, span: int
+) -> torch.Tensor:
+    """Compute what contributor `index` adds to each element, in units; read only."""
+    key = _hash(torch.arange(numel) + salt)
     if contributors > room:  # the dtype cannot even count them: some add 0
         values = (_spread(key, index, contributors) < room) * 1
     else:
-        values = 1 + _spread(key, index, _span(parameter, contributors, unit))
+        values = 1 + _spread(key, index, span)
     sign = 1 - 2 * (_hash(key) % 2)
-    return (sign * unit * values).to(torch.float64).reshape(shape)
+    return (sign * values).to(torch.float64)
 
 
 def _accumulations(scenario: Scenario, step: int) -> int:

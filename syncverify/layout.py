@@ -6,6 +6,7 @@ placements mean, and a test compares them with torch's.
 
 from __future__ import annotations
 
+import functools
 import math
 
 from syncverify.scenario import REPLICATE, MeshSpec, ParameterSpec
@@ -52,6 +53,7 @@ def contributing_ranks(
     return ranks_along(mesh, axes, rank)
 
 
+@functools.lru_cache(maxsize=4096)
 def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """List the ranks that differ from `rank` on the given mesh axes at most."""
     fixed = [axis for axis in range(len(mesh.shape)) if axis not in axes]

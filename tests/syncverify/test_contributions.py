@@ -162,3 +162,13 @@ def test_contributors_are_linearly_independent(
     parts = everything(scenario, scenario.parameters[0], 0, 0)
     count = len(parts)
     assert torch.linalg.matrix_rank(parts[:, :count]) == count
+
+
+def test_what_a_caller_writes_changes_no_later_contribution() -> None:
+    scenario = wide(2)
+    given = {"rank": 0, "step": 0, "micro_batch": 0}
+    first = contribution(scenario, scenario.parameters[0], **given)
+    kept = first.clone()
+    first.zero_()
+    assert kept.any()
+    assert contribution(scenario, scenario.parameters[0], **given).equal(kept)
