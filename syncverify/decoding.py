@@ -67,11 +67,7 @@ class Owed:
     ) -> torch.Tensor:
         """Sum some micro-batches of one rank (all if None), in float64, undivided."""
         chosen = range(self.count) if micro_batches is None else micro_batches
-        parts = [
-            self.reference.micro_batches[self.spec.name, rank, self.step, m]
-            for m in chosen
-        ]
-        return torch.stack(parts).sum(dim=0)
+        return self.reference.local(self.spec, rank, self.step, chosen)
 
     def value(self) -> torch.Tensor:
         """Return the gradient owed, in float64."""
@@ -254,7 +250,7 @@ def _stale(owed: Owed) -> Iterator[Explanation]:
     for before in reversed(range(owed.step)):
         count = owed.reference.scenario.accumulations[before]
         reduced = owed.reference.reduced(owed.spec, owed.rank, before)
-        local = owed.reference.local(owed.spec, owed.rank, before, count)
+        local = owed.reference.local(owed.spec, owed.rank, before, range(count))
         for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
             text = f"the {words} of step {before}"
             yield Cause("stale", f"it is {text}"), old
@@ -264,22 +260,20 @@ def _stale(owed: Owed) -> Iterator[Explanation]:
 
 
 def _known_factors(owed: Owed) -> Iterator[Explanation]:
+    value = owed.value()
     sizes = {
         "the number of ranks that contribute": len(owed.ranks),
         "the number of accumulations": owed.count,
         "the world size": owed.reference.scenario.mesh.num_ranks,
-        "the number of elements": max(1, owed.value().numel()),
+        "the number of elements": max(1, value.numel()),
     }
     for axis, size in enumerate(owed.reference.scenario.mesh.shape):
         sizes[
             f"the size of mesh axis {owed.reference.scenario.mesh.axis_names[axis]!r}"
         ] = size
     for words, size in sizes.items():
-        yield Cause("scaled", f"it is divided by {size}, {words}"), owed.value() / size
-        yield (
-            Cause("scaled", f"it is multiplied by {size}, {words}"),
-            owed.value() * size,
-        )
+        yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
+        yield Cause("scaled", f"it is multiplied by {size}, {words}"), value * size
         if owed.count > 1:
             text = f"it is divided by {size}, {words}, in every micro-batch"
             parts = [
@@ -288,11 +282,11 @@ def _known_factors(owed: Owed) -> Iterator[Explanation]:
                 for m in range(owed.count)
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
-    yield Cause("scaled", "it is counted twice as a whole"), owed.value() * 2
+    yield Cause("scaled", "it is counted twice as a whole"), value * 2
 
 
 def _misplaced(owed: Owed) -> Iterator[Explanation]:
-    scenario = owed.reference.scenario
+    scenario, shape = owed.reference.scenario, owed.value().shape
     for other in scenario.parameters:
         if other.name == owed.spec.name or not other.requires_grad:
             continue
@@ -305,18 +299,16 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
             owed.ranks,
             owed.divisor,
         )
-        numel = owed.value().numel()
         donors = [
             rank
             for rank in owed.ranks
-            if torch.Size(local_shape(scenario.mesh, other, rank)).numel() == numel
+            if torch.Size(local_shape(scenario.mesh, other, rank)).numel()
+            == shape.numel()
         ]
         for swapped in _subsets(tuple(donors)):
             kept = [rank for rank in owed.ranks if rank not in swapped]
             parts = [owed.part(rank) for rank in kept]
-            parts += [
-                elsewhere.part(rank).reshape(owed.value().shape) for rank in swapped
-            ]
+            parts += [elsewhere.part(rank).reshape(shape) for rank in swapped]
             text = f"on {_ranks(swapped)} the value belongs to parameter {other.name!r}"
             yield Cause("misplaced", text), torch.stack(parts).sum(dim=0) / owed.divisor
 

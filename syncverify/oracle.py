@@ -8,7 +8,8 @@ ranks that must contribute: naive DDP.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import torch
 
@@ -27,19 +28,26 @@ class Reference:
         capabilities: Whether reduced gradients are sums or means.
         micro_batches: Gradients in float64, by (parameter name, rank, step,
             micro-batch); step `num_steps` is the plain backward after `unbind()`.
+        sums: Sums of these that were asked for: explaining asks for the same ones again
+            and again.
     """
 
     scenario: Scenario
     capabilities: Capabilities
     micro_batches: dict[tuple[str, int, int, int], torch.Tensor]
+    sums: dict[tuple[str, int, int, tuple[int, ...]], torch.Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def local(
-        self, spec: ParameterSpec, rank: int, step: int, count: int
+        self, spec: ParameterSpec, rank: int, step: int, micro_batches: Iterable[int]
     ) -> torch.Tensor:
-        """Sum the first `count` micro-batches of one rank, in float64."""
-        return torch.stack(
-            [self.micro_batches[spec.name, rank, step, m] for m in range(count)]
-        ).sum(dim=0)
+        """Sum some micro-batches of one rank, in float64; not to be written into."""
+        key = (spec.name, rank, step, tuple(micro_batches))
+        if key not in self.sums:
+            parts = [self.micro_batches[spec.name, rank, step, m] for m in key[3]]
+            self.sums[key] = torch.stack(parts).sum(dim=0)
+        return self.sums[key]
 
     def contributors(self, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
         """List the ranks whose gradients this rank's reduced gradient contains."""
@@ -54,7 +62,8 @@ class Reference:
         """Return the gradient that `wait()` owes, in float64."""
         count = self.scenario.accumulations[step]
         parts = [
-            self.local(spec, q, step, count) for q in self.contributors(spec, rank)
+            self.local(spec, q, step, range(count))
+            for q in self.contributors(spec, rank)
         ]
         return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
 
