@@ -1,4 +1,8 @@
-"""Hypothesis strategies for distributed training scenarios."""
+"""Hypothesis strategies for distributed training scenarios.
+
+Functions that return a strategy remember it. Scenarios ask for strategies in the middle of
+a draw, where Hypothesis examines each new object for longer than it draws from it.
+"""
 
 from __future__ import annotations
 

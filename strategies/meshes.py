@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from syncverify.scenario import MeshSpec
 _AXIS_NAMES = ("dp", "tp")
 
 
+@functools.lru_cache
 def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSpec]:
     """Generate meshes of one or two named axes, axes of size 1 included.
 

@@ -7,6 +7,7 @@ by field, superfluous parameters would survive shrinking.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import replace
@@ -25,6 +26,7 @@ _SAME_BUCKET = ("dtype", "grad_dtype", "group")
 _IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, "global_shape", "placements"))
 
 
+@functools.cache
 def shapes() -> st.SearchStrategy[tuple[int, ...]]:
     """Generate tensor shapes from scalars to three dims; shrinks toward few elements."""
     by_dims: list[list[tuple[int, ...]]] = [
@@ -39,6 +41,7 @@ def shapes() -> st.SearchStrategy[tuple[int, ...]]:
     return st.sampled_from(sorted(listed, key=lambda s: (math.prod(s), len(s), s)))
 
 
+@functools.lru_cache
 @st.composite
 def parameters(
     draw: st.DrawFn,
@@ -63,7 +66,7 @@ def parameters(
     if capabilities.tensors == "dtensor":
         placed = draw(placements(mesh, num_dims=len(shape)))
     kinds = _kinds(separate_grad_dtype=capabilities.separate_grad_dtype)
-    dtype, grad_dtype, group, requires_grad = draw(st.sampled_from(kinds))
+    dtype, grad_dtype, group, requires_grad = draw(kinds)
     return ParameterSpec(
         name="",
         global_shape=shape,
@@ -75,6 +78,7 @@ def parameters(
     )
 
 
+@functools.lru_cache
 def parameter_lists(
     mesh: MeshSpec,
     *,
@@ -110,8 +114,11 @@ def parameter_lists(
     )
 
 
-def _kinds(*, separate_grad_dtype: bool) -> list[tuple[str, str | None, int, bool]]:
-    """List (dtype, gradient dtype, group, requires_grad), the plainest first."""
+@functools.cache
+def _kinds(
+    *, separate_grad_dtype: bool
+) -> st.SearchStrategy[tuple[str, str | None, int, bool]]:
+    """Generate (dtype, gradient dtype, group, requires_grad), the plainest first."""
     grad_dtypes = (None, *DTYPES) if separate_grad_dtype else (None,)
     trainable = [
         (dtype, grad_dtype, group, True)
@@ -121,7 +128,8 @@ def _kinds(*, separate_grad_dtype: bool) -> list[tuple[str, str | None, int, boo
         if grad_dtype != dtype
     ]
     frozen = [(*kind[:3], False) for kind in trainable]
-    return [*trainable, *trainable, *frozen]  # frozen ones only dilute a scenario
+    # Frozen ones only dilute a scenario.
+    return st.sampled_from([*trainable, *trainable, *frozen])
 
 
 def _alike(

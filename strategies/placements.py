@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from syncverify.scenario import REPLICATE, MeshSpec, shard
 
 
+@functools.lru_cache
 def placements(
     mesh: MeshSpec, *, num_dims: int
 ) -> st.SearchStrategy[tuple[str, ...] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -20,6 +21,7 @@ _EVERYTHING_IN_ONE_BUCKET_BYTES = 2**20
 _SPLITTING_CAP_BYTES = (64, 512)
 
 
+@functools.cache
 def bucket_caps() -> st.SearchStrategy[int]:
     """Generate bucket caps in bytes that split and that do not; shrinks to no split."""
     splitting = [st.integers(1, limit) for limit in _SPLITTING_CAP_BYTES]

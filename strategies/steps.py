@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 
+@functools.lru_cache
 def accumulations(
     *, max_steps: int = 3, max_accumulations: int = 4, varying: bool = True
 ) -> st.SearchStrategy[tuple[int, ...]]:
