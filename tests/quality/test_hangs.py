@@ -191,10 +191,9 @@ def test_run_on_real_processes_ends(
     assert len(children()) == len(before)  # who died or hangs is gone and replaced
 
 
-def test_search_for_a_hang_ends() -> None:
+def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     """Every example would hang: the search gives up after a few."""
-    impatient = SimBackend(hang_timeout_seconds=2.0)
-    report = run_search(resolve(Spins), impatient, ranks=2, examples=50, seed=0)
+    report = run_search(resolve(Spins), sim, ranks=2, examples=50, seed=0)
     identities = {found.violation.identity for found in report.violations}
     assert identities == {("every_rank_finishes", "never_returns")}
     assert report.examples < 50
