@@ -43,6 +43,7 @@ _OPS = frozenset(
         torch.ops.aten.detach.default,
     }
 )
+_MAX_PLANS = 10_000  # about 10 MB; a search may go on for days
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def remembering(
             return known.on(mesh)
         result = work_out(schema)
         if (plan := _without_mesh(result, mesh)) is not None:
+            if len(plans) >= _MAX_PLANS:
+                plans.clear()
             plans[key] = plan
         return result
 

@@ -173,6 +173,21 @@ def test_a_plan_that_redistributes_is_not_remembered(on_ranks: OnRanks) -> None:
     assert plans == {}
 
 
+def test_plans_stay_few(
+    on_ranks: OnRanks,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_remembered: dict[Any, Any],
+) -> None:
+    def program(rank: int) -> None:
+        tensor = distributed(init_device_mesh("cpu", (1,)), Replicate())
+        for dtype in (torch.float16, torch.bfloat16, torch.float64):
+            tensor.to(dtype)
+
+    monkeypatch.setattr(sharding_plans, "_MAX_PLANS", 2)
+    on_ranks(1, program)
+    assert len(nothing_remembered) == 1
+
+
 def test_sizes_without_a_hash_go_to_torch(on_ranks: OnRanks) -> None:
     def program(rank: int) -> None:
         schema = schema_of(aten.detach.default, distributed(init(), Replicate()))
