@@ -131,7 +131,9 @@ class GradientView:
                 )
 
     def _copy(self, gradient: torch.Tensor | None) -> None:
-        got, expected = _kind(gradient), _kind(self.gradient)
+        # Not `self.gradient`: that is `.grad` itself, and `module.double()` converts it.
+        expected = _kind(_as_gradient(self.local, self.plan.parameter))
+        got = _kind(gradient)
         if gradient is None or got != expected:
             raise GradientMismatchError(
                 f"the gradient of {self.plan.name} does not fit its view",
