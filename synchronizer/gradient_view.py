@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
 from .errors import GradientMismatchError, GradientPlacementError
-from .grouping import ParameterPlan, local_tensor
+from .grouping import ParameterPlan, dense_stride, local_tensor
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -156,7 +156,7 @@ def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         parameter.placements,
         run_check=False,
         shape=parameter.shape,
-        stride=parameter.stride(),
+        stride=dense_stride(parameter),
     )
 
 

@@ -107,31 +107,36 @@ def test_a_new_buffer_is_zero_to_its_last_element(ranks, unused) -> None:
     assert ranks.run(2, program) == [12, 12]
 
 
-@pytest.mark.parametrize(
-    "local",
-    [
-        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
-        torch.zeros(5, 3).t(),
-        torch.zeros(4, 6)[:, ::2],
-    ],
-    ids=["channels last", "transposed", "with gaps"],
-)
-def test_a_strided_gradient_is_reduced_in_place(ranks, local) -> None:
+LAYOUTS = {
+    "channels last": lambda: torch.zeros(2, 3, 4, 5).to(
+        memory_format=torch.channels_last
+    ),
+    "transposed": lambda: torch.zeros(5, 3).t(),
+    "with gaps": lambda: torch.zeros(8, 12)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_strided_gradient_is_reduced_in_place(ranks, layout) -> None:
     """A contiguous copy was reduced, and the gradient itself returned.
 
     NVIDIA/Megatron-LM#5337, NovaSky-AI/SkyRL#1886
     """
-    positions = torch.arange(float(local.numel())).view(local.shape)
 
-    def program(rank: int) -> torch.Tensor:
-        a = parameter(init_device_mesh("cpu", (2,)), local.detach().clone())
-        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+    def program(rank: int) -> None:
+        mesh, local = init_device_mesh("cpu", (2,)), LAYOUTS[layout]()
+        assert not local.is_contiguous()
+        positions = torch.arange(float(local.numel())).view(local.shape)
+        a, b = parameter(mesh, local), parameter(mesh, LAYOUTS[layout]())
+        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
             accumulate(a, positions * 10**rank)
+            accumulate(b, positions * 10**rank)
             synchronizer.wait()
-            return a.grad.to_local().clone()
+            assert torch.equal(a.grad.to_local(), positions * 11)
+            assert torch.equal(b.grad.to_local(), positions * 11)
+            assert a.grad.stride() == torch.empty_like(local).stride()
 
-    for found in ranks.run(2, program):
-        assert torch.equal(found, positions * 11)
+    ranks.run(2, program)
 
 
 def test_a_frozen_parameter_of_a_dtype_of_its_own_holds_nobody_up(ranks) -> None:
