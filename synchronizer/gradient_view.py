@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
 from .errors import GradientMismatchError, GradientPlacementError
-from .grouping import ParameterPlan, local_tensor
+from .grouping import ParameterPlan, dense_stride, local_tensor
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -131,7 +131,9 @@ class GradientView:
                 )
 
     def _copy(self, gradient: torch.Tensor | None) -> None:
-        got, expected = _kind(gradient), _kind(self.gradient)
+        # Not `self.gradient`: that is `.grad` itself, and `module.double()` converts it.
+        expected = _kind(_as_gradient(self.local, self.plan.parameter))
+        got = _kind(gradient)
         if gradient is None or got != expected:
             raise GradientMismatchError(
                 f"the gradient of {self.plan.name} does not fit its view",
@@ -154,7 +156,7 @@ def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         parameter.placements,
         run_check=False,
         shape=parameter.shape,
-        stride=parameter.stride(),
+        stride=dense_stride(parameter),
     )
 
 

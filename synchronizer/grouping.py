@@ -165,6 +165,23 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to_local()
 
 
+def dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides that a gradient of a tensor should have.
+
+    Args:
+        tensor: A parameter, local or global.
+
+    Returns:
+        Its own strides where they are dense, as channels-last is, and contiguous ones
+        otherwise: what torch gives to a new tensor "like" it.
+
+    Source:
+        The layout contract in torch's `accumulate_grad.h`, which warns of other ones.
+    """
+    layout = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+    return torch.empty_like(layout).stride()
+
+
 def _candidates(
     param_groups: Sequence[Sequence[nn.Parameter]],
     parameter_names: Mapping[nn.Parameter, str],
@@ -191,14 +208,11 @@ def _candidate(
     local = local_tensor(parameter)
     scope = reduce_scope(parameter, name, config.process_group)
     key = BucketKey(group_index, local.device, _grad_dtype(parameter), scope)
-    # Asking for the strides that torch would give a new tensor "like" the parameter
-    # keeps dense layouts, channels-last say, and makes any other layout dense.
-    stride = torch.empty_like(local, device="meta").stride()
     return key, ParameterPlan(
         parameter,
         name,
         local_shape=tuple(local.shape),
-        local_stride=stride,
+        local_stride=dense_stride(local),
         local_numel=local.numel(),
         reduce_axes=scope.axes if scope else (),
     )

@@ -109,6 +109,39 @@ def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None
         synchronizer.wait()
 
 
+def test_a_stream_that_was_current_in_bind_is_waited_for_and_no_other(streams) -> None:
+    """Hooks made on a side stream ran on it; the reduction was ordered after another.
+
+    NVIDIA/Megatron-LM#3670
+    """
+    (a,) = parameters(1)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    with streams.on("init"):
+        synchronizer.bind()
+    with streams.on("x"):
+        accumulate(a)
+    edges = ["side waits for init", "side waits for x", "all_reduce on side"]
+    assert streams.taken() == edges
+    synchronizer.unbind()
+
+
+def test_every_reduction_is_waited_for_once(streams) -> None:
+    """Handles were kept in a list that stayed empty, and waiting for them did nothing.
+
+    pytorch/pytorch#122807, NVIDIA/apex#1847
+    """
+    group = parameters(3)
+    with GradientSynchronizer([[each] for each in group], 1, 1) as synchronizer:
+        for _ in range(2):
+            for each in group:
+                accumulate(each)
+            streams.taken()
+            synchronizer.wait()
+            edges = ["work.wait on side"] * 3 + ["main waits for side"]
+            assert streams.taken() == edges
+            synchronizer.zero_grad()
+
+
 def test_writers_of_an_earlier_step_are_forgotten(streams) -> None:
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:

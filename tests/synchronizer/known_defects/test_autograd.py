@@ -1,0 +1,80 @@
+"""Gradients that do not come the usual way, on ranks that sum them."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from synchronizer import BucketNotReadyError, GradientSynchronizer
+
+
+def parameter(mesh: Any) -> nn.Parameter:
+    local = torch.ones(3)
+    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+
+
+def test_a_gradient_penalty_counts_once(ranks) -> None:
+    """Differentiating without accumulating was taken for a backward, or broke the next.
+
+    pytorch/pytorch#47562
+    """
+
+    def program(rank: int) -> list[list[float]]:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        found = []
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            for _ in range(2):
+                local = a.to_local()
+                (slope,) = torch.autograd.grad(
+                    (local**2 * 10**rank).sum(), a, create_graph=True
+                )
+                loss = (slope.to_local() * local).sum()  # of 2 * 10**rank * local**2
+                loss.backward()
+                synchronizer.wait()
+                found.append(a.grad.to_local().tolist())
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[[44, 44, 44]] * 2] * 2
+
+
+def test_a_gradient_that_was_not_accumulated_is_no_silent_loss(ranks) -> None:
+    """One that was computed apart, and written to `.grad`, was never reduced.
+
+    pytorch/pytorch#47562, pytorch/pytorch#63740, NVIDIA/Megatron-LM#6693
+    """
+
+    def program(_: int) -> None:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            (slope,) = torch.autograd.grad(a.to_local().sum(), a)
+            a.grad.copy_(slope)
+            with pytest.raises(BucketNotReadyError):
+                synchronizer.wait()
+            a.grad = slope
+            with pytest.raises(BucketNotReadyError):
+                synchronizer.wait()
+
+    ranks.run(2, program)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_a_gradient_that_keeps_its_graph_is_summed(ranks) -> None:
+    """Autograd then replaces `.grad`, and what was reduced was the old, empty buffer.
+
+    pytorch/pytorch#63812
+    """
+
+    def program(rank: int) -> list[float]:
+        a = parameter(init_device_mesh("cpu", (2,)))
+        with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+            for micro_batch in (1, 10):
+                loss = (a.to_local() ** 2).sum() * micro_batch * 2**rank
+                loss.backward(create_graph=True)
+            synchronizer.wait()
+            return a.grad.to_local().tolist()
+
+    assert ranks.run(2, program) == [[66, 66, 66]] * 2

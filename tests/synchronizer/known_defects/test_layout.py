@@ -1,0 +1,178 @@
+"""Buffers: who shares them, what they hold before, and what the collective is given."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+
+POISON = 12345.0
+
+
+def parameter(mesh: Any, local: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float | torch.Tensor) -> None:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    (local * value).sum().backward()
+
+
+def whole_buffer(gradient: torch.Tensor) -> torch.Tensor:
+    """The buffer behind a gradient, with its padding."""
+    return torch.tensor([]).set_(gradient.untyped_storage())
+
+
+@pytest.fixture
+def nan_in_new_memory() -> Iterator[None]:
+    """Memory that is not written before it is read reads as nan."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_the_collective_is_given_the_memory_of_the_gradients(
+    ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary was reduced and freed too early, or took the place of the buffer.
+
+    deepspeedai/DeepSpeed#7965, pytorch/pytorch#43307, pytorch/pytorch#147168
+    """
+    reduced: list[list[int]] = [[], []]
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        reduced[dist.get_rank()].append(tensor.untyped_storage().data_ptr())
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, torch.zeros(3)) for _ in "ab")
+        with GradientSynchronizer([[a], [b]], 1, 1) as synchronizer:
+            for step in range(3):
+                accumulate(a, 10**step)
+                accumulate(b, 2 * 10**step)
+                synchronizer.wait()
+                for each, launch, factor in ((b, 0, 4), (a, 1, 2)):
+                    local = each.grad.to_local()
+                    assert local.tolist() == [factor * 10**step] * 3
+                    used = reduced[rank][2 * step + launch]
+                    assert local.untyped_storage().data_ptr() == used
+                synchronizer.zero_grad()
+
+    ranks.run(2, program)
+
+
+def test_whatever_was_written_to_the_buffer_is_gone_with_the_step() -> None:
+    """Another use of the gradient buffer left its numbers for backward to add to.
+
+    NVIDIA/Megatron-LM#4609, NVIDIA/Megatron-LM#6565
+    """
+    a, b = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(5))
+    with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+        for _ in range(2):
+            accumulate(a, 2)
+            accumulate(b, 3)
+            synchronizer.wait()
+            assert whole_buffer(a.grad).sum() == 3 * 2 + 5 * 3
+            whole_buffer(a.grad).fill_(POISON)
+            synchronizer.zero_grad()
+
+
+@pytest.mark.usefixtures("nan_in_new_memory")
+@pytest.mark.parametrize("unused", ["error", "keep_none"])
+def test_a_new_buffer_is_zero_to_its_last_element(ranks, unused) -> None:
+    """As above, for memory that nobody wrote; padding and flags are summed as well.
+
+    NVIDIA/Megatron-LM#6565
+    """
+
+    def program(_: int) -> float:
+        a = parameter(init_device_mesh("cpu", (2,)), torch.zeros(3))
+        config = SynchronizerConfig(unused=unused)
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            accumulate(a, 2)
+            synchronizer.wait()
+            num_flags = 2 * (unused == "keep_none")
+            return whole_buffer(a.grad.to_local()).sum().item() - num_flags
+
+    assert ranks.run(2, program) == [12, 12]
+
+
+LAYOUTS = {
+    "channels last": lambda: torch.zeros(2, 3, 4, 5).to(
+        memory_format=torch.channels_last
+    ),
+    "transposed": lambda: torch.zeros(5, 3).t(),
+    "with gaps": lambda: torch.zeros(8, 12)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_strided_gradient_is_reduced_in_place(ranks, layout) -> None:
+    """A contiguous copy was reduced, and the gradient itself returned.
+
+    NVIDIA/Megatron-LM#5337, NovaSky-AI/SkyRL#1886
+    """
+
+    def program(rank: int) -> None:
+        mesh, local = init_device_mesh("cpu", (2,)), LAYOUTS[layout]()
+        assert not local.is_contiguous()
+        positions = torch.arange(float(local.numel())).view(local.shape)
+        a, b = parameter(mesh, local), parameter(mesh, LAYOUTS[layout]())
+        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+            accumulate(a, positions * 10**rank)
+            accumulate(b, positions * 10**rank)
+            synchronizer.wait()
+            assert torch.equal(a.grad.to_local(), positions * 11)
+            assert torch.equal(b.grad.to_local(), positions * 11)
+            assert a.grad.stride() == torch.empty_like(local).stride()
+
+    ranks.run(2, program)
+
+
+def test_a_frozen_parameter_of_a_dtype_of_its_own_holds_nobody_up(ranks) -> None:
+    """Its bucket came first, waited for a gradient, and no bucket was ever reduced.
+
+    pytorch/pytorch#14675, pytorch/pytorch#4044
+    """
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        a = parameter(mesh, torch.zeros(3))
+        frozen = parameter(mesh, torch.zeros(3, dtype=torch.float64))
+        frozen.requires_grad_(False)
+        with GradientSynchronizer([[a, frozen]], 1, 1) as synchronizer:
+            accumulate(a, 2**rank)
+            synchronizer.wait()
+            assert frozen.grad is None
+            return a.grad.to_local().tolist()
+
+    assert ranks.run(2, program) == [[3, 3, 3]] * 2
+
+
+@pytest.mark.parametrize("unused", ["zeros", "keep_none"])
+def test_what_another_rank_did_not_use_keeps_its_place(ranks, unused) -> None:
+    """Buckets were packed with what a rank had used, so that other gradients met.
+
+    pytorch/pytorch#158719, pytorch/pytorch#174862
+    """
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        pair = [parameter(mesh, torch.zeros(3)) for _ in range(2)]
+        config = SynchronizerConfig(unused=unused)
+        with GradientSynchronizer([pair], 1, 1, config=config) as synchronizer:
+            accumulate(pair[rank], 10**rank)
+            synchronizer.wait()
+            return [value for each in pair for value in each.grad.to_local().tolist()]
+
+    assert ranks.run(2, program) == [[1, 1, 1, 10, 10, 10]] * 2

@@ -1,0 +1,184 @@
+"""Sums over the wrong ranks, a wrong number of times, or in the wrong dtype."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import GradientSynchronizer
+
+KIB_MB = 2**-10
+
+
+def parameter(
+    mesh: Any, *placements: Any, numel: int = 3, dtype: torch.dtype = torch.float32
+) -> nn.Parameter:
+    local = torch.zeros(numel, dtype=dtype)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float | torch.Tensor) -> None:
+    (parameter.to_local() * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    """The value that all local elements of the gradient have."""
+    (found,) = parameter.grad.to_local().unique().tolist()
+    return found
+
+
+def test_a_sum_over_one_rank_keeps_the_last_elements(ranks) -> None:
+    """An average over one rank left out the tail that fills no vector register.
+
+    NVIDIA/nccl#1950, pytorch/pytorch#144045
+    """
+
+    def program(_: int) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        sizes = (64, 1, 7, 8, 9, 17)  # the first ends where the buffer ends
+        group = [
+            parameter(mesh, Replicate(), numel=n, dtype=torch.bfloat16) for n in sizes
+        ]
+        with GradientSynchronizer([group], 1, 1) as synchronizer:
+            for each in group:
+                accumulate(each, torch.arange(1, each.numel() + 1).bfloat16())
+            synchronizer.wait()
+            for each in group:
+                found = each.grad.to_local()
+                assert found.tolist() == list(range(1, each.numel() + 1))
+
+    ranks.run(1, program)
+
+
+def test_micro_batches_add_up_where_there_is_one_rank(ranks) -> None:
+    """The path without communication added the buffer to itself, or overwrote it.
+
+    NVIDIA/Megatron-LM#6660, ServiceNow/Fast-LLM#550
+    """
+
+    def program(_: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (1,))
+        alone = parameter(mesh, Replicate(), numel=512)  # fills a bucket
+        group = [parameter(mesh, Replicate()), parameter(mesh, Replicate()), alone]
+        found = []
+        with GradientSynchronizer([group], KIB_MB, 8) as synchronizer:
+            for _ in range(3):
+                for micro_batch in range(8):
+                    for factor, each in enumerate(group, start=1):
+                        accumulate(each, factor * 2**micro_batch)
+                synchronizer.wait()
+                found += [value(each) for each in group]
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(1, program) == [[255, 510, 765] * 3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "placements", "expected"),
+    [
+        ((2, 1), (Replicate(), Shard(0)), [3, 3]),
+        ((2, 1), (Replicate(), Replicate()), [3, 3]),
+        ((2, 1), (Shard(0), Replicate()), [1, 2]),
+        ((1, 2), (Replicate(), Replicate()), [3, 3]),
+        ((1, 2), (Shard(0), Replicate()), [3, 3]),
+        ((1, 2), (Replicate(), Shard(0)), [1, 2]),
+    ],
+    ids=str,
+)
+def test_an_axis_of_size_one_hides_no_other(ranks, shape, placements, expected) -> None:
+    """Gradients were reduced over the axis of size 1 alone, or over the first alone.
+
+    verl-project/verl#7493, ByteDance-Seed/VeOmni#1059
+    """
+
+    def program(rank: int) -> float:
+        a = parameter(init_device_mesh("cpu", shape), *placements)
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, 2**rank)
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(2, program) == expected
+
+
+def test_a_scale_multiplies_each_bucket_once_in_each_step(ranks) -> None:
+    """The accumulated gradient was scaled after each micro-batch, or in each stage.
+
+    pytorch/torchtitan#1733, deepspeedai/DeepSpeed#8154
+    """
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        group = [parameter(mesh, Replicate(), numel=512) for _ in range(3)]
+        found = []
+        with GradientSynchronizer([group], KIB_MB, 3) as synchronizer:
+            for _ in range(3):
+                for micro_batch in (1, 10, 100):
+                    for each in group:
+                        accumulate(each, 4 * micro_batch * 2**rank)
+                synchronizer.wait(scale=0.25)
+                found += [value(each) for each in group]
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[333] * 9] * 2
+
+
+@pytest.mark.parametrize("contribution", [4e4, 2**-24])
+def test_a_mean_neither_overflows_nor_underflows(ranks, contribution) -> None:
+    """Two halves of float16's range add up to inf; dividing first loses the smallest.
+
+    pytorch/pytorch#59576, pytorch/pytorch#61814, facebookresearch/fairscale#565
+    """
+
+    def program(_: int) -> float:
+        mesh = init_device_mesh("cpu", (2,))
+        a = parameter(mesh, Replicate(), dtype=torch.float16)
+        a.grad_dtype = torch.float32
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, contribution)
+            synchronizer.wait(scale=0.5)
+            return value(a)
+
+    assert ranks.run(2, program) == [torch.tensor(contribution).half().item()] * 2
+
+
+def test_a_sum_over_two_axes_is_in_the_gradient_dtype(ranks) -> None:
+    """One leg of two summed in bfloat16, in which 256 + 1 is 256.
+
+    pytorch/pytorch#190627, NVIDIA/Megatron-LM#6624
+    """
+
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2, 2))
+        a = parameter(mesh, Replicate(), Replicate(), dtype=torch.bfloat16)
+        a.grad_dtype = torch.float32
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, 1 if rank else 256)
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(4, program) == [259] * 4
+
+
+def test_what_is_not_finite_reaches_all_ranks_and_nothing_else(ranks) -> None:
+    """A gradient that overflowed was dropped, and the step with it, without a word.
+
+    deepspeedai/DeepSpeed#8415
+    """
+
+    def program(rank: int) -> list[float]:
+        a = parameter(init_device_mesh("cpu", (2,)), Replicate())
+        b = parameter(init_device_mesh("cpu", (2,)), Replicate())
+        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+            first = 2.0 if rank else torch.inf
+            accumulate(a, torch.tensor([first, 3.0, 4.0]))
+            accumulate(b, 5)
+            synchronizer.wait(scale=0.5)
+            return a.grad.to_local().tolist() + b.grad.to_local().tolist()
+
+    assert ranks.run(2, program) == [[torch.inf, 3, 4, 5, 5, 5]] * 2
