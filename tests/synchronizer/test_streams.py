@@ -145,14 +145,24 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         streams.taken()
         with streams.on("optimizer"):
             synchronizer.wait(scale=2)
-        assert streams.taken() == [
-            "work.wait on side",
-            "optimizer waits for side",
-            "optimizer waits for side",
-            "side waits for optimizer",
-        ]
+        assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
         synchronizer.scale_grads(3)
         assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
+def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
+    """One that stays on its device; the host would have read that of a CPU."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer._sequence.finish(drop_unused=False, scale=torch.tensor(2.0))
+        assert streams.taken() == [
+            "side waits for optimizer",
+            "work.wait on side",
+            "optimizer waits for side",
+        ]
 
 
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
