@@ -59,10 +59,9 @@ class AgreementCheck:
         self._mine = torch.stack(
             [checksum(buffer[start : start + m.local_numel]) for m, start in members]
         )
-        self._checksums = self._mine.new_empty(len(self._ranks) * len(self._mine))
-        self._work = dist.all_gather_into_tensor(
-            self._checksums, self._mine, group=self._group, async_op=True
-        )
+        self._checksums = self._mine.new_empty(len(self._ranks), len(self._mine))
+        rows = list(self._checksums.unbind())
+        self._work = dist.all_gather(rows, self._mine, group=self._group, async_op=True)
 
     def finish(self) -> None:
         """Order the current stream after the exchange; on CPU block until it is done."""
@@ -83,7 +82,7 @@ class AgreementCheck:
         checksums, self._checksums = self._checksums, None
         if checksums is None:
             return
-        rows = checksums.view(len(self._ranks), -1).tolist()
+        rows = checksums.tolist()
         for member, found in zip(
             self._plan.members, zip(*rows, strict=True), strict=True
         ):

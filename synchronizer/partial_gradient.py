@@ -17,7 +17,8 @@ there DTensor has rules of its own: next to a Partial("sum") gradient, one that 
 counts as whole, the same on all ranks, and each rank contributes its share of it, 1/n. So
 to_local() without `grad_placements` gives what is summed where it is the only use, and what
 is averaged where another use gives a Partial gradient. And next to a Replicate gradient a
-Partial("max") is reduced inside of autograd, and looks like any other here.
+Partial("max") is reduced inside of autograd, as a Partial gradient is by the backward of
+redistribute(): it looks like any other here, and is summed once more.
 """
 
 import weakref
