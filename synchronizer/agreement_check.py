@@ -2,12 +2,13 @@
 
 Note [Checksums of gradients]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
-One number of 64 bits stands for a gradient: the bit patterns of its elements, each times
-an odd weight that depends on its position, summed modulo 2**64. Two gradients that differ
-in a single element never have the same checksum, as an odd weight loses no bit of the
-difference; others with a probability of about 2**-64, as the weights have no pattern of
-their own. `torch.hash_tensor` would not do: it is blind to order, and two equal elements
-cancel each other.
+One number of 64 bits stands for a gradient. The bit pattern of each element is mixed with
+its position by the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable
+pseudorandom number generators", 2014), and all of them are added modulo 2**64. That function
+is one to one, so two gradients that differ in a single element never have the same checksum;
+others with a probability of about 2**-64. `torch.hash_tensor` would not do: it is blind to
+order, and two equal elements cancel each other. Nor would a sum with weights: the patterns
+of small integers end in zeros, of which a product keeps all.
 
 Zeros have two bit patterns, and which one comes out of a sum of zeros depends on how it was
 split; so 0 is added first, which makes each of them the positive one.
@@ -24,10 +25,13 @@ from .grouping import BucketPlan
 from .process_groups import ReductionGroups
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# Odd numbers without a pattern, as int64: 2**64 over the golden ratio, and a finalizer of
-# SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+# The constants of SplitMix64, as int64: its stride, and shifts with what comes after each.
 _STRIDE = 0x9E3779B97F4A7C15 - 2**64
-_MIX = 0xBF58476D1CE4E5B9 - 2**64
+_ROUNDS = (
+    (30, 0xBF58476D1CE4E5B9 - 2**64),
+    (27, 0x94D049BB133111EB - 2**64),
+    (31, 1),
+)
 
 
 class AgreementCheck:
@@ -133,14 +137,17 @@ def checksum(gradient: torch.Tensor) -> torch.Tensor:
     """
     real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
     bits = (real + 0.0).view(_INTEGERS[real.itemsize]).flatten().to(torch.int64)
-    return (bits * _weights(bits)).sum()
+    positions = torch.arange(1, len(bits) + 1, device=bits.device)
+    return _mix(positions.mul_(_STRIDE).add_(bits)).sum()
 
 
-def _weights(bits: torch.Tensor) -> torch.Tensor:
-    """Return an odd number for each position; products wrap around, which is meant."""
-    positions = torch.arange(1, len(bits) + 1, dtype=torch.int64, device=bits.device)
-    mixed = positions * _STRIDE
-    return ((mixed ^ (mixed >> 31)) * _MIX) | 1
+def _mix(values: torch.Tensor) -> torch.Tensor:
+    """Exchange integers in place, one to one; products wrap around, which is meant."""
+    for shift, factor in _ROUNDS:
+        # torch's shift repeats the sign; this one has to shift in zeros.
+        values ^= (values >> shift) & (2 ** (64 - shift) - 1)
+        values *= factor
+    return values
 
 
 def _listed(ranks: list[int]) -> str:
