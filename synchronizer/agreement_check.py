@@ -10,6 +10,8 @@ others with a probability of about 2**-64. `torch.hash_tensor` would not do: it 
 order, and two equal elements cancel each other. Nor would a sum with weights: the patterns
 of small integers end in zeros, of which a product keeps all.
 
+Until a checksum is there, it takes two integers of 64 bits for each element of its parameter.
+
 Zeros have two bit patterns, and which one comes out of a sum of zeros depends on how it was
 split; so 0 is added first, which makes each of them the positive one.
 """

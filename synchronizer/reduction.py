@@ -13,6 +13,7 @@ Summed axes make one set of ranks, and so do checked ones, each with one collect
 the same for two parameters shares buckets, on whatever meshes it was found.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,11 +70,11 @@ def reduction_of(
     mesh = parameter.device_mesh
     words = _words(parameter, name, config)
     averaged = _axes(words, "avg")
-    divisor = 1
-    for axis in averaged:
-        divisor *= mesh.size(axis)
+    scope = _scope(mesh, sorted((*_axes(words, "sum"), *averaged)))
+    # Nobody divides on a mesh of which this rank is not a part.
+    divisor = math.prod(mesh.size(axis) for axis in averaged) if scope else 1
     return Reduction(
-        _scope(mesh, sorted((*_axes(words, "sum"), *averaged))),
+        scope,
         divisor,
         _scope(mesh, _axes(words, "check")),
         spanned_ranks(mesh, alone) if (alone := _axes(words, "none")) else (),
