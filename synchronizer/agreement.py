@@ -7,8 +7,10 @@ each rank leaves its plan in the rendezvous store under its own rank, and then r
 those of the ranks with which *it* believes to share buckets. Whatever they believe, they
 have left theirs by then, or do so as soon as they bind.
 
-What two ranks compare is the sequence of buckets that they share, in launch order. The
-key is the number of times that this process has bound a synchronizer, so ranks that
+What two ranks compare is the sequence of buckets that they share, in launch order: those
+that they sum together, and those in which each checks the other. Where a rank is told to do
+neither on an axis, it compares that with the ranks of the axis, which may have been told
+something else. The key is the number of times that this process has bound a synchronizer, so ranks that
 share buckets have to bind their synchronizers in the same order.
 """
 
@@ -28,6 +30,7 @@ from torch.distributed.tensor import DTensor
 
 from .errors import PlanMismatchError
 from .grouping import BucketPlan, ParameterPlan
+from .wire import WireFormat
 
 _num_binds: WeakKeyDictionary[dist.ProcessGroup, Counter[str]] = WeakKeyDictionary()
 
@@ -37,8 +40,8 @@ class _Fingerprint:
     """What a rank is going to reduce.
 
     Attributes:
-        scopes: The global ranks of each scope.
-        buckets: In launch order: index of the scope, and one line for each member.
+        scopes: Sets of global ranks that compare something.
+        buckets: In launch order: index of the set, and what its ranks compare by line.
     """
 
     scopes: tuple[tuple[int, ...], ...]
@@ -46,9 +49,9 @@ class _Fingerprint:
 
     @classmethod
     def of(cls, plans: Sequence[BucketPlan]) -> Self:
-        shared = [(plan, plan.scope.ranks) for plan in plans if plan.scope]
-        scopes = list(dict.fromkeys(ranks for _, ranks in shared))
-        buckets = ((scopes.index(ranks), tuple(_lines(plan))) for plan, ranks in shared)
+        shared = [found for plan in plans for found in _shared(plan)]
+        scopes = list(dict.fromkeys(ranks for ranks, _ in shared))
+        buckets = ((scopes.index(ranks), tuple(lines)) for ranks, lines in shared)
         return cls(tuple(scopes), tuple(buckets))
 
     @classmethod
@@ -61,11 +64,9 @@ class _Fingerprint:
 
     def shared_with(self, rank: int) -> Iterator[str]:
         """Yield what the buckets shared with a rank hold, line by line."""
-        for index, members in self.buckets:
+        for index, lines in self.buckets:
             if rank in self.scopes[index]:
-                ranks = ", ".join(map(str, self.scopes[index]))
-                yield from members
-                yield f"the end of a bucket: sum over ranks {ranks}"
+                yield from lines
 
 
 def refuse_disagreement(plans: Sequence[BucketPlan]) -> None:
@@ -129,6 +130,20 @@ def _exchange(encoded: bytes, rank: int, peers: Sequence[int]) -> dict[int, byte
     return found
 
 
+def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
+    """Yield sets of ranks, and what those must have in common about a bucket."""
+    for verb, scope in (("sum", plan.scope), ("check", plan.check)):
+        if scope:
+            ranks = ", ".join(map(str, scope.ranks))
+            end = f"the end of a bucket: {verb} over ranks {ranks}"
+            yield scope.ranks, [*_lines(plan), end]
+    for member in plan.members:
+        # Its place in the bucket is none of their business: others in it are not theirs.
+        if len(member.reduction.alone) > 1:
+            line = f"{member.name}: {_describe(member, plan)}"
+            yield member.reduction.alone, [line]
+
+
 def _lines(plan: BucketPlan) -> Iterator[str]:
     for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
         where = f"element {offset} of {plan.buffer_numel}"
@@ -138,11 +153,16 @@ def _lines(plan: BucketPlan) -> Iterator[str]:
 def _describe(member: ParameterPlan, plan: BucketPlan) -> str:
     parameter = member.parameter
     placements = parameter.placements if isinstance(parameter, DTensor) else ()
-    return (
-        f"{plan.key.grad_dtype} of shape {tuple(parameter.shape)}, locally"
-        f" {member.local_shape} with strides {member.local_stride},"
-        f" placements ({', '.join(map(str, placements))})"
-    )
+    parts = [
+        f"{plan.key.grad_dtype} of shape {tuple(parameter.shape)}",
+        f"locally {member.local_shape} with strides {member.local_stride}",
+        f"placements ({', '.join(map(str, placements))})",
+    ]
+    if member.reduction.words:
+        parts.append(f"axis reductions ({', '.join(member.reduction.words)})")
+    if plan.key.wire != WireFormat(plan.key.grad_dtype):
+        parts.append(f"sent {plan.key.wire}")
+    return ", ".join(parts)
 
 
 def _subject(here: str, there: str) -> str:

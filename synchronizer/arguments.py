@@ -1,6 +1,7 @@
 """What may be passed to a synchronizer, checked before anything changes."""
 
 import math
+from collections.abc import Mapping
 from typing import Literal, NoReturn, get_args
 
 import torch
@@ -9,7 +10,9 @@ from torch.distributed.tensor import DTensor
 from .errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
-UNUSED_POLICIES: tuple[UnusedPolicy, ...] = get_args(UnusedPolicy)
+AxisReduction = Literal["sum", "avg", "none", "check"]
+GroupReduction = Literal["sum", "avg"]
+Scaling = Literal["before", "after", "split"]
 
 
 def checked_size(bucket_size_mb: float) -> float:
@@ -42,18 +45,60 @@ def checked_count(require_accumulations: int) -> int:
     return value
 
 
-def checked_policy(unused: UnusedPolicy) -> UnusedPolicy:
-    """Return what to do about unused parameters.
+def refuse_other_word(name: str, word: object, words: object) -> None:
+    """Refuse a word that is none of those an option knows.
 
     Args:
-        unused: One of `UNUSED_POLICIES`.
+        name: How the caller calls the option.
+        word: What was given.
+        words: A `Literal` of those that there are.
 
     Raises:
-        InvalidArgumentError: It is another value.
+        InvalidArgumentError: It is another one.
     """
-    if unused not in UNUSED_POLICIES:
-        _refuse("unused", f"one of {', '.join(map(repr, UNUSED_POLICIES))}", unused)
-    return unused
+    known = get_args(words)
+    if word not in known:
+        _refuse(name, f"one of {', '.join(map(repr, known))}", word)
+
+
+def checked_axis_reductions(
+    axis_reductions: Mapping[str | int, AxisReduction],
+) -> Mapping[str | int, AxisReduction]:
+    """Return what to do over which mesh axes, in a copy that the caller cannot change.
+
+    Args:
+        axis_reductions: A word for each name, or index on a mesh without names.
+
+    Raises:
+        InvalidArgumentError: It is no mapping, or a key or a word cannot be meant.
+    """
+    name, value = "axis_reductions", axis_reductions
+    if not isinstance(value, Mapping):
+        _refuse(name, "a mapping from mesh axes to reductions", value)
+    for axis, word in value.items():
+        is_index = isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0
+        if not (is_index or isinstance(axis, str)):
+            _refuse(name, "keyed by the names or indices of mesh axes", dict(value))
+        refuse_other_word(f"{name}[{axis!r}]", word, AxisReduction)
+    return dict(value)
+
+
+def refuse_no_wire_dtype(wire_dtype: object) -> None:
+    """Refuse a dtype in which no process group could sum gradients.
+
+    Args:
+        wire_dtype: None, or a floating point dtype of 2 bytes or more.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    if isinstance(wire_dtype, torch.dtype):
+        if wire_dtype.is_floating_point and wire_dtype.itemsize > 1:
+            return
+    elif wire_dtype is None:
+        return
+    expected = "a floating point dtype of 2 bytes or more, or None"
+    _refuse("wire_dtype", expected, wire_dtype)
 
 
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:

@@ -122,3 +122,26 @@ class _Mark:
         watch = self._watch()
         if watch is not None:
             watch.note_end(self)
+
+
+def is_accumulating(parameter: torch.Tensor) -> bool:
+    """Tell, inside a tensor hook, whether the gradient is on its way into `.grad`.
+
+    Autograd runs the hooks of a tensor for `torch.autograd.grad` as well, which gives the
+    gradient to its caller and accumulates nothing.
+
+    Args:
+        parameter: A leaf; the backward that runs its hook is the innermost on this thread.
+
+    Returns:
+        False for `torch.autograd.grad`.
+
+    Source:
+        `torch._C._will_engine_execute_node`, with which `register_multi_grad_hook` asks
+        the same; for a leaf under `torch.autograd.grad` it raises.
+    """
+    node = torch.autograd.graph.get_gradient_edge(parameter).node
+    try:
+        return torch._C._will_engine_execute_node(node)  # noqa: SLF001
+    except RuntimeError:
+        return False

@@ -23,6 +23,7 @@ from enum import Enum, auto
 
 import torch
 
+from .agreement_check import choose_check
 from .errors import (
     LateAccumulationError,
     SynchronizerError,
@@ -72,7 +73,11 @@ class Bucket:
         self._require_accumulations = require_accumulations
         self._side = side
         self._transport = choose_transport(plan, groups)
+        self._check = choose_check(plan, groups)
+        self._wire = plan.key.wire
         self._pending: Pending | None = None
+        # What is being summed: the buffer, or a copy in another dtype.
+        self._travelling: torch.Tensor | None = None
         # Memory that is freed goes back to this stream's pool, see `release`.
         self._allocation_stream = side.current()
         # Every distinct stream that wrote into the buffer in this step, in first-use
@@ -88,13 +93,15 @@ class Bucket:
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
+        # Where the gradients end: flags are counts, which no factor may make zero.
+        self._gradients_numel = plan.buffer_numel if start is None else start
         # Invariant: the number of views that are not settled.
         self._num_unsettled = len(self.views)
 
     @property
-    def is_reduced_over_ranks(self) -> bool:
-        """Whether there is anything to communicate."""
-        return self._transport is not None
+    def communicates(self) -> bool:
+        """Whether there is anything to launch."""
+        return self._transport is not None or self._check is not None
 
     @property
     def has_started(self) -> bool:
@@ -164,8 +171,8 @@ class Bucket:
             self.state = BucketState.READY
 
     def launch(self) -> None:
-        """Start to reduce the buffer over its ranks."""
-        assert self._transport is not None, "local buckets are not launched"
+        """Start to compare and to reduce the buffer over its ranks."""
+        assert self.communicates, "local buckets are not launched"
         if self._flags is not None:
             # Counts the ranks, in a dtype that may round: only 0 is exact, and enough.
             used = [float(view.is_used) for view in self.views]
@@ -176,19 +183,49 @@ class Bucket:
         # stream waits for all of them, not only for the one whose hook came last.
         self._side.wait_for(self._writers)
         with self._side.activate():
-            self._pending = self._transport.start(self._buffer)
+            if self._check is not None:
+                # Read on the side stream before the reduction may overwrite it there.
+                self._check.start(self._buffer)
+            if self._transport is not None:
+                # A copy is allocated on the side stream, held until `finish`, and freed
+                # after the side stream has queued its last read: its pool may give the
+                # memory to whatever the side stream does next.
+                self._travelling = self._wire.load(self._buffer)
+                self._pending = self._transport.start(self._travelling)
         self.state = BucketState.LAUNCHED
 
-    def finish(self) -> None:
-        """End the step, with the side stream ordered after the reduction if any."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            # A group's collectives run on streams of its own. Waiting while the side
-            # stream is current ties them to the side stream only, so the caller's stream
-            # stays free until it waits for the side stream itself.
-            with self._side.activate():
+    def finish(self, scale: float | torch.Tensor | None = None) -> None:
+        """End the step, with the side stream ordered after the reduction if any.
+
+        Args:
+            scale: Multiplies every gradient: a number, or a tensor without dims that the
+                current stream may still be computing.
+        """
+        if isinstance(scale, torch.Tensor):
+            self._side.wait_for((self._side.current(),))
+        # A group's collectives run on streams of its own. Waiting while the side stream
+        # is current ties them to the side stream only, so the caller's stream stays free
+        # until it waits for the side stream itself.
+        with self._side.activate():
+            if self._check is not None:
+                self._check.finish()
+            pending, self._pending = self._pending, None
+            if pending is not None:
                 pending.finish()
+                self._unload(1.0 if scale is None else scale)
         self.state = BucketState.REDUCED
+        if pending is None and scale is not None:
+            self.scale(scale)
+
+    def refuse_disagreement(self) -> None:
+        """Refuse gradients that differ between ranks that are checked; it is finished.
+
+        Raises:
+            GradientDisagreementError: Some rank holds another gradient.
+        """
+        if self._check is not None:
+            with self._side.activate():  # which is ordered after the exchange
+                self._check.refuse_disagreement(self.label)
 
     def drop_unused(self) -> None:
         """Set `.grad` to None where no rank used the parameter; the bucket is reduced."""
@@ -255,6 +292,14 @@ class Bucket:
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
+
+    def _unload(self, scale: float | torch.Tensor) -> None:
+        wire, self._travelling = self._travelling, None
+        assert wire is not None, "a reduction has something to reduce"
+        end, buffer = self._gradients_numel, self._buffer
+        self._wire.unload(wire[:end], buffer[:end], scale)
+        if self._flags is not None:
+            self._wire.unload(wire[end:], buffer[end:], 1.0)
 
     def _settle(self, view: GradientView) -> None:
         """Become ready with the last view that is complete."""

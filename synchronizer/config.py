@@ -1,11 +1,13 @@
 """What a synchronizer can be told beyond its parameters, in one immutable place."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+import torch
 import torch.distributed as dist
 
 from . import arguments
-from .arguments import UnusedPolicy
+from .arguments import AxisReduction, GroupReduction, Scaling, UnusedPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +15,23 @@ class SynchronizerConfig:
     """Options of a `GradientSynchronizer`; the same on all ranks.
 
     Attributes:
-        process_group: Over which the gradients of plain parameters are summed; they stay
+        process_group: Over which the gradients of plain parameters are reduced; they stay
             local without one.
+        process_group_reduction: What that is: "sum", or "avg" for the mean of the ranks.
+        axis_reductions: What happens over a mesh axis on which a parameter is replicated,
+            by the axis' name, or its index on a mesh without names. "sum", which is what
+            the others do; "avg", the sum divided by the size of the axis; "none"; or
+            "check": the ranks of the axis must hold the same gradient bit by bit, but for
+            the sign of zero, before it is reduced over other axes; `wait()` then waits for
+            the device. Axes on which a parameter is sharded are never reduced.
+        wire_dtype: In which gradients are sent and summed, if not in that in which they
+            are accumulated. A copy exists from the launch of a bucket to `wait()`.
+            Complex gradients go as they are.
+        scaling: When averages are divided: "after" the sum, whose overflow shows as
+            infinity, and which costs nothing where `wait(scale=)` multiplies anyhow;
+            "before" it, where small values are rounded to zero unseen; or "split": by a
+            power of two near the square root before, by the rest after, for a narrow
+            `wire_dtype` and many ranks.
         unused: What `wait()` does about parameters with fewer gradients than required,
             once the backwards have run: raise an "error"; "zeros" for what is missing;
             or "keep_none", zeros too, but None where no rank that sums the gradient has
@@ -25,11 +42,21 @@ class SynchronizerConfig:
     """
 
     process_group: dist.ProcessGroup | None = None
+    process_group_reduction: GroupReduction = "sum"
+    axis_reductions: Mapping[str | int, AxisReduction] = field(default_factory=dict)
+    wire_dtype: torch.dtype | None = None
+    scaling: Scaling = "after"
     unused: UnusedPolicy = "error"
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""
-        arguments.checked_policy(self.unused)
+        refuse = arguments.refuse_other_word
+        refuse("process_group_reduction", self.process_group_reduction, GroupReduction)
+        refuse("scaling", self.scaling, Scaling)
+        refuse("unused", self.unused, UnusedPolicy)
+        arguments.refuse_no_wire_dtype(self.wire_dtype)
+        reductions = arguments.checked_axis_reductions(self.axis_reductions)
+        object.__setattr__(self, "axis_reductions", reductions)
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -47,6 +47,12 @@ class UnsupportedPlacementError(SynchronizerError):
     hint = "redistribute the parameter before bind()"
 
 
+class ProcessGroupError(SynchronizerError):
+    """The process group given for plain parameters has no place for this rank."""
+
+    hint = "give each rank a group that it is in, or None, and keep the group until unbind()"
+
+
 class AlreadyBoundError(SynchronizerError):
     """`bind()` was called on a synchronizer that is bound."""
 
@@ -93,11 +99,11 @@ class GradientMismatchError(SynchronizerError):
 
 
 class GradientPlacementError(SynchronizerError):
-    """A gradient reached a replicated mesh axis as something not replicated."""
+    """A gradient reached a mesh axis that is summed as neither replicated nor partial."""
 
     hint = (
         "use the parameter through to_local(), so that its gradient stays local until"
-        " the synchronizer sums it"
+        " the synchronizer sums it, or comes as a Partial sum or mean"
     )
 
 
@@ -127,6 +133,15 @@ class ReductionFailedError(SynchronizerError):
     """The process group failed to complete an all-reduce."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
+
+
+class GradientDisagreementError(SynchronizerError):
+    """Ranks that must hold the same gradient on a mesh axis hold different ones."""
+
+    hint = (
+        "the axis wants the reduction 'sum' where each of its ranks contributes a part;"
+        " otherwise look for what they computed differently, then zero_grad() on every rank"
+    )
 
 
 class NotReducedError(SynchronizerError):

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import torch
 from typing_extensions import override
 
 from .grouping import BucketPlan
 from .scope import ReduceScope
+from .wire import WireFormat
 
 _HEADER = (
     "bucket",
@@ -15,10 +17,14 @@ _HEADER = (
     "dtype",
     "bytes",
     "padding",
+    "op",
+    "wire",
     "ranks",
     "axes",
+    "check",
     "launch",
 )
+_CHECKSUM_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +34,19 @@ class ExplainedBucket:
     Attributes:
         index: As in messages.
         parameters: Names, in the order of the buffer.
-        grad_dtype: In which gradients are accumulated and summed.
+        grad_dtype: In which gradients are accumulated.
         device: Where the buffer lives.
         payload_bytes: Of this rank's local gradients.
         padding_bytes: Between and after them; always zero, but reduced as well.
+        op: "sum", "avg", or "sum / n" where only some of the axes are averaged; empty where
+            the bucket stays local.
+        wire_dtype: In which gradients are sent and summed; empty where they stay.
+        wire_bytes: Of what is summed, padding included; 0 where they stay.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span them, by name or else by index.
-        launch_position: Among this rank's all-reduces; None where it stays local.
+        checked_ranks: Those that must hold the same before; empty where nobody looks.
+        launch_position: Among the buckets that this rank launches; None where there is
+            nothing to communicate.
     """
 
     index: int
@@ -43,9 +55,30 @@ class ExplainedBucket:
     device: str
     payload_bytes: int
     padding_bytes: int
+    op: str
+    wire_dtype: str
+    wire_bytes: int
     ranks: tuple[int, ...]
     axes: tuple[str, ...]
+    checked_ranks: tuple[int, ...]
     launch_position: int | None
+
+    @property
+    def collectives(self) -> tuple[str, ...]:
+        """What is launched for this bucket, in order."""
+        found = []
+        if self.checked_ranks:
+            checksums_bytes = _CHECKSUM_BYTES * len(self.parameters)
+            found.append(
+                f"all_gather of {checksums_bytes} bytes of int64 over ranks"
+                f" {_listed(self.checked_ranks)}"
+            )
+        if self.ranks:
+            found.append(
+                f"all_reduce of {self.wire_bytes} bytes of {self.wire_dtype} over ranks"
+                f" {_listed(self.ranks)}"
+            )
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +104,15 @@ class Explanation:
         buckets: list[ExplainedBucket] = []
         num_launches = 0
         for plan in plans:
-            buckets.append(_explain(plan, num_launches if plan.scope else None))
-            num_launches += plan.scope is not None
+            is_launched = plan.scope is not None or plan.check is not None
+            buckets.append(_explain(plan, num_launches if is_launched else None))
+            num_launches += is_launched
         return cls(tuple(buckets))
 
     @property
     def collectives(self) -> tuple[str, ...]:
         """What is launched in every step, in order."""
-        return tuple(
-            f"all_reduce of {b.payload_bytes + b.padding_bytes} bytes of {b.grad_dtype}"
-            f" over ranks {', '.join(map(str, b.ranks))}"
-            for b in self.buckets
-            if b.launch_position is not None
-        )
+        return tuple(text for bucket in self.buckets for text in bucket.collectives)
 
     @override
     def __str__(self) -> str:
@@ -92,9 +121,12 @@ class Explanation:
         rows = [_HEADER, *(_row(bucket) for bucket in self.buckets)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [_aligned(row, widths) for row in rows]
+        num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
+        checks = f" and {num_checks} checks" if num_checks else ""
         lines.append(
-            f"{len(self.collectives)} all-reduces a step, of {len(self.buckets)}"
-            f" buckets; {payload_bytes} bytes and {padding_bytes} of padding"
+            f"{len(self.collectives) - num_checks} all-reduces{checks} a step, of"
+            f" {len(self.buckets)} buckets; {payload_bytes} bytes and {padding_bytes} of"
+            " padding"
         )
         return "\n".join(lines)
 
@@ -105,14 +137,26 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
     return ExplainedBucket(
         plan.index,
         tuple(member.name for member in plan.members),
-        str(plan.key.grad_dtype).removeprefix("torch."),
+        _name(plan.key.grad_dtype),
         str(plan.key.device),
         payload_bytes=payload_numel * itemsize,
         padding_bytes=(plan.buffer_numel - payload_numel) * itemsize,
+        op=_op(plan.scope, plan.key.wire) if plan.scope else "",
+        wire_dtype=_name(plan.key.wire.dtype) if plan.scope else "",
+        wire_bytes=plan.buffer_numel * plan.key.wire.dtype.itemsize
+        if plan.scope
+        else 0,
         ranks=plan.scope.ranks if plan.scope else (),
         axes=_axes(plan.scope) if plan.scope else (),
+        checked_ranks=plan.check.ranks if plan.check else (),
         launch_position=launch_position,
     )
+
+
+def _op(scope: ReduceScope, wire: WireFormat) -> str:
+    if wire.divisor == 1:
+        return "sum"
+    return "avg" if wire.divisor == len(scope.ranks) else f"sum / {wire.divisor}"
 
 
 def _axes(scope: ReduceScope) -> tuple[str, ...]:
@@ -129,8 +173,11 @@ def _row(bucket: ExplainedBucket) -> tuple[str, ...]:
         bucket.grad_dtype,
         str(bucket.payload_bytes),
         str(bucket.padding_bytes),
-        ", ".join(map(str, bucket.ranks)) or "this one",
+        bucket.op or "-",
+        bucket.wire_dtype or "-",
+        _listed(bucket.ranks) or "this one",
         ", ".join(bucket.axes) or "-",
+        _listed(bucket.checked_ranks) or "-",
         "-" if position is None else str(position),
     )
 
@@ -138,3 +185,11 @@ def _row(bucket: ExplainedBucket) -> tuple[str, ...]:
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
     return "  ".join(padded).rstrip()
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return ", ".join(map(str, ranks))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

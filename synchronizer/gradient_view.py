@@ -118,14 +118,15 @@ class GradientView:
 
         Source:
             DTensor's in-place add redistributes its argument to the placements of
-            `.grad`; from Partial to Replicate that is an all-reduce.
+            `.grad`; from Partial to Replicate that is an all-reduce. For sums and means
+            see Note [Partial gradients].
         """
         parameter = self.plan.parameter
         for axis, placement in enumerate(self.arrived_as):
             if axis in self.plan.reduce_axes and not isinstance(placement, Replicate):
                 raise GradientPlacementError(
                     f"the gradient of {self.plan.name} would be summed twice",
-                    expected=f"Replicate on mesh axis {axis}, as the parameter is",
+                    expected=f"Replicate, or a Partial sum or mean, on mesh axis {axis}",
                     got=f"{placement}, which DTensor has reduced to accumulate it",
                     where=f"mesh axes {_axis_names(parameter)}",
                 )

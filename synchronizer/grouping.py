@@ -23,7 +23,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from .config import DEFAULT_CONFIG, SynchronizerConfig
-from .scope import ReduceScope, reduce_scope
+from .reduction import Reduction, reduction_of, refuse_unknown_axes
+from .scope import ReduceScope
+from .wire import WireFormat
 
 ALIGNMENT_BYTES = 128
 
@@ -35,14 +37,18 @@ class BucketKey:
     Attributes:
         group_index: Position of the parameter group.
         device: Where the local gradients live.
-        grad_dtype: In which they are accumulated and summed.
+        grad_dtype: In which they are accumulated.
         scope: The ranks that sum them; None keeps them local.
+        wire: In which dtype they are summed, and what the sum is divided by.
+        check: The ranks that must hold the same before; None where there is no check.
     """
 
     group_index: int
     device: torch.device
     grad_dtype: torch.dtype
     scope: ReduceScope | None
+    wire: WireFormat
+    check: ReduceScope | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +61,8 @@ class ParameterPlan:
         local_shape: Of this rank's shard; may hold no element.
         local_stride: Dense, in elements; follows the parameter's own where that is dense.
         local_numel: Elements of this rank's shard.
-        reduce_axes: Axes of the parameter's own mesh over which to sum.
+        reduction: What happens to the gradient; its axes are those of the parameter's
+            own mesh.
     """
 
     parameter: nn.Parameter
@@ -63,7 +70,12 @@ class ParameterPlan:
     local_shape: tuple[int, ...]
     local_stride: tuple[int, ...]
     local_numel: int
-    reduce_axes: tuple[int, ...]
+    reduction: Reduction
+
+    @property
+    def reduce_axes(self) -> tuple[int, ...]:
+        """Axes of the parameter's own mesh over which to sum."""
+        return self.reduction.scope.axes if self.reduction.scope else ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +103,11 @@ class BucketPlan:
     def scope(self) -> ReduceScope | None:
         """The ranks to sum over; None where nothing has to be communicated."""
         return self.key.scope if self.buffer_numel else None
+
+    @property
+    def check(self) -> ReduceScope | None:
+        """The ranks to compare with; None where nothing has to be compared."""
+        return self.key.check if self.buffer_numel else None
 
 
 @dataclass(slots=True, eq=False)
@@ -123,15 +140,18 @@ def plan_buckets(
         bucket_cap_bytes: Upper bound on the local elements of one bucket, in bytes of
             the gradient dtype, padding not counted. A parameter above it is alone.
         parameter_names: Names for messages; may leave parameters out.
-        config: Whether plain parameters are summed, and ranks tell each other which
-            parameters they used.
+        config: What is reduced otherwise than placements say, how it travels, and whether
+            ranks tell each other which parameters they used.
 
     Returns:
         The buckets in launch order, see Note [One launch order].
 
     Raises:
         UnsupportedPlacementError: A placement is neither Replicate nor sharded.
+        InvalidArgumentError: There is no such mesh axis.
+        ProcessGroupError: The group for plain parameters cannot be used.
     """
+    refuse_unknown_axes((p for group in param_groups for p in group), config)
     candidates = list(_candidates(param_groups, parameter_names, config))
     open_drafts: dict[BucketKey, _Draft] = {}
     drafts: list[_Draft] = []
@@ -206,15 +226,32 @@ def _candidate(
     parameter: nn.Parameter, name: str, group_index: int, config: SynchronizerConfig
 ) -> tuple[BucketKey, ParameterPlan]:
     local = local_tensor(parameter)
-    scope = reduce_scope(parameter, name, config.process_group)
-    key = BucketKey(group_index, local.device, _grad_dtype(parameter), scope)
+    reduction = reduction_of(parameter, name, config)
+    key = _key(parameter, group_index, reduction, config)
     return key, ParameterPlan(
         parameter,
         name,
         local_shape=tuple(local.shape),
         local_stride=dense_stride(local),
         local_numel=local.numel(),
-        reduce_axes=scope.axes if scope else (),
+        reduction=reduction,
+    )
+
+
+def _key(
+    parameter: nn.Parameter,
+    group_index: int,
+    reduction: Reduction,
+    config: SynchronizerConfig,
+) -> BucketKey:
+    grad_dtype = _grad_dtype(parameter)
+    wire_dtype = grad_dtype
+    if reduction.scope and grad_dtype.is_floating_point and config.wire_dtype:
+        wire_dtype = config.wire_dtype
+    wire = WireFormat.of(wire_dtype, divisor=reduction.divisor, scaling=config.scaling)
+    device = local_tensor(parameter).device
+    return BucketKey(
+        group_index, device, grad_dtype, reduction.scope, wire, reduction.check
     )
 
 

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from .errors import ProcessGroupError
 from .scope import ReduceScope
 
 _generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (
@@ -68,6 +69,34 @@ class ReductionGroups:
         group = _create_group(scope.ranks)
         self._created.append(group)
         return group
+
+
+def usable_ranks(group: object) -> tuple[int, ...]:
+    """List the ranks of a process group that somebody gave us.
+
+    Args:
+        group: Perhaps what `torch.distributed.new_group` returns on ranks that it leaves
+            out, which is no group at all; torch takes it for the newest there is.
+
+    Returns:
+        Global ranks in ascending order, this one included.
+
+    Raises:
+        ProcessGroupError: This rank cannot use it.
+    """
+    if not isinstance(group, dist.ProcessGroup):
+        what = "a rank that is not a member of it"
+        got = what if group == dist.GroupMember.NON_GROUP_MEMBER else repr(group)
+    else:
+        try:
+            return tuple(sorted(dist.get_process_group_ranks(group)))
+        except KeyError:
+            got = "a group that was destroyed"
+    raise ProcessGroupError(
+        "the process group of plain parameters cannot be used",
+        expected="a process group of which this rank is a member",
+        got=got,
+    )
 
 
 def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:

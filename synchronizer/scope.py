@@ -1,12 +1,10 @@
-"""Over which ranks a gradient is summed, by the placements of its parameter."""
+"""Sets of ranks, and the mesh axes that the placements of a parameter span."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import (
     Placement,
     Replicate,
@@ -14,12 +12,10 @@ from torch.distributed.tensor.placement_types import (
     _StridedShard,
 )
 
-from .errors import UnsupportedPlacementError
-
 
 @dataclass(frozen=True, slots=True)
 class ReduceScope:
-    """The ranks over which a gradient is summed.
+    """The ranks over which a gradient is summed, or compared.
 
     Two scopes are equal when their ranks are, whatever mesh they were found on.
 
@@ -34,43 +30,6 @@ class ReduceScope:
     mesh: DeviceMesh | None = field(default=None, compare=False)
     axes: tuple[int, ...] = field(default=(), compare=False)
     group: dist.ProcessGroup | None = field(default=None, compare=False)
-
-
-def reduce_scope(
-    parameter: nn.Parameter, name: str, process_group: dist.ProcessGroup | None
-) -> ReduceScope | None:
-    """Find the ranks that sum the gradient of a parameter.
-
-    Args:
-        parameter: A DTensor, or a plain one.
-        name: For messages.
-        process_group: Whose ranks sum the gradients of plain parameters, if any.
-
-    Returns:
-        The ranks; None where the gradient stays local.
-
-    Raises:
-        UnsupportedPlacementError: A placement is neither Replicate nor sharded.
-    """
-    if not isinstance(parameter, DTensor):
-        return _group_scope(process_group)
-    mesh = parameter.device_mesh
-    try:
-        axes = reduce_axes(mesh, parameter.placements)
-    except ValueError as error:
-        raise UnsupportedPlacementError(
-            f"parameter {name} has a placement that cannot be synchronized",
-            expected="Replicate or Shard on every mesh axis",
-            got=str(error),
-            where=f"mesh axes {mesh.mesh_dim_names or tuple(range(mesh.ndim))}",
-        ) from error
-    ranks = spanned_ranks(mesh, axes)
-    return ReduceScope(ranks, mesh, axes) if len(ranks) > 1 else None
-
-
-def _group_scope(group: dist.ProcessGroup | None) -> ReduceScope | None:
-    ranks = () if group is None else tuple(sorted(dist.get_process_group_ranks(group)))
-    return ReduceScope(ranks, group=group) if len(ranks) > 1 else None
 
 
 def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 from .backward import BackwardWatch
@@ -14,6 +13,7 @@ from .bucket import Bucket, BucketState
 from .errors import ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .partial_gradient import arrival_hook
 from .process_groups import ReductionGroups
 from .streams import SideStream
 
@@ -60,7 +60,7 @@ class BucketSequence:
             self.release()
             raise
         # The buckets that communicate; local ones hold nobody up.
-        self._launch_order = [b for b in self.buckets if b.is_reduced_over_ranks]
+        self._launch_order = [b for b in self.buckets if b.communicates]
         self._attach()
 
     def refuse_failed_step(self) -> None:
@@ -147,21 +147,28 @@ class BucketSequence:
         for bucket in self.buckets:
             bucket.scale(factor)
 
-    def finish(self, *, drop_unused: bool) -> None:
+    def finish(
+        self, *, drop_unused: bool, scale: float | torch.Tensor | None = None
+    ) -> None:
         """Launch what is left; order the current stream of every device after it all.
 
         Args:
             drop_unused: Whether `.grad` becomes None where no rank used the parameter.
+            scale: Multiplies every gradient; a step that is reduced has none.
 
         Raises:
             ReductionFailedError: A process group reported a failure.
+            GradientDisagreementError: A gradient differs between ranks that are checked.
         """
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
         for bucket in self.buckets:
-            self._finish(bucket)
-            if drop_unused and not was_reduced:
+            self._finish(bucket, scale)
+        # Every reduction is over by now, so that `zero_grad()` may start anew.
+        self._refuse_disagreement()
+        if drop_unused and not was_reduced:
+            for bucket in self.buckets:
                 bucket.drop_unused()
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
@@ -220,8 +227,8 @@ class BucketSequence:
                 view.attach()
                 parameter = view.plan.parameter
                 if view.plan.reduce_axes:
-                    hook = _arrival_hook(weakref.ref(view))
-                    self._handles.append(parameter.register_hook(hook))
+                    arrival = arrival_hook(weakref.ref(view))
+                    self._handles.append(parameter.register_hook(arrival))
                 hook = _accumulation_hook(
                     sequence, weakref.ref(bucket), weakref.ref(view)
                 )
@@ -250,9 +257,19 @@ class BucketSequence:
             bucket.launch()
             self._num_launched += 1
 
-    def _finish(self, bucket: Bucket) -> None:
+    def _refuse_disagreement(self) -> None:
         try:
-            bucket.finish()
+            for bucket in self.buckets:
+                bucket.refuse_disagreement()
+        except Exception:
+            self.fail()
+            raise
+
+    def _finish(
+        self, bucket: Bucket, scale: float | torch.Tensor | None = None
+    ) -> None:
+        try:
+            bucket.finish(scale)
         except Exception as error:
             self.fail()
             raise ReductionFailedError(
@@ -261,19 +278,6 @@ class BucketSequence:
                 got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
-
-
-def _arrival_hook(
-    view_reference: weakref.ref[GradientView],
-) -> Callable[[torch.Tensor], None]:
-    """Note the placements of a gradient; runs for `torch.autograd.grad` as well."""
-
-    def on_arrival(gradient: torch.Tensor) -> None:
-        view = view_reference()
-        if view is not None and isinstance(gradient, DTensor):
-            view.arrived_as = gradient.placements
-
-    return on_arrival
 
 
 def _accumulation_hook(

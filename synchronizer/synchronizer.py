@@ -23,9 +23,11 @@ class GradientSynchronizer:
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     The gradient of a DTensor parameter is summed over every mesh axis on which it is
-    replicated and over none on which it is sharded. Plain parameters stay local unless the
-    config has a process group for them. Sums start from inside the last backward of a step, bucket by bucket, in an order that is
-    the same on all ranks. All ranks must pass the same parameters in the same order.
+    replicated and over none on which it is sharded, be it local or still Partial when it
+    comes; the config may say otherwise. Plain parameters stay local unless the config has
+    a process group for them. Sums start from inside the last backward of a step, bucket by
+    bucket, in an order that is the same on all ranks. All ranks must pass the same
+    parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
     buffer. Also a context manager, which binds and unbinds.
@@ -116,6 +118,8 @@ class GradientSynchronizer:
 
         Raises:
             AlreadyBoundError: The synchronizer is bound.
+            InvalidArgumentError: The config names an axis that no mesh has.
+            ProcessGroupError: This rank cannot use the process group of the config.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: A `.grad` that exists does not fit its parameter.
@@ -178,7 +182,8 @@ class GradientSynchronizer:
 
         Args:
             scale: Multiplies every gradient, also those that are not reduced: a number
-                or a real tensor without dims. Only the product is rounded.
+                or a real tensor without dims. Only the product is rounded. For an average
+                both factors are one multiplication.
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
@@ -188,6 +193,8 @@ class GradientSynchronizer:
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
+            GradientDisagreementError: A gradient differs between ranks whose axis has
+                the reduction "check"; raised on those ranks only.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
@@ -199,9 +206,8 @@ class GradientSynchronizer:
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
-        sequence.finish(drop_unused=self._config.unused == "keep_none")
-        if factor is not None:
-            sequence.scale(factor)
+        drop_unused = self._config.unused == "keep_none"
+        sequence.finish(drop_unused=drop_unused, scale=factor)
 
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.

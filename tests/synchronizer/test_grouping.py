@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import UnsupportedPlacementError
+from synchronizer import SynchronizerConfig, UnsupportedPlacementError
 from synchronizer.grouping import BucketPlan, plan_buckets
 from synchronizer.scope import reduce_axes, spanned_ranks
 
@@ -159,8 +159,15 @@ def test_a_mesh_without_this_rank_needs_no_communication(
 ) -> None:
     on_rank(3, 4)
     mesh = DeviceMesh("cpu", [0, 1])
-    (bucket,) = plan([shard(mesh, 4, Replicate())])
-    assert bucket.scope is None
+    a, plain = shard(mesh, 4, Replicate()), parameter(4)
+    for word in ("sum", "avg", "none", "check"):
+        (bucket,) = plan_buckets(
+            [[a, plain]],
+            bucket_cap_bytes=1000,
+            parameter_names={},
+            config=SynchronizerConfig(axis_reductions={0: word}),
+        )
+        assert bucket.scope is bucket.check is None
 
 
 def test_a_rank_set_is_the_key_whatever_the_mesh(

@@ -15,14 +15,15 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import synchronizer
-from synchronizer import GradientSynchronizer
+from synchronizer import GradientSynchronizer, SynchronizerConfig
 from synchronizer.bucket import BucketState
+from synchronizer.config import DEFAULT_CONFIG
 
 
 class Bench:
     """A synchronizer of two parameters, each alone in its bucket."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: SynchronizerConfig = DEFAULT_CONFIG) -> None:
         mesh = init_device_mesh("cpu", (2,))
         self.a, self.b = (
             nn.Parameter(
@@ -37,6 +38,7 @@ class Bench:
             2**-10,
             2,
             parameter_names={self.a: "a", self.b: "b"},
+            config=config,
         )
 
     def backward(self, *names: str) -> None:
@@ -51,6 +53,12 @@ class Bench:
     def no_sync(self) -> None:
         with self.synchronizer.no_sync():
             self.backward("b")
+
+    def disagree(self) -> None:
+        """Complete a step in which the other rank has sent other checksums."""
+        STATES["complete"](self)
+        for bucket in self.synchronizer._sequence.buckets:
+            bucket._check._checksums[1] += 1
 
     def state(self) -> str:
         """Name the state that the synchronizer is in."""
@@ -205,6 +213,13 @@ MESSAGES = {
         "gradients of a backward that did not end",
         "rank 0 of 2",
     ),
+    "disagreement": (
+        synchronizer.GradientDisagreementError,
+        "ranks disagree about the gradient of b",
+        "the same on ranks 0, 1, which are checked",
+        "another one on rank 1 than on rank 0",
+        "rank 0 of 2, bucket 0",
+    ),
     "step started: one": (
         synchronizer.StepStartedError,
         "the required accumulations were changed in the middle of a step",
@@ -293,6 +308,21 @@ LINES = [
     ("failed", "reset()", "idle", None),
     ("failed", "unbind()", "unbound", None),
 ]
+# What a complete step does whose gradients are checked, and not the same on both ranks.
+DISAGREEING_LINES = [
+    ("bind()", "complete", "bound twice"),
+    ("backward()", "failed", "late, launched"),
+    ("backward() in no_sync()", "failed", "late, launched"),
+    ("flush()", "complete", None),
+    ("wait()", "failed", "disagreement"),
+    ("wait(scale=2)", "failed", "disagreement"),
+    ("scale_grads(2)", "complete", "not reduced"),
+    ("zero_grad()", "complete", "in flight: both"),
+    ("set_required_accumulations(2)", "complete", "step started: both"),
+    ("reset()", "idle", None),
+    ("unbind()", "unbound", None),
+]
+CHECKED = SynchronizerConfig(axis_reductions={0: "check"})
 
 
 @pytest.fixture(autouse=True)
@@ -304,7 +334,9 @@ def two_ranks() -> Iterator[None]:
 
 def test_the_table_is_complete() -> None:
     assert {line[:2] for line in LINES} == {(s, c) for s in STATES for c in CALLS}
-    assert {line[3] for line in LINES} - {None} == {*MESSAGES}
+    assert {call for call, *_ in DISAGREEING_LINES} == {*CALLS}
+    raised = {line[-1] for line in (*LINES, *DISAGREEING_LINES)}
+    assert raised - {None} == {*MESSAGES}
 
 
 @pytest.mark.parametrize(("state", "call", "state_after", "raised"), LINES)
@@ -314,6 +346,20 @@ def test_every_call_does_in_every_state_what_the_table_says(
     bench = Bench()
     STATES[state](bench)
     assert bench.state() == state
+    does(bench, call, state_after, raised)
+
+
+@pytest.mark.parametrize(("call", "state_after", "raised"), DISAGREEING_LINES)
+def test_a_disagreement_is_seen_by_wait_alone(
+    call: str, state_after: str, raised: str | None
+) -> None:
+    bench = Bench(CHECKED)
+    bench.disagree()
+    does(bench, call, state_after, raised)
+
+
+def does(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
+    """Call, and compare what is raised, and the state after it."""
     if raised is None:
         CALLS[call](bench)
     else:

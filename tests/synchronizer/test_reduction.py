@@ -7,13 +7,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from synchronizer import (
     BucketNotReadyError,
     GradientMismatchError,
-    GradientPlacementError,
     GradientSynchronizer,
     LateAccumulationError,
     ReductionInFlightError,
@@ -275,33 +274,6 @@ def test_a_gradient_replaced_after_launch_is_refused_by_wait(ranks) -> None:
                 synchronizer.wait()
 
     ranks.run(2, program)
-
-
-def test_a_gradient_that_dtensor_has_reduced_is_refused(ranks) -> None:
-    """Summing it again would make it twice too large."""
-
-    def program(rank: int) -> list[str]:
-        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-        a = parameter(mesh, Replicate())
-        with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}):
-            local = a.to_local(grad_placements=[Partial()])
-            (found,) = torch.autograd.grad(local.sum(), a)  # accumulates nothing
-            assert found.placements == (Partial(),)
-            accumulate(a, 0)
-        with (
-            GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}),
-            pytest.raises(GradientPlacementError) as caught,
-        ):
-            a.to_local(grad_placements=[Partial()]).sum().backward()
-        return str(caught.value).splitlines()
-
-    assert ranks.run(2, program)[0] == [
-        "the gradient of a would be summed twice",
-        "  expected: Replicate on mesh axis 0, as the parameter is",
-        "  got:      P(sum), which DTensor has reduced to accumulate it",
-        "  where:    rank 0 of 2, mesh axes ('dp',)",
-        f"  hint: {GradientPlacementError.hint}",
-    ]
 
 
 def test_unbind_in_mid_step_leaves_plain_tensors_behind(ranks) -> None:

@@ -13,7 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import GradientSynchronizer, ReductionFailedError
+from synchronizer import (
+    GradientSynchronizer,
+    ReductionFailedError,
+    SynchronizerConfig,
+)
 
 
 class SimulatedStreams:
@@ -46,6 +50,16 @@ class SimulatedStreams:
             wait=lambda: self.log.append(f"work.wait on {self._current}")
         )
 
+    def all_gather(
+        self, rows: list[torch.Tensor], mine: torch.Tensor, **_: Any
+    ) -> SimpleNamespace:
+        self.log.append(f"all_gather on {self._current}")
+        for row in rows:
+            row.copy_(mine)
+        return SimpleNamespace(
+            wait=lambda: self.log.append(f"work.wait on {self._current}")
+        )
+
     def taken(self) -> list[str]:
         log, self.log[:] = list(self.log), []
         return log
@@ -74,6 +88,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     monkeypatch.setattr(torch, "get_device_module", lambda _: simulated.module())
     monkeypatch.setattr(dist, "all_reduce", simulated.all_reduce)
+    monkeypatch.setattr(dist, "all_gather", simulated.all_gather)
     yield simulated
     dist.destroy_process_group()
 
@@ -178,14 +193,34 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         streams.taken()
         with streams.on("optimizer"):
             synchronizer.wait(scale=2)
-        assert streams.taken() == [
-            "work.wait on side",
-            "optimizer waits for side",
-            "optimizer waits for side",
-            "side waits for optimizer",
-        ]
+        assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
         synchronizer.scale_grads(3)
         assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
+def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
+    """One that stays on its device; the host would have read that of a CPU."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer._sequence.finish(drop_unused=False, scale=torch.tensor(2.0))
+        assert streams.taken() == [
+            "side waits for optimizer",
+            "work.wait on side",
+            "optimizer waits for side",
+        ]
+
+
+def test_checksums_are_taken_and_waited_for_on_the_side_stream(streams) -> None:
+    (a,) = parameters(1)
+    config = SynchronizerConfig(axis_reductions={0: "check"})
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        assert streams.taken() == ["side waits for main", "all_gather on side"]
+        synchronizer.wait()
+        assert streams.taken() == ["work.wait on side", "main waits for side"]
 
 
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
