@@ -19,6 +19,11 @@ class SynchronizerConfig:
             once the backwards have run: raise an "error"; "zeros" for what is missing;
             or "keep_none", zeros too, but None where no rank that sums the gradient has
             one: it takes a flag beside each gradient, and `wait()` waits for the device.
+        rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
+            anew, in the order in which that step's gradients became complete. Every
+            `.grad` is then another tensor than before.
+        debug: Whether each `wait()` compares what was launched between ranks that share
+            buckets, and refuses gradients that were written while they were reduced.
 
     Raises:
         InvalidArgumentError: A value is none of those listed.
@@ -26,6 +31,8 @@ class SynchronizerConfig:
 
     process_group: dist.ProcessGroup | None = None
     unused: UnusedPolicy = "error"
+    rebuild: bool = True
+    debug: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""

@@ -14,6 +14,7 @@ from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
 from .grouping import BucketPlan, plan_buckets
+from .rendezvous import meet
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -127,7 +128,8 @@ class GradientSynchronizer:
                 got=repr(self),
             )
         plans = self._plan()
-        refuse_disagreement(plans)
+        rendezvous = meet(plan.scope.ranks for plan in plans if plan.scope)
+        refuse_disagreement(plans, rendezvous, self._config)
         self._sequence = BucketSequence(
             plans, require_accumulations=self._require_accumulations
         )
