@@ -198,7 +198,8 @@ def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> Non
     """Rank 1 binds in the first group only; its old plan is no answer in the second."""
 
     def program(rank: int) -> list[str]:
-        store = dist.distributed_c10d._get_default_store()
+        prefixed = dist.distributed_c10d._get_default_store()
+        store = prefixed.underlying_store  # of what `init_process_group` was given
         a = {"a": parameter(init_device_mesh("cpu", (2,)), Replicate())}
         assert bind([a]) == []
         dist.barrier()
