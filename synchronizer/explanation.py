@@ -54,16 +54,19 @@ class Explanation:
 
     Attributes:
         buckets: All of them, local ones included.
+        is_rebuilt: Whether they were cut anew in the order that was observed.
     """
 
     buckets: tuple[ExplainedBucket, ...]
+    is_rebuilt: bool = False
 
     @classmethod
-    def of(cls, plans: Iterable[BucketPlan]) -> Self:
+    def of(cls, plans: Iterable[BucketPlan], *, is_rebuilt: bool = False) -> Self:
         """Describe a plan.
 
         Args:
             plans: In launch order.
+            is_rebuilt: Whether they replaced the first plan.
 
         Returns:
             The same in words and numbers.
@@ -73,7 +76,7 @@ class Explanation:
         for plan in plans:
             buckets.append(_explain(plan, num_launches if plan.scope else None))
             num_launches += plan.scope is not None
-        return cls(tuple(buckets))
+        return cls(tuple(buckets), is_rebuilt)
 
     @property
     def collectives(self) -> tuple[str, ...]:

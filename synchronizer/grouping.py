@@ -159,11 +159,7 @@ def plan_buckets(
         UnsupportedPlacementError: A placement is neither Replicate nor sharded.
     """
     candidates = list_candidates(param_groups, parameter_names, config)
-    # Last to first, because gradients become ready in that order.
-    positions = range(len(candidates))[::-1]
-    return cut_buckets(
-        candidates, positions, bucket_cap_bytes=bucket_cap_bytes, config=config
-    )
+    return cut_buckets(candidates, bucket_cap_bytes=bucket_cap_bytes, config=config)
 
 
 def list_candidates(
@@ -189,23 +185,26 @@ def list_candidates(
 
 def cut_buckets(
     candidates: Sequence[Candidate],
-    positions: Sequence[int],
     *,
     bucket_cap_bytes: float,
     config: SynchronizerConfig,
+    positions: Sequence[int] | None = None,
 ) -> tuple[BucketPlan, ...]:
     """Assign every candidate to one bucket.
 
     Args:
         candidates: In registration order.
-        positions: When each of them is expected to be ready, see
-            Note [One launch order]. Different among those of equal ranks.
         bucket_cap_bytes: As for `plan_buckets`.
         config: Whether ranks tell each other which parameters they used.
+        positions: When each of them is expected to be ready, see
+            Note [One launch order]; different among those of equal ranks. Left out, the
+            last one registered comes first.
 
     Returns:
         The buckets in launch order.
     """
+    if positions is None:
+        positions = range(len(candidates))[::-1]
     rows: dict[BucketKey, list[tuple[int, Candidate]]] = {}
     for position, candidate in sorted(
         zip(positions, candidates, strict=True), key=lambda placed: placed[0]

@@ -2,11 +2,11 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from .backward import BackwardWatch
@@ -14,6 +14,7 @@ from .bucket import Bucket, BucketState
 from .errors import ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .hooks import Membership, install_hooks
 from .process_groups import ReductionGroups
 from .streams import SideStream
 
@@ -24,15 +25,30 @@ class BucketSequence:
     Args:
         plans: In launch order.
         require_accumulations: Of every parameter, in each step.
+        learns: Whether to note in which order gradients become ready.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its parameter.
     """
 
     def __init__(
-        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+        self,
+        plans: Iterable[BucketPlan],
+        *,
+        require_accumulations: int,
+        learns: bool = False,
     ) -> None:
+        # In launch order, as are the buckets.
+        self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
+        # The buckets that communicate; local ones hold nobody up.
+        self._launch_order: list[Bucket] = []
+        # Whether the plans are those of `rebuild()`.
+        self.is_rebuilt = False
+        # By parameter; keeps alive what the hooks refer to.
+        self._memberships: dict[nn.Parameter, Membership] = {}
+        # Who got a gradient in this step, by the last one; None once that was learned.
+        self._observed: dict[Membership, None] | None = {} if learns else None
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
         # Why the gradients of this step cannot become right any more, if so.
@@ -44,7 +60,7 @@ class BucketSequence:
         self._lock = threading.Lock()
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
         # Whom the running backward has brought a gradient.
-        self._arrived: list[tuple[Bucket, GradientView]] = []
+        self._arrived: list[Membership] = []
         # Backwards of this step that ended and count.
         self.num_backwards = 0
         self._no_sync_depth = 0
@@ -55,13 +71,26 @@ class BucketSequence:
         # calls `release`.
         weakref.finalize(self, _remove_all, self._handles).atexit = False
         try:
-            self._allocate(plans, require_accumulations)
+            self._allocate(require_accumulations)
         except BaseException:
             self.release()
             raise
-        # The buckets that communicate; local ones hold nobody up.
-        self._launch_order = [b for b in self.buckets if b.is_reduced_over_ranks]
-        self._attach()
+        for membership in self._memberships.values():
+            self._handles += install_hooks(membership, self)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether it is not known yet in which order gradients become ready."""
+        return self._observed is not None
+
+    def stop_learning(self) -> list[nn.Parameter]:
+        """List what got gradients in this step, and forget about the order.
+
+        Returns:
+            In the order of each parameter's last gradient.
+        """
+        observed, self._observed = self._observed or {}, None
+        return [membership.view.plan.parameter for membership in observed]
 
     def refuse_failed_step(self) -> None:
         """Refuse to go on with a step in which some gradient is wrong.
@@ -96,28 +125,33 @@ class BucketSequence:
         """
         self._failure = self._failure or failure
 
-    def note_accumulation(self, bucket: Bucket, view: GradientView) -> None:
+    def note_accumulation(self, membership: Membership) -> None:
         """Count a gradient, and launch what has become ready.
 
         Args:
-            bucket: Of this sequence.
-            view: Of the bucket; autograd has just accumulated into it.
+            membership: Of this sequence; autograd has just accumulated into its view.
 
         Raises:
             Exception: Whatever goes wrong; it fails the step and ends the backward.
         """
         with self._lock:
-            self.refuse_failed_step()
+            if self._failure:
+                self.refuse_failed_step()
             if self._backward.was_interrupted:
                 self.refuse_open_backward()
+            bucket, view = membership.bucket, membership.view
             try:
                 if not self._backward.is_open:
                     self._backward_counts = not self._no_sync_depth
                     self._backward.open()
                 if not view.num_arrivals:
-                    self._arrived.append((bucket, view))
+                    self._arrived.append(membership)
                 bucket.accumulate(view, counts=self._backward_counts)
-                self._launch_ready()
+                if self._observed is not None:
+                    self._observed.pop(membership, None)
+                    self._observed[membership] = None
+                if bucket.state is BucketState.READY:
+                    self._launch_ready()
             except Exception:
                 self.fail()
                 raise
@@ -179,7 +213,29 @@ class BucketSequence:
         self.num_backwards = 0
         self._backward.close()
         self._arrived.clear()
+        if self._observed is not None:
+            self._observed.clear()
         self._failure = ""
+
+    def rebuild(
+        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+    ) -> None:
+        """Move every gradient to other buckets, see Note [What a rebuild keeps].
+
+        Args:
+            plans: Of the same parameters, in launch order.
+            require_accumulations: Of every parameter, in each step.
+
+        Raises:
+            Exception: The new buffers cannot be allocated; then release everything.
+        """
+        # The memory first: `release` orders it after everybody who used it.
+        for bucket in self.buckets:
+            bucket.release()
+        self.buckets.clear()
+        self.plans = tuple(plans)
+        self._allocate(require_accumulations)
+        self.is_rebuilt = True
 
     def release(self) -> None:
         """Leave no hook, no buffer, no group of ours, and no reduction in flight.
@@ -190,7 +246,7 @@ class BucketSequence:
         # Last in, first out, each of them even if another fails: no memory is given
         # back before nothing can use it any more.
         with ExitStack() as stack:
-            stack.callback(self.buckets.clear)
+            stack.callback(self._forget)
             stack.callback(self._groups.destroy)
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.release)
@@ -198,10 +254,17 @@ class BucketSequence:
                 stack.callback(self._finish, bucket)
             stack.callback(_remove_all, self._handles)
 
-    def _allocate(
-        self, plans: Iterable[BucketPlan], require_accumulations: int
-    ) -> None:
-        for plan in plans:
+    def _forget(self) -> None:
+        """Let go of every view: an error's traceback may keep this object alive."""
+        self.buckets.clear()
+        self._launch_order.clear()
+        self._memberships.clear()
+        self._arrived.clear()
+        self._observed = None
+
+    def _allocate(self, require_accumulations: int) -> None:
+        """Make the buckets, and put a view of them into every `.grad`."""
+        for plan in self.plans:
             device = plan.key.device
             if device not in self._sides:
                 self._sides[device] = SideStream(device)
@@ -212,20 +275,20 @@ class BucketSequence:
                 require_accumulations=require_accumulations,
             )
             self.buckets.append(bucket)
-
-    def _attach(self) -> None:
-        sequence = weakref.ref(self)
+        self._launch_order = [b for b in self.buckets if b.is_reduced_over_ranks]
         for bucket in self.buckets:
             for view in bucket.views:
                 view.attach()
-                parameter = view.plan.parameter
-                if view.plan.reduce_axes:
-                    hook = _arrival_hook(weakref.ref(view))
-                    self._handles.append(parameter.register_hook(hook))
-                hook = _accumulation_hook(
-                    sequence, weakref.ref(bucket), weakref.ref(view)
-                )
-                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+                self._enter(bucket, view)
+
+    def _enter(self, bucket: Bucket, view: GradientView) -> None:
+        parameter = view.plan.parameter
+        membership = self._memberships.get(parameter)
+        if membership is None:
+            self._memberships[parameter] = Membership(bucket, view)
+        else:
+            view.expected_arrivals = membership.view.expected_arrivals
+            membership.bucket, membership.view = bucket, view
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
@@ -234,8 +297,8 @@ class BucketSequence:
             return
         try:
             self.num_backwards += self._backward_counts
-            for bucket, view in arrived:
-                bucket.end_backward(view)
+            for membership in arrived:
+                membership.bucket.end_backward(membership.view)
             self._launch_ready()
         except Exception:
             self.fail()
@@ -261,35 +324,6 @@ class BucketSequence:
                 got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
-
-
-def _arrival_hook(
-    view_reference: weakref.ref[GradientView],
-) -> Callable[[torch.Tensor], None]:
-    """Note the placements of a gradient; runs for `torch.autograd.grad` as well."""
-
-    def on_arrival(gradient: torch.Tensor) -> None:
-        view = view_reference()
-        if view is not None and isinstance(gradient, DTensor):
-            view.arrived_as = gradient.placements
-
-    return on_arrival
-
-
-def _accumulation_hook(
-    sequence_reference: weakref.ref[BucketSequence],
-    bucket_reference: weakref.ref[Bucket],
-    view_reference: weakref.ref[GradientView],
-) -> Callable[[torch.Tensor], None]:
-    """Count a gradient that autograd has accumulated."""
-
-    def on_accumulation(_: torch.Tensor) -> None:
-        sequence, bucket = sequence_reference(), bucket_reference()
-        view = view_reference()
-        if sequence is not None and bucket is not None and view is not None:
-            sequence.note_accumulation(bucket, view)
-
-    return on_accumulation
 
 
 def _remove_all(handles: list[RemovableHandle]) -> None:

@@ -13,7 +13,8 @@ from .agreement import refuse_disagreement
 from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
-from .grouping import BucketPlan, plan_buckets
+from .grouping import cut_buckets, list_candidates, plan_buckets
+from .rebuild import Rebuild
 from .rendezvous import meet
 from .sequence import BucketSequence
 
@@ -62,6 +63,7 @@ class GradientSynchronizer:
         self._config = config
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
+        self._rebuild: Rebuild | None = None
 
     @classmethod
     def from_module(
@@ -127,20 +129,39 @@ class GradientSynchronizer:
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
             )
-        plans = self._plan()
+        candidates = list_candidates(
+            self._param_groups, self._parameter_names, self._config
+        )
+        cap_bytes = self._bucket_cap_bytes
+        plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
         rendezvous = meet(plan.scope.ranks for plan in plans if plan.scope)
         refuse_disagreement(plans, rendezvous, self._config)
         self._sequence = BucketSequence(
-            plans, require_accumulations=self._require_accumulations
+            plans,
+            require_accumulations=self._require_accumulations,
+            learns=self._config.rebuild,
+        )
+        self._rebuild = Rebuild(
+            candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
         )
 
     def explain(self) -> Explanation:
         """Tell what will be reduced where and when, bound or not.
 
         Returns:
-            All buckets of this rank; prints as a table.
+            All buckets of this rank, as they are now; prints as a table.
         """
-        return Explanation.of(self._plan())
+        sequence = self._sequence
+        if sequence is not None:
+            return Explanation.of(sequence.plans, is_rebuilt=sequence.is_rebuilt)
+        return Explanation.of(
+            plan_buckets(
+                self._param_groups,
+                bucket_cap_bytes=self._bucket_cap_bytes,
+                parameter_names=self._parameter_names,
+                config=self._config,
+            )
+        )
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -202,6 +223,8 @@ class GradientSynchronizer:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
         sequence.finish(drop_unused=self._config.unused == "keep_none")
+        if self._rebuild is not None:
+            self._rebuild.note_reduced(sequence)
         if factor is not None:
             sequence.scale(factor)
 
@@ -229,15 +252,27 @@ class GradientSynchronizer:
         """Zero every gradient and start the next step.
 
         An exchanged `.grad` becomes the view again. Accumulations of a step that was not
-        waited for are dropped.
+        waited for are dropped. The first time after a step that was, buckets may be cut
+        anew, and then every `.grad` is another tensor: see Note [What a rebuild keeps].
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             ReductionInFlightError: A reduction was launched and not waited for.
+            PlanMismatchError: A rank that shares buckets did not complete the first
+                step in time; nothing has changed.
         """
         sequence = self._bound("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
+        plans = None if self._rebuild is None else self._rebuild.plan(sequence)
         sequence.restart()
+        if plans is not None:
+            try:
+                sequence.rebuild(
+                    plans, require_accumulations=self._require_accumulations
+                )
+            except BaseException:
+                self.unbind()
+                raise
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
         """Change how many gradients each parameter accumulates in a step.
@@ -284,16 +319,9 @@ class GradientSynchronizer:
             ReductionFailedError: A process group reported a failure; all is released.
         """
         sequence, self._sequence = self._sequence, None
+        self._rebuild = None
         if sequence is not None:
             sequence.release()
-
-    def _plan(self) -> tuple[BucketPlan, ...]:
-        return plan_buckets(
-            self._param_groups,
-            bucket_cap_bytes=self._bucket_cap_bytes,
-            parameter_names=self._parameter_names,
-            config=self._config,
-        )
 
     def _bound(self, call: str) -> BucketSequence:
         if self._sequence is None:
