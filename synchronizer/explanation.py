@@ -98,6 +98,8 @@ class Explanation:
         lines.append(
             f"{len(self.collectives)} all-reduces a step, of {len(self.buckets)}"
             f" buckets; {payload_bytes} bytes and {padding_bytes} of padding"
+            + "; rebuilt in the order in which gradients were ready"
+            * self.is_rebuilt
         )
         return "\n".join(lines)
 

@@ -229,12 +229,22 @@ class BucketSequence:
         Raises:
             Exception: The new buffers cannot be allocated; then release everything.
         """
-        # The memory first: `release` orders it after everybody who used it.
+        learned = {
+            parameter: membership.view.expected_arrivals
+            for parameter, membership in self._memberships.items()
+        }
+        # The memory first: `release` orders it after everybody who used it, and nobody
+        # here may keep a view of it.
         for bucket in self.buckets:
             bucket.release()
         self.buckets.clear()
+        self._launch_order.clear()
+        for membership in self._memberships.values():
+            del membership.bucket, membership.view
         self.plans = tuple(plans)
         self._allocate(require_accumulations)
+        for parameter, membership in self._memberships.items():
+            membership.view.expected_arrivals = learned[parameter]
         self.is_rebuilt = True
 
     def release(self) -> None:
@@ -287,7 +297,6 @@ class BucketSequence:
         if membership is None:
             self._memberships[parameter] = Membership(bucket, view)
         else:
-            view.expected_arrivals = membership.view.expected_arrivals
             membership.bucket, membership.view = bucket, view
 
     def _end_backward(self) -> None:
