@@ -30,6 +30,7 @@ from .errors import (
 )
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .per_axis import AxesInFlight
 from .process_groups import ReductionGroups
 from .streams import SideStream, Stream
 from .transport import Pending, choose_transport
@@ -189,6 +190,12 @@ class Bucket:
             with self._side.activate():
                 pending.finish()
         self.state = BucketState.REDUCED
+
+    def abandon(self) -> None:
+        """Wait for what was launched, as `finish` does, and launch nothing more."""
+        if isinstance(self._pending, AxesInFlight):
+            self._pending.left.clear()
+        self.finish()
 
     def drop_unused(self) -> None:
         """Set `.grad` to None where no rank used the parameter; the bucket is reduced."""

@@ -7,7 +7,8 @@ from typing import Self
 from typing_extensions import override
 
 from .grouping import BucketPlan
-from .scope import ReduceScope
+from .per_axis import goes_axis_by_axis
+from .scope import ReduceScope, spanned_ranks
 
 _HEADER = (
     "bucket",
@@ -34,7 +35,9 @@ class ExplainedBucket:
         padding_bytes: Between and after them; always zero, but reduced as well.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span them, by name or else by index.
-        launch_position: Among this rank's all-reduces; None where it stays local.
+        launch_position: Among this rank's buckets; None where it stays local.
+        phases: The global ranks of each of its all-reduces, in turn: all `ranks` at
+            once, or those of one axis after the other, see Note [Axis by axis].
     """
 
     index: int
@@ -46,6 +49,31 @@ class ExplainedBucket:
     ranks: tuple[int, ...]
     axes: tuple[str, ...]
     launch_position: int | None
+    phases: tuple[tuple[int, ...], ...]
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What each of its all-reduces moves."""
+        return self.payload_bytes + self.padding_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedCollective:
+    """One all-reduce of every step.
+
+    Attributes:
+        bucket: Whose buffer it sums.
+        ranks: Global ranks that take part.
+    """
+
+    bucket: ExplainedBucket
+    ranks: tuple[int, ...]
+
+    @override
+    def __str__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks))
+        dtype = self.bucket.grad_dtype
+        return f"all_reduce of {self.bucket.buffer_bytes} bytes of {dtype} over ranks {ranks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +109,28 @@ class Explanation:
     @property
     def collectives(self) -> tuple[str, ...]:
         """What is launched in every step, in order."""
-        return tuple(
-            f"all_reduce of {b.payload_bytes + b.padding_bytes} bytes of {b.grad_dtype}"
-            f" over ranks {', '.join(map(str, b.ranks))}"
-            for b in self.buckets
-            if b.launch_position is not None
-        )
+        return tuple(map(str, (*self._during_backward(), *self._in_wait())))
+
+    @property
+    def exposed_tail_bytes(self) -> int:
+        """What no backward can hide: the bytes launched once the last gradient is there.
+
+        Those of the bucket that is launched last, and of every axis but the first of
+        those that go axis by axis. A prediction: it takes backward to bring gradients
+        in the order of the plan, and the all-reduces before to be over by then.
+        """
+        exposed = [*self._during_backward()[-1:], *self._in_wait()]
+        return sum(collective.bucket.buffer_bytes for collective in exposed)
+
+    def _during_backward(self) -> list[ExplainedCollective]:
+        return [ExplainedCollective(b, b.phases[0]) for b in self.buckets if b.phases]
+
+    def _in_wait(self) -> list[ExplainedCollective]:
+        return [
+            ExplainedCollective(bucket, ranks)
+            for bucket in self.buckets
+            for ranks in bucket.phases[1:]
+        ]
 
     @override
     def __str__(self) -> str:
@@ -97,7 +141,8 @@ class Explanation:
         lines = [_aligned(row, widths) for row in rows]
         lines.append(
             f"{len(self.collectives)} all-reduces a step, of {len(self.buckets)}"
-            f" buckets; {payload_bytes} bytes and {padding_bytes} of padding"
+            f" buckets; {payload_bytes} bytes and {padding_bytes} of padding;"
+            f" exposed tail {self.exposed_tail_bytes} bytes"
             + "; rebuilt in the order in which gradients were ready"
             * self.is_rebuilt
         )
@@ -117,7 +162,17 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
         ranks=plan.scope.ranks if plan.scope else (),
         axes=_axes(plan.scope) if plan.scope else (),
         launch_position=launch_position,
+        phases=_phases(plan),
     )
+
+
+def _phases(plan: BucketPlan) -> tuple[tuple[int, ...], ...]:
+    scope = plan.scope
+    if scope is None:
+        return ()
+    if scope.mesh is None or not goes_axis_by_axis(plan):
+        return (scope.ranks,)
+    return tuple(spanned_ranks(scope.mesh, (axis,)) for axis in scope.axes)
 
 
 def _axes(scope: ReduceScope) -> tuple[str, ...]:

@@ -295,7 +295,11 @@ def _lay_out(
     index: int, members: Sequence[Candidate], *, with_flags: bool
 ) -> BucketPlan:
     """Give every member an aligned offset; the padding between them stays zero."""
-    key = members[0].key
+    # Equal scopes may have been found on several meshes: fewest axes, fewest collectives.
+    key = min(
+        (member.key for member in members),
+        key=lambda key: len(key.scope.axes) if key.scope else 0,
+    )
     plans = tuple(member.plan for member in members)
     *offsets, end = _aligned_starts([plan.local_numel for plan in plans], key)
     flags_start = None

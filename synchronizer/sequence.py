@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -194,7 +194,7 @@ class BucketSequence:
         if not was_reduced:
             self.flush()
         for bucket in self.buckets:
-            self._finish(bucket)
+            self._complete(bucket, bucket.finish)
             if drop_unused and not was_reduced:
                 bucket.drop_unused()
         # What overlaps: until here the current stream was free to compute. What orders
@@ -261,7 +261,7 @@ class BucketSequence:
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.release)
             for bucket in reversed(self.buckets):
-                stack.callback(self._finish, bucket)
+                stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(_remove_all, self._handles)
 
     def _forget(self) -> None:
@@ -322,9 +322,9 @@ class BucketSequence:
             bucket.launch()
             self._num_launched += 1
 
-    def _finish(self, bucket: Bucket) -> None:
+    def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
         try:
-            bucket.finish()
+            finish()
         except Exception as error:
             self.fail()
             raise ReductionFailedError(

@@ -38,7 +38,10 @@ def test_the_table_shows_buckets_bytes_ranks_and_launch_order(ranks) -> None:
         "0       plain         float32   12     116      this one    -       -",
         "1       rows          bfloat16  200    56       1, 3        dp      0",
         "2       b and 1 more  bfloat16  400    112      0, 1, 2, 3  dp, tp  1",
-        "2 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding",
+        (
+            "3 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding;"
+            " exposed tail 1024 bytes"
+        ),
     ]
 
 
@@ -47,6 +50,21 @@ def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
         return [bucket.axes for bucket in make(None).explain().buckets]
 
     assert ranks.run(4, program)[0] == [(), ("0",), ("0", "1")]
+
+
+def test_the_tail_is_what_is_launched_after_the_last_gradient(ranks) -> None:
+    """One bucket in one piece, two axis by axis, of 256 and 512 bytes."""
+
+    def program(_: int) -> int:
+        synchronizer = make(("dp", "tp"))
+        mesh = init_device_mesh("cpu", (2, 2))
+        local = torch.zeros(64)
+        for placement in ((Replicate(), Replicate()), (Shard(0), Replicate())):
+            tensor = DTensor.from_local(local, mesh, placement, run_check=False)
+            synchronizer._param_groups[0].insert(0, nn.Parameter(tensor))
+        return synchronizer.explain().exposed_tail_bytes
+
+    assert ranks.run(4, program) == [256 + (256 + 512)] * 4
 
 
 def test_the_predicted_collectives_are_those_that_happen(ranks, monkeypatch) -> None:
@@ -75,11 +93,14 @@ def test_the_predicted_collectives_are_those_that_happen(ranks, monkeypatch) -> 
 
     predicted = ranks.run(4, program)[2]
     assert list(predicted) == seen
-    assert len(seen) == 2
+    assert len(seen) == 3
 
 
 def test_nothing_to_synchronize_explains_as_nothing() -> None:
     assert str(GradientSynchronizer([], 1, 1).explain()).splitlines() == [
         "bucket  parameters  dtype  bytes  padding  ranks  axes  launch",
-        "0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding",
+        (
+            "0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding;"
+            " exposed tail 0 bytes"
+        ),
     ]

@@ -97,7 +97,9 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
 
 def placements_are_mixed_on_an_unnamed_mesh(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2))
-    both = [parameter(mesh, Replicate(), Replicate(), numel=300) for _ in range(3)]
+    both = [  # the small one goes axis by axis
+        parameter(mesh, Replicate(), Replicate(), numel=n) for n in (300, 2**15, 2**15)
+    ]
     rows = [parameter(mesh, Shard(0), Replicate(), numel=300 + rank // 2) for _ in "ab"]
     columns = [parameter(mesh, Replicate(), Shard(0), numel=5 + rank % 2) for _ in "ab"]
     group = [*both[:1], *rows, *both[1:], *columns]
@@ -118,7 +120,7 @@ def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
     if rank < 2:
         dist.new_group([0, 1], use_local_synchronization=True)
     mesh = init_device_mesh("cpu", (1, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
-    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=10)
+    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=2**15)
     with GradientSynchronizer([[a]], 1, 1) as sums:
         accumulate(a, 2**rank)
         sums.wait()
