@@ -66,6 +66,7 @@ class Bucket:
         groups: ReductionGroups,
         require_accumulations: int,
     ) -> None:
+        self.plan = plan
         self.label = f"bucket {plan.index}"
         self.state = BucketState.ACCUMULATING
         # Whether `flush()` ended the step, however few gradients came.
@@ -96,6 +97,11 @@ class Bucket:
     def is_reduced_over_ranks(self) -> bool:
         """Whether there is anything to communicate."""
         return self._transport is not None
+
+    @property
+    def version(self) -> int:
+        """How many in-place writes to the buffer and its views torch has counted."""
+        return self._buffer._version  # noqa: SLF001
 
     @property
     def has_started(self) -> bool:

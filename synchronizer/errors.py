@@ -82,7 +82,8 @@ class LateAccumulationError(SynchronizerError):
 
     hint = (
         "call wait() and zero_grad() between steps; if one backward brought more"
-        " gradients than any before, zero_grad() and repeat the step"
+        " gradients than any before, repeat the step, after reset() or unbind() on"
+        " every rank: zero_grad() refuses while reductions are in flight"
     )
 
 
@@ -120,13 +121,28 @@ class ReplacedGradientError(SynchronizerError):
 class ReductionInFlightError(SynchronizerError):
     """`zero_grad()` was called between the launch of a reduction and `wait()`."""
 
-    hint = "call wait() first, or unbind() on every rank to give up the step"
+    hint = "call wait() first, or reset() or unbind() on every rank to give up the step"
 
 
 class ReductionFailedError(SynchronizerError):
     """The process group failed to complete an all-reduce."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
+
+
+class LaunchOrderError(SynchronizerError):
+    """In debug mode: ranks that share buckets launched them in different orders."""
+
+    hint = "call unbind() on every rank; this is a defect, so report both orders"
+
+
+class InFlightWriteError(SynchronizerError):
+    """In debug mode: a gradient was written between its launch and `wait()`."""
+
+    hint = (
+        "write to .grad after wait() only, or before the last backward; then"
+        " zero_grad() and repeat the step on every rank"
+    )
 
 
 class NotReducedError(SynchronizerError):
@@ -150,7 +166,7 @@ class StepStartedError(SynchronizerError):
 class StepFailedError(SynchronizerError):
     """A step went on after an earlier error had made its gradients unusable."""
 
-    hint = "call zero_grad(), or unbind() where it refuses, on every rank"
+    hint = "call zero_grad(), or reset() or unbind() where it refuses, on every rank"
 
 
 def _rank() -> str:

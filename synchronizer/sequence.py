@@ -11,11 +11,14 @@ from torch.utils.hooks import RemovableHandle
 
 from .backward import BackwardWatch
 from .bucket import Bucket, BucketState
-from .errors import ReductionFailedError, StepFailedError
+from .debugging import LaunchWatch
+from .errors import InFlightWriteError, ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .hooks import Membership, install_hooks
+from .missing import MissingGradients
 from .process_groups import ReductionGroups
+from .rendezvous import Rendezvous
 from .streams import SideStream
 
 
@@ -26,6 +29,8 @@ class BucketSequence:
         plans: In launch order.
         require_accumulations: Of every parameter, in each step.
         learns: Whether to note in which order gradients become ready.
+        debugs: Whether to compare launches, and look for foreign writes.
+        rendezvous: Where to meet ranks that share buckets; None where there are none.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its parameter.
@@ -37,6 +42,8 @@ class BucketSequence:
         *,
         require_accumulations: int,
         learns: bool = False,
+        debugs: bool = False,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         # In launch order, as are the buckets.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
@@ -54,6 +61,9 @@ class BucketSequence:
         # Why the gradients of this step cannot become right any more, if so.
         self._failure = ""
         self._num_launched = 0
+        # What ranks have said to lack.
+        self.missing = MissingGradients(rendezvous)
+        self._watch = LaunchWatch(rendezvous) if debugs else None
         self._sides: dict[torch.device, SideStream] = {}
         self._groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
@@ -189,10 +199,12 @@ class BucketSequence:
 
         Raises:
             ReductionFailedError: A process group reported a failure.
+            InFlightWriteError: Gradients were written meanwhile; debug mode only.
         """
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
+        written = self._check_launches()
         for bucket in self.buckets:
             self._complete(bucket, bucket.finish)
             if drop_unused and not was_reduced:
@@ -202,6 +214,11 @@ class BucketSequence:
         # stream after each side stream. On CPU the reductions are over by now.
         for side in self._sides.values():
             side.release_to(side.current())
+        if written is not None:
+            self.fail()
+            raise written
+        if not was_reduced:
+            self.missing.note_reduced()
         self.is_reduced = True
 
     def restart(self) -> None:
@@ -215,6 +232,9 @@ class BucketSequence:
         self._arrived.clear()
         if self._observed is not None:
             self._observed.clear()
+        self.missing.take_back()
+        if self._watch is not None:
+            self._watch.restart()
         self._failure = ""
 
     def rebuild(
@@ -271,6 +291,7 @@ class BucketSequence:
         self._memberships.clear()
         self._arrived.clear()
         self._observed = None
+        self._watch = None
 
     def _allocate(self, require_accumulations: int) -> None:
         """Make the buckets, and put a view of them into every `.grad`."""
@@ -320,7 +341,20 @@ class BucketSequence:
             if bucket.state is not BucketState.READY:
                 return
             bucket.launch()
+            if self._watch is not None:
+                self._watch.note_launch(bucket)
             self._num_launched += 1
+
+    def _check_launches(self) -> InFlightWriteError | None:
+        """Compare what was launched between ranks, before anything can hang for it."""
+        if self._watch is None or self.is_reduced:
+            return None
+        try:
+            self._watch.refuse_other_order()
+        except Exception:
+            self.fail()
+            raise
+        return self._watch.writes_in_flight()
 
     def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
         try:
@@ -330,7 +364,7 @@ class BucketSequence:
             raise ReductionFailedError(
                 f"the all-reduce of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
-                got=f"{type(error).__name__}: {error}",
+                got=f"{type(error).__name__}: {error}{self.missing.of_others()}",
                 where=bucket.label,
             ) from error
 

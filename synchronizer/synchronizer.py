@@ -140,6 +140,8 @@ class GradientSynchronizer:
             plans,
             require_accumulations=self._require_accumulations,
             learns=self._config.rebuild,
+            debugs=self._config.debug,
+            rendezvous=rendezvous,
         )
         self._rebuild = Rebuild(
             candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
@@ -211,6 +213,8 @@ class GradientSynchronizer:
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure.
+            LaunchOrderError: Ranks launched in different orders; debug mode only.
+            InFlightWriteError: A `.grad` was written since its launch; debug mode only.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
