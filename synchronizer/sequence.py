@@ -22,6 +22,9 @@ from .rendezvous import Rendezvous
 from .streams import SideStream
 
 
+_READY = BucketState.READY  # looked up once, and not in each hook
+
+
 class BucketSequence:
     """Buckets that are filled in any order and launched in one.
 
@@ -160,7 +163,7 @@ class BucketSequence:
                 if self._observed is not None:
                     self._observed.pop(membership, None)
                     self._observed[membership] = None
-                if bucket.state is BucketState.READY:
+                if bucket.state is _READY:
                     self._launch_ready()
             except Exception:
                 self.fail()
@@ -338,7 +341,7 @@ class BucketSequence:
         """Launch as far as the order allows, see Note [One launch order]."""
         while self._num_launched < len(self._launch_order):
             bucket = self._launch_order[self._num_launched]
-            if bucket.state is not BucketState.READY:
+            if bucket.state is not _READY:
                 return
             bucket.launch()
             if self._watch is not None:
