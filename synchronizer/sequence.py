@@ -21,7 +21,6 @@ from .process_groups import ReductionGroups
 from .rendezvous import Rendezvous
 from .streams import SideStream
 
-
 _READY = BucketState.READY  # looked up once, and not in each hook
 
 

@@ -262,7 +262,7 @@ def test_zero_grad_is_refused_while_a_reduction_is_in_flight(ranks) -> None:
         "  expected: wait() between the last backward and zero_grad()",
         "  got:      1 of 2 buckets in flight",
         "  where:    rank 1 of 2, bucket 0",
-        "  hint: call wait() first, or unbind() on every rank to give up the step",
+        "  hint: call wait() first, or reset() or unbind() on every rank to give up the step",
     ]
 
 
