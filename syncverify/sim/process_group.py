@@ -27,6 +27,7 @@ from syncverify.sim.collectives import (
     Call,
     Tensors,
     compute,
+    deliver,
     reduce_op_name,
 )
 from syncverify.sim.scheduler import RunEndedError, Scheduler, Wait
@@ -150,14 +151,7 @@ class SimulatedWork(dist.Work):
     def _deliver(self) -> None:
         calls = [call for call in self._meeting.calls if call is not None]
         values = compute(calls, self._group.rank())
-        outputs = self._own_call().outputs
-        # Real process groups write behind torch's back: nothing counts their writes.
-        with (
-            torch.no_grad(),
-            torch.autograd._unsafe_preserve_version_counter(tuple(outputs)),  # noqa: SLF001
-        ):
-            for output, value in zip(outputs, values, strict=False):
-                output.detach().copy_(value.reshape(output.shape))
+        deliver(values, self._own_call().outputs)
         self._delivered = True
         self._group.recorder.wait(self._launched)
 

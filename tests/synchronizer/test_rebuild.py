@@ -21,7 +21,6 @@ from synchronizer import (
     SynchronizerConfig,
 )
 from synchronizer.bucket import BucketState
-from synchronizer.readiness import merge_order
 from syncverify.sim.machine import SimulatedMachine
 
 KIB_MB = 2**-10
@@ -75,22 +74,6 @@ def alone() -> Iterator[Callable[[str], dict[str, nn.Parameter]]]:
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     yield lambda names: replicated(init_device_mesh("cpu", (2,)), names)
     dist.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    ("observed", "merged"),
-    [
-        ("abcd", "abcd"),
-        ("dcba", "dcba"),
-        ("", "abcd"),
-        ("da", "dabc"),
-        ("dc", "abdc"),
-        ("cb", "acdb"),
-    ],
-)
-def test_what_was_not_observed_stays_behind_what_it_followed(observed, merged) -> None:
-    items = [ord(each) for each in "abcd"]
-    assert merge_order(items, list(observed.encode())) == list(merged.encode())
 
 
 def test_buckets_follow_the_order_of_the_first_step(alone) -> None:
