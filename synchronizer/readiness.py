@@ -9,11 +9,11 @@ observed for the parameters of that set, and the others take them over. Paramete
 one set are told apart by where they are registered among those of the set, which is the
 same on all of its ranks.
 
-A rank leaves its positions in `wait()`, when nothing can be added to the step, and reads
-those of others in `zero_grad()`. So nobody waits for a rank that is slow to go on, and a
-rank that never calls `zero_grad()` holds nobody up. All of its buckets were reduced by
-then, and so were those of the others: every rank that shares one has left its own, or is
-about to.
+A rank leaves its positions at the start of `wait()`, when nothing can be added to the
+step any more, and reads those of others in `zero_grad()`. So nobody waits for a rank that
+is slow to go on, and one that never calls `zero_grad()` holds nobody up. It leaves them
+before anything can fail there: where `wait()` raises on one rank only, the other ranks of
+its buckets have reduced them with it, and read its positions all the same.
 """
 
 import json

@@ -24,7 +24,7 @@ from .sequence import BucketSequence
 
 
 class Rebuild:
-    """Watches for the first reduced step, and plans anew after it.
+    """Watches for the first step that is complete, and plans anew after it.
 
     Args:
         candidates: What was planned, in registration order.
@@ -47,11 +47,11 @@ class Rebuild:
         self._config = config
         self._is_due = False
 
-    def note_reduced(self, sequence: BucketSequence) -> None:
-        """Learn from the first step that is reduced.
+    def note_complete(self, sequence: BucketSequence) -> None:
+        """Learn from the first step that is complete.
 
         Args:
-            sequence: Reduced.
+            sequence: About to be waited for; has all its gradients.
         """
         if sequence.is_learning:
             self._order.leave(sequence.stop_learning())

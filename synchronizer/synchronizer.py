@@ -226,9 +226,9 @@ class GradientSynchronizer:
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
-        sequence.finish(drop_unused=self._config.unused == "keep_none")
         if self._rebuild is not None:
-            self._rebuild.note_reduced(sequence)
+            self._rebuild.note_complete(sequence)
+        sequence.finish(drop_unused=self._config.unused == "keep_none")
         if factor is not None:
             sequence.scale(factor)
 
@@ -256,7 +256,7 @@ class GradientSynchronizer:
         """Zero every gradient and start the next step.
 
         An exchanged `.grad` becomes the view again. Accumulations of a step that was not
-        waited for are dropped. The first time after a step that was, buckets may be cut
+        waited for are dropped. The first time after one that was, buckets may be cut
         anew, and then every `.grad` is another tensor: see Note [What a rebuild keeps].
 
         Raises:

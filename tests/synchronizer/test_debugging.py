@@ -167,6 +167,28 @@ def test_a_write_in_flight_is_refused_and_the_step_can_be_repeated(
         assert torch.equal(group["b"].grad, torch.ones(256))
 
 
+def test_a_first_step_that_one_rank_alone_refuses_keeps_ranks_together(ranks) -> None:
+    """The refused step still decides how buckets are cut anew, on both ranks."""
+
+    def program(rank: int) -> list[float]:
+        sums, group = make(dtensor, "abc")
+        with sums:
+            backward(group, "abc")
+            if rank == 0:
+                group["a"].grad.add_(1)
+                with pytest.raises(InFlightWriteError):
+                    sums.wait()
+            else:
+                sums.wait()
+            sums.zero_grad()
+            assert sums.explain().is_rebuilt
+            backward(group, "cba")
+            sums.wait()
+            return [each.grad.to_local().sum().item() for each in group.values()]
+
+    assert ranks.run(2, program) == [[512] * 3] * 2
+
+
 @pytest.mark.parametrize(
     "write", [lambda g: g.add_(1), lambda g: g.mul_(2), lambda g: g.zero_()]
 )
