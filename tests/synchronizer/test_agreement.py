@@ -10,7 +10,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import GradientSynchronizer, PlanMismatchError, SynchronizerConfig
+from synchronizer import (
+    GradientSynchronizer,
+    PlanMismatchError,
+    SynchronizerConfig,
+    process_groups,
+)
 
 KIB_MB = 2**-10
 GOT = "  got:      "
@@ -211,3 +216,14 @@ def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> Non
         return bind([a])
 
     assert ranks.run(2, program)[0][0] == "rank 1 did not call bind()"
+
+
+def test_process_groups_of_a_new_default_group_have_new_names() -> None:
+    """What an equal group left in the store would otherwise be found."""
+    store, names = dist.HashStore(), set()
+    for _ in range(2):
+        dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+        default = dist.distributed_c10d._get_default_group()
+        names.add(process_groups._unused_name(default, (0,)))
+        dist.destroy_process_group()
+    assert len(names) == 2

@@ -129,6 +129,26 @@ def test_a_note_of_a_step_that_others_have_left_is_not_read(ranks) -> None:
     )
 
 
+def test_a_rank_that_got_its_gradients_after_all_takes_its_note_back(ranks) -> None:
+    def program(rank: int) -> str:
+        sums, group = make("ab")
+        with sums:
+            if rank == 0:
+                got(sums.wait, BucketNotReadyError)
+            for name in "ba":
+                accumulate(group[name])
+            if rank == 0:
+                sums.wait()
+            dist.barrier()
+            if rank == 0:
+                return ""
+            fail = lambda: 1 // 0  # noqa: E731
+            sums._sequence.buckets[0]._pending = SimpleNamespace(finish=fail)
+            return got(sums.wait, ReductionFailedError)
+
+    assert "rank 0" not in ranks.run(2, program)[1]
+
+
 def test_a_reduction_that_fails_says_who_lacked_what(ranks, monkeypatch) -> None:
     def fail() -> None:
         raise RuntimeError("timed out")

@@ -125,6 +125,17 @@ def test_a_step_that_was_not_reduced_teaches_nothing(alone) -> None:
         assert not sums.explain().is_rebuilt
 
 
+def test_a_step_that_was_dropped_is_forgotten(alone) -> None:
+    group = alone("abcd")
+    with make(group, unused="zeros") as sums:
+        accumulate(group["a"], 1)
+        sums.zero_grad()
+        (group["d"].to_local() + group["c"].to_local()).sum().backward()
+        sums.wait()
+        sums.zero_grad()
+        assert not sums.explain().is_rebuilt
+
+
 def test_the_last_gradient_of_a_parameter_counts(alone) -> None:
     group = alone("abcd")
     with make(group) as sums:
