@@ -6,8 +6,9 @@ Note [Who may touch the buffer]
     launched               the all-reduce alone; whoever else writes races with it
     reduced                the caller, on streams that are ordered after `wait()`
 
-The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
-no reduction can find its memory given to somebody else.
+A bucket has one buffer as long as it lives, and gives it back only when no reduction is
+in flight, so none can find its memory given to somebody else. Buckets are exchanged at
+one place only, see Note [What a rebuild keeps].
 
 Note [When a gradient is complete]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~

@@ -30,7 +30,8 @@ class GradientSynchronizer:
     the same on all ranks. All ranks must pass the same parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer. Also a context manager, which binds and unbinds.
+    buffer; the first `zero_grad()` after a reduced step may move it to another one. Also a
+    context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is
