@@ -7,127 +7,190 @@ each rank leaves its plan in the rendezvous store under its own rank, and then r
 those of the ranks with which *it* believes to share buckets. Whatever they believe, they
 have left theirs by then, or do so as soon as they bind.
 
-What two ranks compare is the sequence of buckets that they share, in launch order: those
-that they sum together, and those in which each checks the other. Where a rank is told to do
-neither on an axis, it compares that with the ranks of the axis, which may have been told
-something else. The key is the number of times that this process has bound a synchronizer, so ranks that
-share buckets have to bind their synchronizers in the same order.
+What two ranks compare is the sequence of buckets that they share, in launch order, after
+the options on which they have to agree: the buckets that they sum together, and those in
+which each checks the other. Where a rank is told to do neither on an axis, it compares
+that with the ranks of the axis, which may have been told something else.
 """
 
 import hashlib
 import json
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Self
-from weakref import WeakKeyDictionary
+from typing import Self
 
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor import DTensor
 
+from .config import SynchronizerConfig
 from .errors import PlanMismatchError
 from .grouping import BucketPlan, ParameterPlan
+from .rendezvous import Rendezvous
 from .wire import WireFormat
-
-_num_binds: WeakKeyDictionary[dist.ProcessGroup, Counter[str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class _Fingerprint:
-    """What a rank is going to reduce.
+class Difference:
+    """Where two ranks' sequences of shared buckets part.
 
     Attributes:
+        here: The first line of this rank that is unlike the other's.
+        there: The other rank's line at the same place.
+    """
+
+    here: str
+    there: str
+
+    @property
+    def subject(self) -> str:
+        """What the ranks disagree about, by the first line that has a name."""
+        for line in (self.here, self.there):
+            name, _, rest = line.partition(": ")
+            if rest.startswith(("torch.", "config ")):
+                return name
+        return "where a bucket ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a rank is going to reduce, or has launched.
+
+    Attributes:
+        options: One line for each option that ranks have to agree on.
         scopes: Sets of global ranks that compare something.
         buckets: In launch order: index of the set, and what its ranks compare by line.
     """
 
+    options: tuple[str, ...]
     scopes: tuple[tuple[int, ...], ...]
     buckets: tuple[tuple[int, tuple[str, ...]], ...]
 
     @classmethod
-    def of(cls, plans: Sequence[BucketPlan]) -> Self:
+    def of(cls, plans: Sequence[BucketPlan], options: Sequence[str] = ()) -> Self:
+        """Describe buckets.
+
+        Args:
+            plans: In launch order; those that stay local are left out.
+            options: Lines to compare before the buckets.
+
+        Returns:
+            What can be sent to others.
+        """
         shared = [found for plan in plans for found in _shared(plan)]
         scopes = list(dict.fromkeys(ranks for ranks, _ in shared))
         buckets = ((scopes.index(ranks), tuple(lines)) for ranks, lines in shared)
-        return cls(tuple(scopes), tuple(buckets))
+        return cls(tuple(options), tuple(scopes), tuple(buckets))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        scopes, buckets = json.loads(zlib.decompress(data))
-        return cls(tuple(map(tuple, scopes)), tuple((s, tuple(m)) for s, m in buckets))
+        """Read what `encode` wrote."""
+        options, scopes, buckets = json.loads(zlib.decompress(data))
+        return cls(
+            tuple(options),
+            tuple(map(tuple, scopes)),
+            tuple((index, tuple(members)) for index, members in buckets),
+        )
 
     def encode(self) -> bytes:
-        return zlib.compress(json.dumps([self.scopes, self.buckets]).encode())
+        """Make it bytes; equal where the fingerprints are."""
+        parts = [self.options, self.scopes, self.buckets]
+        return zlib.compress(json.dumps(parts).encode())
 
-    def shared_with(self, rank: int) -> Iterator[str]:
+    def difference(self, rank: int, other: Self, peer: int) -> Difference | None:
+        """Find where two ranks that share buckets part.
+
+        Args:
+            rank: Whose fingerprint this is.
+            other: The other fingerprint.
+            peer: Whose that is.
+
+        Returns:
+            None where they agree on all that they share.
+        """
+        lines = self._shared_with(peer), other._shared_with(rank)
+        for here, there in zip_longest(*lines, fillvalue="nothing more"):
+            if here != there:
+                return Difference(here, there)
+        return None
+
+    def _shared_with(self, rank: int) -> Iterator[str]:
         """Yield what the buckets shared with a rank hold, line by line."""
+        yield from self.options
         for index, lines in self.buckets:
             if rank in self.scopes[index]:
                 yield from lines
 
 
-def refuse_disagreement(plans: Sequence[BucketPlan]) -> None:
+def refuse_disagreement(
+    plans: Sequence[BucketPlan],
+    rendezvous: Rendezvous | None,
+    config: SynchronizerConfig,
+) -> None:
     """Refuse to bind where ranks that share buckets have different plans.
 
     Waits until all of them are here. Raises on each of them that can see it.
 
     Args:
         plans: Of this rank.
+        rendezvous: Where to meet them; None where there is nobody to meet.
+        config: Some of its options have to be the same on all ranks.
 
     Raises:
         PlanMismatchError: Some rank would reduce something else, or is not here.
     """
-    mine = _Fingerprint.of(plans)
-    rank = dist.get_rank() if mine.scopes else 0
-    peers = sorted({r for scope in mine.scopes for r in scope} - {rank})
-    if not peers or dist.get_backend() == "fake":  # which has no other ranks
+    if rendezvous is None:
         return
-    encoded = mine.encode()
-    theirs = _exchange(encoded, rank, peers)
-    different: dict[int, tuple[str, str]] = {}
-    for peer, found in theirs.items():
-        if found != encoded:
-            lines = mine.shared_with(peer), _Fingerprint.decode(found).shared_with(rank)
-            for here, there in zip_longest(*lines, fillvalue="nothing more"):
-                if here != there:
-                    different[peer] = (here, there)
-                    break
+    mine = Fingerprint.of(plans, tuple(_options(config)))
+    different = compare(rendezvous, "plan", mine, call="bind()")
     if different:
-        peer, (here, there) = next(iter(different.items()))
+        peer, found = next(iter(different.items()))
         raise PlanMismatchError(
-            f"ranks disagree about {_subject(here, there)}",
+            f"ranks disagree about {found.subject}",
             expected="the same parameters, in the same order, on ranks that share them",
-            got=f"{here}, on this rank; {there}, on rank {peer}",
+            got=f"{found.here}, on this rank; {found.there}, on rank {peer}",
             where="unlike rank " + ", ".join(map(str, different)),
         )
 
 
-def _exchange(encoded: bytes, rank: int, peers: Sequence[int]) -> dict[int, bytes]:
-    """Leave a fingerprint for others, and read those of some."""
-    binds = _num_binds.setdefault(c10d._get_default_group(), Counter())  # noqa: SLF001
-    binds["binds"] += 1
-    digest = hashlib.sha256(encoded).digest()
-    store: Any = c10d._get_default_store()  # noqa: SLF001
-    prefix = f"gradient_synchronizer/{binds['binds']}"
-    # The plan first: whoever finds the digest finds the plan.
-    store.set(f"{prefix}/plan/{rank}", encoded)
-    store.set(f"{prefix}/digest/{rank}", digest.hex())
-    found: dict[int, bytes] = {}
-    for peer in peers:
-        try:
-            same = store.get(f"{prefix}/digest/{peer}") == digest.hex().encode()
-        except dist.DistError as error:
-            raise PlanMismatchError(
-                f"rank {peer} did not call bind()",
-                expected="bind() on every rank that shares buckets",
-                got=f"{type(error).__name__}: {error}",
-                where=f"bind() number {binds['binds']}",
-            ) from error
-        found[peer] = encoded if same else store.get(f"{prefix}/plan/{peer}")
-    return found
+def compare(
+    rendezvous: Rendezvous, topic: str, mine: Fingerprint, *, call: str
+) -> dict[int, Difference]:
+    """Leave a fingerprint for others, and compare it with those of the peers.
+
+    Args:
+        rendezvous: Where they are.
+        topic: Under which no rank has left anything.
+        mine: Of this rank.
+        call: In which every peer leaves its own.
+
+    Returns:
+        By peer, where it differs; without those that agree.
+
+    Raises:
+        PlanMismatchError: A peer has left nothing in time.
+    """
+    encoded = mine.encode()
+    digest = hashlib.sha256(encoded).hexdigest().encode()
+    # The long note first: whoever finds the digest finds what it stands for.
+    rendezvous.leave(f"{topic}/whole", encoded)
+    rendezvous.leave(f"{topic}/digest", digest)
+    different: dict[int, Difference] = {}
+    for peer in rendezvous.peers:
+        if rendezvous.read(f"{topic}/digest", peer, call=call) == digest:
+            continue
+        encoded = rendezvous.read(f"{topic}/whole", peer, call=call)
+        other = Fingerprint.decode(encoded)
+        found = mine.difference(rendezvous.rank, other, peer)
+        if found:
+            different[peer] = found
+    return different
+
+
+def _options(config: SynchronizerConfig) -> Iterator[str]:
+    """Yield a line for each option that plans do not show and ranks have to share."""
+    for name in ("rebuild", "debug"):
+        yield f"{name}: config {name}={getattr(config, name)!r}"
 
 
 def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
@@ -163,9 +226,3 @@ def _describe(member: ParameterPlan, plan: BucketPlan) -> str:
     if plan.key.wire != WireFormat(plan.key.grad_dtype):
         parts.append(f"sent {plan.key.wire}")
     return ", ".join(parts)
-
-
-def _subject(here: str, there: str) -> str:
-    """Name the parameter of the first line that has one."""
-    named = [line.partition(":")[0] for line in (here, there) if ": torch." in line]
-    return named[0] if named else "where a bucket ends"

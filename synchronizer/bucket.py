@@ -6,8 +6,9 @@ Note [Who may touch the buffer]
     launched               the all-reduce alone; whoever else writes races with it
     reduced                the caller, on streams that are ordered after `wait()`
 
-The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
-no reduction can find its memory given to somebody else.
+A bucket has one buffer as long as it lives, and gives it back only when no reduction is
+in flight, so none can find its memory given to somebody else. Buckets are exchanged at
+one place only, see Note [What a rebuild keeps].
 
 Note [When a gradient is complete]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -31,6 +32,7 @@ from .errors import (
 )
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .per_axis import AxesInFlight
 from .process_groups import ReductionGroups
 from .streams import SideStream, Stream
 from .transport import Pending, choose_transport
@@ -43,6 +45,10 @@ class BucketState(Enum):
     READY = auto()
     LAUNCHED = auto()
     REDUCED = auto()
+
+
+# Looking up a member of an enumeration, which each hook would do, is slow.
+_CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED)
 
 
 class Bucket:
@@ -66,6 +72,7 @@ class Bucket:
         groups: ReductionGroups,
         require_accumulations: int,
     ) -> None:
+        self.plan = plan
         self.label = f"bucket {plan.index}"
         self.state = BucketState.ACCUMULATING
         # Whether `flush()` ended the step, however few gradients came.
@@ -102,6 +109,11 @@ class Bucket:
     def communicates(self) -> bool:
         """Whether there is anything to launch."""
         return self._transport is not None or self._check is not None
+
+    @property
+    def version(self) -> int:
+        """How many in-place writes to the buffer and its views torch has counted."""
+        return self._buffer._version  # noqa: SLF001
 
     @property
     def has_started(self) -> bool:
@@ -143,7 +155,8 @@ class Bucket:
         is_first = not view.num_arrivals
         if self._is_closed or (is_first and self._is_full(view)):
             raise self._excess(view)
-        view.refuse_reduced_gradient()
+        if view.arrived_as:
+            view.refuse_reduced_gradient()
         view.take_over()
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
@@ -227,6 +240,12 @@ class Bucket:
             with self._side.activate():  # which is ordered after the exchange
                 self._check.refuse_disagreement(self.label)
 
+    def abandon(self) -> None:
+        """Wait for what was launched, as `finish` does, and launch nothing more."""
+        if isinstance(self._pending, AxesInFlight):
+            self._pending.left.clear()
+        self.finish()
+
     def drop_unused(self) -> None:
         """Set `.grad` to None where no rank used the parameter; the bucket is reduced."""
         used = [float(view.is_used) for view in self.views]
@@ -287,8 +306,7 @@ class Bucket:
 
     @property
     def _is_closed(self) -> bool:
-        closed = (BucketState.LAUNCHED, BucketState.REDUCED)
-        return self._is_flushed or self.state in closed
+        return self._is_flushed or self.state in _CLOSED
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
@@ -313,7 +331,7 @@ class Bucket:
     def _excess(self, view: GradientView) -> Exception:
         name, required = view.plan.name, self._require_accumulations
         expected = f"{required} accumulations (require_accumulations={required})"
-        if self.state in (BucketState.LAUNCHED, BucketState.REDUCED):
+        if self.state in _CLOSED:
             error: type[SynchronizerError] = LateAccumulationError
             headline = f"{name} accumulated a gradient after its bucket was launched"
         elif self._is_flushed:

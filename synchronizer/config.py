@@ -36,6 +36,11 @@ class SynchronizerConfig:
             once the backwards have run: raise an "error"; "zeros" for what is missing;
             or "keep_none", zeros too, but None where no rank that sums the gradient has
             one: it takes a flag beside each gradient, and `wait()` waits for the device.
+        rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
+            anew, in the order in which that step's gradients became complete. Every
+            `.grad` is then another tensor than before. Not where an axis is checked.
+        debug: Whether each `wait()` compares what was launched between ranks that share
+            buckets, and refuses gradients that were written while they were reduced.
 
     Raises:
         InvalidArgumentError: A value is none of those listed.
@@ -47,6 +52,8 @@ class SynchronizerConfig:
     wire_dtype: torch.dtype | None = None
     scaling: Scaling = "after"
     unused: UnusedPolicy = "error"
+    rebuild: bool = True
+    debug: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""
@@ -57,6 +64,14 @@ class SynchronizerConfig:
         arguments.refuse_no_wire_dtype(self.wire_dtype)
         reductions = arguments.checked_axis_reductions(self.axis_reductions)
         object.__setattr__(self, "axis_reductions", reductions)
+
+    @property
+    def may_rebuild(self) -> bool:
+        """Whether buckets can be cut anew: ranks that check each other share no sum.
+
+        So nobody decides for all of them in which order gradients became complete.
+        """
+        return self.rebuild and "check" not in self.axis_reductions.values()
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -88,7 +88,8 @@ class LateAccumulationError(SynchronizerError):
 
     hint = (
         "call wait() and zero_grad() between steps; if one backward brought more"
-        " gradients than any before, zero_grad() and repeat the step"
+        " gradients than any before, repeat the step, after reset() or unbind() on"
+        " every rank: zero_grad() refuses while reductions are in flight"
     )
 
 
@@ -126,7 +127,7 @@ class ReplacedGradientError(SynchronizerError):
 class ReductionInFlightError(SynchronizerError):
     """`zero_grad()` was called between the launch of a reduction and `wait()`."""
 
-    hint = "call wait() first, or unbind() on every rank to give up the step"
+    hint = "call wait() first, or reset() or unbind() on every rank to give up the step"
 
 
 class ReductionFailedError(SynchronizerError):
@@ -141,6 +142,21 @@ class GradientDisagreementError(SynchronizerError):
     hint = (
         "the axis wants the reduction 'sum' where each of its ranks contributes a part;"
         " otherwise look for what they computed differently, then zero_grad() on every rank"
+    )
+
+
+class LaunchOrderError(SynchronizerError):
+    """In debug mode: ranks that share buckets launched them in different orders."""
+
+    hint = "call unbind() on every rank; this is a defect, so report both orders"
+
+
+class InFlightWriteError(SynchronizerError):
+    """In debug mode: a gradient was written between its launch and `wait()`."""
+
+    hint = (
+        "write to .grad after wait() only, or before the last backward; then"
+        " zero_grad() and repeat the step on every rank"
     )
 
 
@@ -165,7 +181,7 @@ class StepStartedError(SynchronizerError):
 class StepFailedError(SynchronizerError):
     """A step went on after an earlier error had made its gradients unusable."""
 
-    hint = "call zero_grad(), or unbind() where it refuses, on every rank"
+    hint = "call zero_grad(), or reset() or unbind() where it refuses, on every rank"
 
 
 def _rank() -> str:

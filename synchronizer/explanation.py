@@ -8,7 +8,8 @@ import torch
 from typing_extensions import override
 
 from .grouping import BucketPlan
-from .scope import ReduceScope
+from .per_axis import goes_axis_by_axis
+from .scope import ReduceScope, spanned_ranks
 from .wire import WireFormat
 
 _HEADER = (
@@ -28,6 +29,30 @@ _CHECKSUM_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedCollective:
+    """One collective of every step.
+
+    Attributes:
+        operation: torch's name of it.
+        moved_bytes: What each rank contributes.
+        dtype: Of what is moved.
+        ranks: Global ranks that take part.
+    """
+
+    operation: str
+    moved_bytes: int
+    dtype: str
+    ranks: tuple[int, ...]
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} of {self.moved_bytes} bytes of {self.dtype} over ranks"
+            f" {_listed(self.ranks)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedBucket:
     """One bucket of a plan.
 
@@ -44,9 +69,10 @@ class ExplainedBucket:
         wire_bytes: Of what is summed, padding included; 0 where they stay.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span them, by name or else by index.
-        checked_ranks: Those that must hold the same before; empty where nobody looks.
-        launch_position: Among the buckets that this rank launches; None where there is
-            nothing to communicate.
+        launch_position: Among this rank's buckets; None where there is nothing to
+            communicate.
+        phases: The global ranks of each of its reductions, in turn: all `ranks` at
+            once, or those of one axis after the other, see Note [Axis by axis].
     """
 
     index: int
@@ -62,23 +88,31 @@ class ExplainedBucket:
     axes: tuple[str, ...]
     checked_ranks: tuple[int, ...]
     launch_position: int | None
+    phases: tuple[tuple[int, ...], ...]
 
     @property
-    def collectives(self) -> tuple[str, ...]:
-        """What is launched for this bucket, in order."""
+    def at_launch(self) -> tuple[ExplainedCollective, ...]:
+        """What is launched for it from within backward, in order."""
         found = []
         if self.checked_ranks:
             checksums_bytes = _CHECKSUM_BYTES * len(self.parameters)
             found.append(
-                f"all_gather of {checksums_bytes} bytes of int64 over ranks"
-                f" {_listed(self.checked_ranks)}"
+                ExplainedCollective(
+                    "all_gather", checksums_bytes, "int64", self.checked_ranks
+                )
             )
-        if self.ranks:
-            found.append(
-                f"all_reduce of {self.wire_bytes} bytes of {self.wire_dtype} over ranks"
-                f" {_listed(self.ranks)}"
-            )
-        return tuple(found)
+        return (*found, *self._all_reduces()[:1])
+
+    @property
+    def in_wait(self) -> tuple[ExplainedCollective, ...]:
+        """What is launched for it by `wait()`, in order."""
+        return self._all_reduces()[1:]
+
+    def _all_reduces(self) -> tuple[ExplainedCollective, ...]:
+        return tuple(
+            ExplainedCollective("all_reduce", self.wire_bytes, self.wire_dtype, ranks)
+            for ranks in self.phases
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +121,19 @@ class Explanation:
 
     Attributes:
         buckets: All of them, local ones included.
+        is_rebuilt: Whether they were cut anew in the order that was observed.
     """
 
     buckets: tuple[ExplainedBucket, ...]
+    is_rebuilt: bool = False
 
     @classmethod
-    def of(cls, plans: Iterable[BucketPlan]) -> Self:
+    def of(cls, plans: Iterable[BucketPlan], *, is_rebuilt: bool = False) -> Self:
         """Describe a plan.
 
         Args:
             plans: In launch order.
+            is_rebuilt: Whether they replaced the first plan.
 
         Returns:
             The same in words and numbers.
@@ -107,12 +144,30 @@ class Explanation:
             is_launched = plan.scope is not None or plan.check is not None
             buckets.append(_explain(plan, num_launches if is_launched else None))
             num_launches += is_launched
-        return cls(tuple(buckets))
+        return cls(tuple(buckets), is_rebuilt)
 
     @property
     def collectives(self) -> tuple[str, ...]:
         """What is launched in every step, in order."""
-        return tuple(text for bucket in self.buckets for text in bucket.collectives)
+        return tuple(map(str, (*self._during_backward(), *self._in_wait())))
+
+    @property
+    def exposed_tail_bytes(self) -> int:
+        """What no backward can hide: the bytes launched once the last gradient is there.
+
+        Those of the bucket that is launched last, and of every axis but the first of
+        those that go axis by axis. A prediction: it takes backward to bring gradients
+        in the order of the plan, and the reductions before to be over by then.
+        """
+        launched = [b for b in self.buckets if b.launch_position is not None]
+        exposed = [*(launched[-1].at_launch if launched else ()), *self._in_wait()]
+        return sum(collective.moved_bytes for collective in exposed)
+
+    def _during_backward(self) -> list[ExplainedCollective]:
+        return [each for bucket in self.buckets for each in bucket.at_launch]
+
+    def _in_wait(self) -> list[ExplainedCollective]:
+        return [each for bucket in self.buckets for each in bucket.in_wait]
 
     @override
     def __str__(self) -> str:
@@ -126,7 +181,9 @@ class Explanation:
         lines.append(
             f"{len(self.collectives) - num_checks} all-reduces{checks} a step, of"
             f" {len(self.buckets)} buckets; {payload_bytes} bytes and {padding_bytes} of"
-            " padding"
+            f" padding; exposed tail {self.exposed_tail_bytes} bytes"
+            + "; rebuilt in the order in which gradients were ready"
+            * self.is_rebuilt
         )
         return "\n".join(lines)
 
@@ -150,6 +207,7 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
         axes=_axes(plan.scope) if plan.scope else (),
         checked_ranks=plan.check.ranks if plan.check else (),
         launch_position=launch_position,
+        phases=_phases(plan),
     )
 
 
@@ -157,6 +215,15 @@ def _op(scope: ReduceScope, wire: WireFormat) -> str:
     if wire.divisor == 1:
         return "sum"
     return "avg" if wire.divisor == len(scope.ranks) else f"sum / {wire.divisor}"
+
+
+def _phases(plan: BucketPlan) -> tuple[tuple[int, ...], ...]:
+    scope = plan.scope
+    if scope is None:
+        return ()
+    if scope.mesh is None or not goes_axis_by_axis(plan):
+        return (scope.ranks,)
+    return tuple(spanned_ranks(scope.mesh, (axis,)) for axis in scope.axes)
 
 
 def _axes(scope: ReduceScope) -> tuple[str, ...]:

@@ -5,17 +5,25 @@ communicates nothing.
 
 Note [One launch order]
 ~~~~~~~~~~~~~~~~~~~~~~~
-A bucket is placed by the position, counted backwards through all parameters, of its
-last member: the earliest moment at which it can be complete. The ranks that share a
-bucket have equal local shapes for every parameter in it, so they agree on its members
-and on its position, even where other ranks hold larger shards and cut other buckets.
-Each rank launches in increasing position. A cycle of ranks that wait for each other
-would need a bucket that comes before itself, so no set of overlapping rank sets, on
-one mesh or on several, can deadlock or pair different buckets.
+A bucket is placed by the position of its last member: the earliest moment at which it
+can be complete. Before training a position is counted backwards through all parameters;
+after a rebuild it is the one that the lowest of the ranks that sum the parameter has
+observed, see Note [Whose order counts]. Either way the ranks that share a bucket know
+one position for each of its members. They also have equal local shapes for all of
+them, so they agree on the bucket's members and on its place, even where other ranks
+hold larger shards and cut other buckets.
+
+Two buckets of different rank sets may have been placed by different ranks at equal
+positions; then the rank sets decide. Two of one rank set never are, since one rank gives
+each of its parameters a position of its own. So (position, ranks) is one strict order
+of all buckets of all ranks, and each rank launches its own in increasing order. A cycle
+of ranks that wait for each other would need a bucket that comes before itself, so no set
+of overlapping rank sets, on one mesh or on several, can deadlock or pair different
+buckets. `Note [Axis by axis]` extends the order to buckets that travel in phases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -23,6 +31,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from .config import DEFAULT_CONFIG, SynchronizerConfig
+from .cutting import cut
 from .reduction import Reduction, reduction_of, refuse_unknown_axes
 from .scope import ReduceScope
 from .wire import WireFormat
@@ -85,7 +94,7 @@ class BucketPlan:
     Attributes:
         index: Position in launch order.
         key: What the members have in common.
-        members: Last parameter first.
+        members: In the order in which they are expected to be ready.
         offsets_numel: Where each member's view starts, in elements of the buffer.
         buffer_numel: Elements of the buffer, padding included.
         flags_offset_numel: Where one flag for each member starts, if there are any:
@@ -110,19 +119,35 @@ class BucketPlan:
         return self.key.check if self.buffer_numel else None
 
 
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """A bucket that may still grow."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A parameter that has to be put into some bucket.
+
+    Attributes:
+        key: What the members of its bucket have in common.
+        plan: The parameter itself.
+    """
 
     key: BucketKey
-    members: list[ParameterPlan] = field(default_factory=list)
-    payload_bytes: int = 0
-    last_position: int = 0
+    plan: ParameterPlan
 
-    def add(self, member: ParameterPlan, position: int) -> None:
-        self.members.append(member)
-        self.payload_bytes += _payload_bytes(member, self.key)
-        self.last_position = position
+    @property
+    def payload_bytes(self) -> int:
+        """Of the local gradient."""
+        return self.plan.local_numel * self.key.grad_dtype.itemsize
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that sum the gradient; none where it stays local."""
+        return self.key.scope.ranks if self.key.scope else ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draft:
+    """The members of a bucket and its place in launch order."""
+
+    members: Sequence[Candidate]
+    place: tuple[int, tuple[int, ...]]
 
 
 def plan_buckets(
@@ -135,10 +160,11 @@ def plan_buckets(
     """Assign every parameter that is trained to one bucket.
 
     Args:
-        param_groups: In registration order. Planning walks all of them last to first,
-            because gradients become ready in that order.
+        param_groups: In registration order.
         bucket_cap_bytes: Upper bound on the local elements of one bucket, in bytes of
-            the gradient dtype, padding not counted. A parameter above it is alone.
+            the gradient dtype, padding not counted. A parameter above it is alone. The
+            first and the last bucket of a kind are smaller, see
+            Note [Small at both ends].
         parameter_names: Names for messages; may leave parameters out.
         config: What is reduced otherwise than placements say, how it travels, and whether
             ranks tell each other which parameters they used.
@@ -151,23 +177,81 @@ def plan_buckets(
         InvalidArgumentError: There is no such mesh axis.
         ProcessGroupError: The group for plain parameters cannot be used.
     """
+    candidates = list_candidates(param_groups, parameter_names, config)
+    return cut_buckets(candidates, bucket_cap_bytes=bucket_cap_bytes, config=config)
+
+
+def list_candidates(
+    param_groups: Sequence[Sequence[nn.Parameter]],
+    parameter_names: Mapping[nn.Parameter, str],
+    config: SynchronizerConfig,
+) -> list[Candidate]:
+    """List each parameter that is trained once, tied ones where they are first listed.
+
+    Args:
+        param_groups: In registration order.
+        parameter_names: Names for messages; may leave parameters out.
+        config: What is reduced otherwise than placements say, and how it travels.
+
+    Returns:
+        In registration order.
+
+    Raises:
+        UnsupportedPlacementError: A placement is neither Replicate nor sharded.
+        InvalidArgumentError: There is no such mesh axis.
+        ProcessGroupError: The group for plain parameters cannot be used.
+    """
     refuse_unknown_axes((p for group in param_groups for p in group), config)
-    candidates = list(_candidates(param_groups, parameter_names, config))
-    open_drafts: dict[BucketKey, _Draft] = {}
-    drafts: list[_Draft] = []
-    for position, (key, member) in enumerate(reversed(candidates)):
-        draft = open_drafts.get(key)
-        if draft is None or (
-            draft.payload_bytes + _payload_bytes(member, key) > bucket_cap_bytes
-        ):
-            draft = open_drafts[key] = _Draft(key)
-            drafts.append(draft)
-        draft.add(member, position)
-    drafts.sort(key=lambda draft: draft.last_position)
+    return list(_candidates(param_groups, parameter_names, config))
+
+
+def cut_buckets(
+    candidates: Sequence[Candidate],
+    *,
+    bucket_cap_bytes: float,
+    config: SynchronizerConfig,
+    positions: Sequence[int] | None = None,
+) -> tuple[BucketPlan, ...]:
+    """Assign every candidate to one bucket.
+
+    Args:
+        candidates: In registration order.
+        bucket_cap_bytes: As for `plan_buckets`.
+        config: Whether ranks tell each other which parameters they used.
+        positions: When each of them is expected to be ready, see
+            Note [One launch order]; different among those of equal ranks. Left out, the
+            last one registered comes first.
+
+    Returns:
+        The buckets in launch order.
+    """
+    if positions is None:
+        positions = range(len(candidates))[::-1]
+    rows: dict[BucketKey, list[tuple[int, Candidate]]] = {}
+    for position, candidate in sorted(
+        zip(positions, candidates, strict=True), key=lambda placed: placed[0]
+    ):
+        rows.setdefault(candidate.key, []).append((position, candidate))
+    drafts = [
+        draft for row in rows.values() for draft in _cut_row(row, bucket_cap_bytes)
+    ]
+    drafts.sort(key=lambda draft: draft.place)
     return tuple(
-        _lay_out(index, draft, with_flags=config.unused == "keep_none")
+        _lay_out(index, draft.members, with_flags=config.unused == "keep_none")
         for index, draft in enumerate(drafts)
     )
+
+
+def _cut_row(
+    row: Sequence[tuple[int, Candidate]], bucket_cap_bytes: float
+) -> Iterator[_Draft]:
+    """Cut candidates of one key, in order of readiness, into buckets."""
+    start = 0
+    for count in cut([each.payload_bytes for _, each in row], bucket_cap_bytes):
+        part = row[start : start + count]
+        start += count
+        position, last = part[-1]
+        yield _Draft([each for _, each in part], (position, last.ranks))
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -206,8 +290,7 @@ def _candidates(
     param_groups: Sequence[Sequence[nn.Parameter]],
     parameter_names: Mapping[nn.Parameter, str],
     config: SynchronizerConfig,
-) -> Iterator[tuple[BucketKey, ParameterPlan]]:
-    """Yield each trained parameter once, tied ones where they are first listed."""
+) -> Iterator[Candidate]:
     seen: set[int] = set()
     for group_index, group in enumerate(param_groups):
         for position, parameter in enumerate(group):
@@ -224,11 +307,11 @@ def _candidates(
 
 def _candidate(
     parameter: nn.Parameter, name: str, group_index: int, config: SynchronizerConfig
-) -> tuple[BucketKey, ParameterPlan]:
+) -> Candidate:
     local = local_tensor(parameter)
     reduction = reduction_of(parameter, name, config)
     key = _key(parameter, group_index, reduction, config)
-    return key, ParameterPlan(
+    plan = ParameterPlan(
         parameter,
         name,
         local_shape=tuple(local.shape),
@@ -236,6 +319,7 @@ def _candidate(
         local_numel=local.numel(),
         reduction=reduction,
     )
+    return Candidate(key, plan)
 
 
 def _key(
@@ -260,19 +344,21 @@ def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:
     return parameter.grad_dtype or parameter.dtype
 
 
-def _payload_bytes(member: ParameterPlan, key: BucketKey) -> int:
-    return member.local_numel * key.grad_dtype.itemsize
-
-
-def _lay_out(index: int, draft: _Draft, *, with_flags: bool) -> BucketPlan:
+def _lay_out(
+    index: int, members: Sequence[Candidate], *, with_flags: bool
+) -> BucketPlan:
     """Give every member an aligned offset; the padding between them stays zero."""
-    numels = [member.local_numel for member in draft.members]
+    # Equal scopes may have been found on several meshes: fewest axes, fewest collectives.
+    key = min(
+        (member.key for member in members),
+        key=lambda key: len(key.scope.axes) if key.scope else 0,
+    )
+    plans = tuple(member.plan for member in members)
+    *offsets, end = _aligned_starts([plan.local_numel for plan in plans], key)
     flags_start = None
-    *offsets, end = _aligned_starts(numels, draft.key)
-    if with_flags and end and draft.key.scope:
-        flags_start, end = end, end + _aligned_starts([len(numels)], draft.key)[-1]
-    members = tuple(draft.members)
-    return BucketPlan(index, draft.key, members, tuple(offsets), end, flags_start)
+    if with_flags and end and key.scope:
+        flags_start, end = end, end + _aligned_starts([len(plans)], key)[-1]
+    return BucketPlan(index, key, plans, tuple(offsets), end, flags_start)
 
 
 def _aligned_starts(numels: list[int], key: BucketKey) -> list[int]:

@@ -21,7 +21,6 @@ Partial("max") is reduced inside of autograd, as a Partial gradient is by the ba
 redistribute(): it looks like any other here, and is summed once more.
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -34,19 +33,20 @@ from .grouping import local_tensor
 
 
 def arrival_hook(
-    view_reference: weakref.ref[GradientView],
+    find_view: Callable[[], GradientView | None],
 ) -> Callable[[torch.Tensor], torch.Tensor | None]:
     """Make a hook that exchanges what would be reduced twice for what is local.
 
     Args:
-        view_reference: Of the parameter whose gradients it is called with.
+        find_view: Returns the view of the parameter whose gradients it is called with,
+            while there is one.
 
     Returns:
         A tensor hook; it runs for `torch.autograd.grad` as well, and leaves that alone.
     """
 
     def on_arrival(gradient: torch.Tensor) -> torch.Tensor | None:
-        view = view_reference()
+        view = find_view()
         if view is None or not isinstance(gradient, DTensor):
             return None
         view.arrived_as = gradient.placements

@@ -10,7 +10,8 @@ in*. Members that are in different numbers of groups never find each other; and 
 made after an equal one was destroyed finds the addresses of the dead one and hangs
 (both seen with gloo on torch 2.13). So the group is named here: after its ranks, and
 after how often this process has made a group of them, which its members agree on
-because each of them takes part every time.
+because each of them takes part every time; counted from 1 in each default process group,
+whose number is part of the name: see Note [Keys that are never stale].
 """
 
 import hashlib
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from .errors import ProcessGroupError
+from .rendezvous import incarnation
 from .scope import ReduceScope
 
 _generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (
@@ -135,4 +137,4 @@ def _unused_name(default: dist.ProcessGroup, ranks: tuple[int, ...]) -> str:
     made = _generations.setdefault(default, Counter())
     made[ranks] += 1
     digest = hashlib.sha256("_".join(map(str, ranks)).encode()).hexdigest()[:16]
-    return f"gradient_reduction_{digest}_{made[ranks]}"
+    return f"gradient_reduction_{digest}_{incarnation()}_{made[ranks]}"

@@ -40,12 +40,12 @@ def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
     """
     missing = [(b, view) for b in sequence.buckets for view in b.unfinished()]
     if missing:
+        sequence.missing.leave("wait()", [view.plan.name for _, view in missing])
+        counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
         raise BucketNotReadyError(
             "wait() was called before every gradient was accumulated",
             expected=f"{required} accumulations each (require_accumulations={required})",
-            got=", ".join(
-                f"{view.plan.name} {view.num_accumulations}" for _, view in missing
-            ),
+            got=", ".join(counts) + sequence.missing.of_others(),
             where=_labels(bucket for bucket, _ in missing),
         )
 
@@ -82,10 +82,12 @@ def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
     """
     missing = [(b, view) for b in sequence.buckets for view in b.unused()]
     if missing:
+        sequence.missing.leave("flush()", [view.plan.name for _, view in missing])
+        counts = (f"{view.plan.name} 0" for _, view in missing)
         raise BucketNotReadyError(
             "flush() was called before every parameter had a gradient",
             expected=f"1 accumulation or more each (require_accumulations={required})",
-            got=", ".join(f"{view.plan.name} 0" for _, view in missing),
+            got=", ".join(counts) + sequence.missing.of_others(),
             where=_labels(bucket for bucket, _ in missing),
         )
 

@@ -1,21 +1,28 @@
 """All buckets of a synchronizer from bind to unbind: hooks, launch order, release."""
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from .autograd_hooks import Membership, install_hooks
 from .backward import BackwardWatch
 from .bucket import Bucket, BucketState
-from .errors import ReductionFailedError, StepFailedError
+from .debugging import LaunchWatch
+from .errors import InFlightWriteError, ReductionFailedError, StepFailedError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
-from .partial_gradient import arrival_hook
+from .missing import MissingGradients
 from .process_groups import ReductionGroups
+from .rendezvous import Rendezvous
 from .streams import SideStream
+
+_READY = BucketState.READY  # looked up once, and not in each hook
 
 
 class BucketSequence:
@@ -24,27 +31,49 @@ class BucketSequence:
     Args:
         plans: In launch order.
         require_accumulations: Of every parameter, in each step.
+        learns: Whether to note in which order gradients become ready.
+        debugs: Whether to compare launches, and look for foreign writes.
+        rendezvous: Where to meet ranks that share buckets; None where there are none.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its parameter.
     """
 
     def __init__(
-        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+        self,
+        plans: Iterable[BucketPlan],
+        *,
+        require_accumulations: int,
+        learns: bool = False,
+        debugs: bool = False,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
+        # In launch order, as are the buckets.
+        self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
+        # The buckets that communicate; local ones hold nobody up.
+        self._launch_order: list[Bucket] = []
+        # Whether the plans are those of `rebuild()`.
+        self.is_rebuilt = False
+        # By parameter; keeps alive what the hooks refer to.
+        self._memberships: dict[nn.Parameter, Membership] = {}
+        # Who got a gradient in this step, by the last one; None once that was learned.
+        self._observed: dict[Membership, None] | None = {} if learns else None
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
         # Why the gradients of this step cannot become right any more, if so.
         self._failure = ""
         self._num_launched = 0
+        # What ranks have said to lack.
+        self.missing = MissingGradients(rendezvous)
+        self._watch = LaunchWatch(rendezvous) if debugs else None
         self._sides: dict[torch.device, SideStream] = {}
         self._groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
         self._lock = threading.Lock()
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
         # Whom the running backward has brought a gradient.
-        self._arrived: list[tuple[Bucket, GradientView]] = []
+        self._arrived: list[Membership] = []
         # Backwards of this step that ended and count.
         self.num_backwards = 0
         self._no_sync_depth = 0
@@ -55,13 +84,26 @@ class BucketSequence:
         # calls `release`.
         weakref.finalize(self, _remove_all, self._handles).atexit = False
         try:
-            self._allocate(plans, require_accumulations)
+            self._allocate(require_accumulations)
         except BaseException:
             self.release()
             raise
-        # The buckets that communicate; local ones hold nobody up.
-        self._launch_order = [b for b in self.buckets if b.communicates]
-        self._attach()
+        for membership in self._memberships.values():
+            self._handles += install_hooks(membership, self)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether it is not known yet in which order gradients become ready."""
+        return self._observed is not None
+
+    def stop_learning(self) -> list[nn.Parameter]:
+        """List what got gradients in this step, and forget about the order.
+
+        Returns:
+            In the order of each parameter's last gradient.
+        """
+        observed, self._observed = self._observed or {}, None
+        return [membership.view.plan.parameter for membership in observed]
 
     def refuse_failed_step(self) -> None:
         """Refuse to go on with a step in which some gradient is wrong.
@@ -96,28 +138,33 @@ class BucketSequence:
         """
         self._failure = self._failure or failure
 
-    def note_accumulation(self, bucket: Bucket, view: GradientView) -> None:
+    def note_accumulation(self, membership: Membership) -> None:
         """Count a gradient, and launch what has become ready.
 
         Args:
-            bucket: Of this sequence.
-            view: Of the bucket; autograd has just accumulated into it.
+            membership: Of this sequence; autograd has just accumulated into its view.
 
         Raises:
             Exception: Whatever goes wrong; it fails the step and ends the backward.
         """
         with self._lock:
-            self.refuse_failed_step()
+            if self._failure:
+                self.refuse_failed_step()
             if self._backward.was_interrupted:
                 self.refuse_open_backward()
+            bucket, view = membership.bucket, membership.view
             try:
                 if not self._backward.is_open:
                     self._backward_counts = not self._no_sync_depth
                     self._backward.open()
                 if not view.num_arrivals:
-                    self._arrived.append((bucket, view))
+                    self._arrived.append(membership)
                 bucket.accumulate(view, counts=self._backward_counts)
-                self._launch_ready()
+                if self._observed is not None:
+                    self._observed.pop(membership, None)
+                    self._observed[membership] = None
+                if bucket.state is _READY:
+                    self._launch_ready()
             except Exception:
                 self.fail()
                 raise
@@ -159,12 +206,14 @@ class BucketSequence:
         Raises:
             ReductionFailedError: A process group reported a failure.
             GradientDisagreementError: A gradient differs between ranks that are checked.
+            InFlightWriteError: Gradients were written meanwhile; debug mode only.
         """
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
+        written = self._check_launches()
         for bucket in self.buckets:
-            self._finish(bucket, scale)
+            self._complete(bucket, functools.partial(bucket.finish, scale))
         # Every reduction is over by now, so that `zero_grad()` may start anew.
         self._refuse_disagreement()
         if drop_unused and not was_reduced:
@@ -175,6 +224,11 @@ class BucketSequence:
         # stream after each side stream. On CPU the reductions are over by now.
         for side in self._sides.values():
             side.release_to(side.current())
+        if written is not None:
+            self.fail()
+            raise written
+        if not was_reduced:
+            self.missing.note_reduced()
         self.is_reduced = True
 
     def restart(self) -> None:
@@ -186,7 +240,42 @@ class BucketSequence:
         self.num_backwards = 0
         self._backward.close()
         self._arrived.clear()
+        if self._observed is not None:
+            self._observed.clear()
+        self.missing.take_back()
+        if self._watch is not None:
+            self._watch.restart()
         self._failure = ""
+
+    def rebuild(
+        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+    ) -> None:
+        """Move every gradient to other buckets, see Note [What a rebuild keeps].
+
+        Args:
+            plans: Of the same parameters, in launch order.
+            require_accumulations: Of every parameter, in each step.
+
+        Raises:
+            Exception: The new buffers cannot be allocated; then release everything.
+        """
+        learned = {
+            parameter: membership.view.expected_arrivals
+            for parameter, membership in self._memberships.items()
+        }
+        # The memory first: `release` orders it after everybody who used it, and nobody
+        # here may keep a view of it.
+        for bucket in self.buckets:
+            bucket.release()
+        self.buckets.clear()
+        self._launch_order.clear()
+        for membership in self._memberships.values():
+            del membership.bucket, membership.view
+        self.plans = tuple(plans)
+        self._allocate(require_accumulations)
+        for parameter, membership in self._memberships.items():
+            membership.view.expected_arrivals = learned[parameter]
+        self.is_rebuilt = True
 
     def release(self) -> None:
         """Leave no hook, no buffer, no group of ours, and no reduction in flight.
@@ -197,18 +286,26 @@ class BucketSequence:
         # Last in, first out, each of them even if another fails: no memory is given
         # back before nothing can use it any more.
         with ExitStack() as stack:
-            stack.callback(self.buckets.clear)
+            stack.callback(self._forget)
             stack.callback(self._groups.destroy)
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.release)
             for bucket in reversed(self.buckets):
-                stack.callback(self._finish, bucket)
+                stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(_remove_all, self._handles)
 
-    def _allocate(
-        self, plans: Iterable[BucketPlan], require_accumulations: int
-    ) -> None:
-        for plan in plans:
+    def _forget(self) -> None:
+        """Let go of every view: an error's traceback may keep this object alive."""
+        self.buckets.clear()
+        self._launch_order.clear()
+        self._memberships.clear()
+        self._arrived.clear()
+        self._observed = None
+        self._watch = None
+
+    def _allocate(self, require_accumulations: int) -> None:
+        """Make the buckets, and put a view of them into every `.grad`."""
+        for plan in self.plans:
             device = plan.key.device
             if device not in self._sides:
                 self._sides[device] = SideStream(device)
@@ -219,20 +316,19 @@ class BucketSequence:
                 require_accumulations=require_accumulations,
             )
             self.buckets.append(bucket)
-
-    def _attach(self) -> None:
-        sequence = weakref.ref(self)
+        self._launch_order = [b for b in self.buckets if b.communicates]
         for bucket in self.buckets:
             for view in bucket.views:
                 view.attach()
-                parameter = view.plan.parameter
-                if view.plan.reduce_axes:
-                    arrival = arrival_hook(weakref.ref(view))
-                    self._handles.append(parameter.register_hook(arrival))
-                hook = _accumulation_hook(
-                    sequence, weakref.ref(bucket), weakref.ref(view)
-                )
-                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+                self._enter(bucket, view)
+
+    def _enter(self, bucket: Bucket, view: GradientView) -> None:
+        parameter = view.plan.parameter
+        membership = self._memberships.get(parameter)
+        if membership is None:
+            self._memberships[parameter] = Membership(bucket, view)
+        else:
+            membership.bucket, membership.view = bucket, view
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
@@ -241,8 +337,8 @@ class BucketSequence:
             return
         try:
             self.num_backwards += self._backward_counts
-            for bucket, view in arrived:
-                bucket.end_backward(view)
+            for membership in arrived:
+                membership.bucket.end_backward(membership.view)
             self._launch_ready()
         except Exception:
             self.fail()
@@ -252,9 +348,11 @@ class BucketSequence:
         """Launch as far as the order allows, see Note [One launch order]."""
         while self._num_launched < len(self._launch_order):
             bucket = self._launch_order[self._num_launched]
-            if bucket.state is not BucketState.READY:
+            if bucket.state is not _READY:
                 return
             bucket.launch()
+            if self._watch is not None:
+                self._watch.note_launch(bucket)
             self._num_launched += 1
 
     def _refuse_disagreement(self) -> None:
@@ -265,35 +363,28 @@ class BucketSequence:
             self.fail()
             raise
 
-    def _finish(
-        self, bucket: Bucket, scale: float | torch.Tensor | None = None
-    ) -> None:
+    def _check_launches(self) -> InFlightWriteError | None:
+        """Compare what was launched between ranks, before anything can hang for it."""
+        if self._watch is None or self.is_reduced:
+            return None
         try:
-            bucket.finish(scale)
+            self._watch.refuse_other_order()
+        except Exception:
+            self.fail()
+            raise
+        return self._watch.writes_in_flight()
+
+    def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
+        try:
+            finish()
         except Exception as error:
             self.fail()
             raise ReductionFailedError(
                 f"the all-reduce of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
-                got=f"{type(error).__name__}: {error}",
+                got=f"{type(error).__name__}: {error}{self.missing.of_others()}",
                 where=bucket.label,
             ) from error
-
-
-def _accumulation_hook(
-    sequence_reference: weakref.ref[BucketSequence],
-    bucket_reference: weakref.ref[Bucket],
-    view_reference: weakref.ref[GradientView],
-) -> Callable[[torch.Tensor], None]:
-    """Count a gradient that autograd has accumulated."""
-
-    def on_accumulation(_: torch.Tensor) -> None:
-        sequence, bucket = sequence_reference(), bucket_reference()
-        view = view_reference()
-        if sequence is not None and bucket is not None and view is not None:
-            sequence.note_accumulation(bucket, view)
-
-    return on_accumulation
 
 
 def _remove_all(handles: list[RemovableHandle]) -> None:

@@ -9,11 +9,13 @@ from torch import nn
 from typing_extensions import override
 
 from . import arguments, refusals
-from .agreement import refuse_disagreement
+from .agreement import Fingerprint, refuse_disagreement
 from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
-from .grouping import BucketPlan, plan_buckets
+from .grouping import cut_buckets, list_candidates, plan_buckets
+from .rebuild import Rebuild
+from .rendezvous import meet
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -30,7 +32,8 @@ class GradientSynchronizer:
     parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer. Also a context manager, which binds and unbinds.
+    buffer; the first `zero_grad()` after a reduced step may move it to another one. Also a
+    context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is
@@ -63,6 +66,7 @@ class GradientSynchronizer:
         self._config = config
         # None is the unbound state.
         self._sequence: BucketSequence | None = None
+        self._rebuild: Rebuild | None = None
 
     @classmethod
     def from_module(
@@ -130,19 +134,41 @@ class GradientSynchronizer:
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
             )
-        plans = self._plan()
-        refuse_disagreement(plans)
+        candidates = list_candidates(
+            self._param_groups, self._parameter_names, self._config
+        )
+        cap_bytes = self._bucket_cap_bytes
+        plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
+        rendezvous = meet(Fingerprint.of(plans).scopes)
+        refuse_disagreement(plans, rendezvous, self._config)
         self._sequence = BucketSequence(
-            plans, require_accumulations=self._require_accumulations
+            plans,
+            require_accumulations=self._require_accumulations,
+            learns=self._config.may_rebuild,
+            debugs=self._config.debug,
+            rendezvous=rendezvous,
+        )
+        self._rebuild = Rebuild(
+            candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
         )
 
     def explain(self) -> Explanation:
         """Tell what will be reduced where and when, bound or not.
 
         Returns:
-            All buckets of this rank; prints as a table.
+            All buckets of this rank, as they are now; prints as a table.
         """
-        return Explanation.of(self._plan())
+        sequence = self._sequence
+        if sequence is not None:
+            return Explanation.of(sequence.plans, is_rebuilt=sequence.is_rebuilt)
+        return Explanation.of(
+            plan_buckets(
+                self._param_groups,
+                bucket_cap_bytes=self._bucket_cap_bytes,
+                parameter_names=self._parameter_names,
+                config=self._config,
+            )
+        )
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -195,6 +221,8 @@ class GradientSynchronizer:
             ReductionFailedError: A process group reported a failure.
             GradientDisagreementError: A gradient differs between ranks whose axis has
                 the reduction "check"; raised on those ranks only.
+            LaunchOrderError: Ranks launched in different orders; debug mode only.
+            InFlightWriteError: A `.grad` was written since its launch; debug mode only.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
@@ -206,6 +234,8 @@ class GradientSynchronizer:
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
+        if self._rebuild is not None:
+            self._rebuild.note_complete(sequence)
         drop_unused = self._config.unused == "keep_none"
         sequence.finish(drop_unused=drop_unused, scale=factor)
 
@@ -233,15 +263,27 @@ class GradientSynchronizer:
         """Zero every gradient and start the next step.
 
         An exchanged `.grad` becomes the view again. Accumulations of a step that was not
-        waited for are dropped.
+        waited for are dropped. The first time after one that was, buckets may be cut
+        anew, and then every `.grad` is another tensor: see Note [What a rebuild keeps].
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             ReductionInFlightError: A reduction was launched and not waited for.
+            PlanMismatchError: A rank that shares buckets did not complete the first
+                step in time; nothing has changed.
         """
         sequence = self._bound("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
+        plans = None if self._rebuild is None else self._rebuild.plan(sequence)
         sequence.restart()
+        if plans is not None:
+            try:
+                sequence.rebuild(
+                    plans, require_accumulations=self._require_accumulations
+                )
+            except BaseException:
+                self.unbind()
+                raise
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
         """Change how many gradients each parameter accumulates in a step.
@@ -288,16 +330,9 @@ class GradientSynchronizer:
             ReductionFailedError: A process group reported a failure; all is released.
         """
         sequence, self._sequence = self._sequence, None
+        self._rebuild = None
         if sequence is not None:
             sequence.release()
-
-    def _plan(self) -> tuple[BucketPlan, ...]:
-        return plan_buckets(
-            self._param_groups,
-            bucket_cap_bytes=self._bucket_cap_bytes,
-            parameter_names=self._parameter_names,
-            config=self._config,
-        )
 
     def _bound(self, call: str) -> BucketSequence:
         if self._sequence is None:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from .grouping import BucketPlan
+from .per_axis import AxisByAxis, goes_axis_by_axis
 from .process_groups import ReductionGroups
 
 
@@ -38,7 +39,12 @@ def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | N
     Returns:
         None where there is nothing to communicate.
     """
-    return AllReduce(groups.get(plan.scope)) if plan.scope else None
+    scope = plan.scope
+    if scope is None:
+        return None
+    if scope.mesh is not None and goes_axis_by_axis(plan):
+        return AxisByAxis(tuple(map(scope.mesh.get_group, scope.axes)))
+    return AllReduce(groups.get(scope))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,19 @@ def compute(calls: Sequence[Call], rank: int) -> Tensors:
     return _COMPUTE[calls[rank].operation](calls, rank)
 
 
+def deliver(values: Tensors, outputs: Tensors) -> None:
+    """Write what a rank receives, as real process groups do: torch counts no write.
+
+    Args:
+        values: What `compute` returned.
+        outputs: Where they go; one that receives nothing is left alone.
+    """
+    preserved = torch.autograd._unsafe_preserve_version_counter(tuple(outputs))  # noqa: SLF001
+    with torch.no_grad(), preserved:
+        for output, value in zip(outputs, values, strict=False):
+            output.detach().copy_(value.reshape(output.shape))
+
+
 def _all_reduce(calls: Sequence[Call], _rank: int) -> Tensors:
     reduction = _REDUCTIONS[calls[0].reduce_op]
     return [

@@ -27,6 +27,7 @@ from syncverify.sim.collectives import (
     Call,
     Tensors,
     compute,
+    deliver,
     reduce_op_name,
 )
 from syncverify.sim.scheduler import RunEndedError, Scheduler, Wait
@@ -150,9 +151,7 @@ class SimulatedWork(dist.Work):
     def _deliver(self) -> None:
         calls = [call for call in self._meeting.calls if call is not None]
         values = compute(calls, self._group.rank())
-        with torch.no_grad():
-            for output, value in zip(self._own_call().outputs, values, strict=False):
-                output.detach().copy_(value.reshape(output.shape))
+        deliver(values, self._own_call().outputs)
         self._delivered = True
         self._group.recorder.wait(self._launched)
 

@@ -53,6 +53,8 @@ class SimulatedStore(dist.Store):
         """Forget a key, and tell whether it was set."""
         return self._values.pop(key, None) is not None
 
+    deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
+
     @override
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Give the turn away until all keys are set; there is no clock to time out."""

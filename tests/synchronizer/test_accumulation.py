@@ -207,7 +207,7 @@ def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
             "  expected: zero_grad() or unbind() after an error",
             "  got:      gradients that an earlier error made unusable",
             "  where:    rank 0 of 1",
-            "  hint: call zero_grad(), or unbind() where it refuses, on every rank",
+            "  hint: call zero_grad(), or reset() or unbind() where it refuses, on every rank",
         ]
         synchronizer.zero_grad()
         accumulate(a, 1)

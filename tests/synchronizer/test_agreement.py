@@ -10,7 +10,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import GradientSynchronizer, PlanMismatchError, SynchronizerConfig
+from synchronizer import (
+    GradientSynchronizer,
+    PlanMismatchError,
+    SynchronizerConfig,
+    process_groups,
+)
 
 KIB_MB = 2**-10
 GOT = "  got:      "
@@ -176,3 +181,49 @@ def test_a_rank_that_does_not_bind_is_named(ranks) -> None:
         "  expected: bind() on every rank that shares buckets",
     ]
     assert found[3] == "  where:    rank 0 of 2, bind() number 1"
+
+
+@pytest.mark.parametrize("option", ["rebuild", "debug"])
+def test_options_that_ranks_have_to_share_are_compared(ranks, option) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        config = SynchronizerConfig(**{option: bool(rank)})
+        return bind([{"a": parameter(mesh, Replicate())}], config=config)
+
+    assert ranks.run(2, program)[0][:4] == [
+        f"ranks disagree about {option}",
+        "  expected: the same parameters, in the same order, on ranks that share them",
+        GOT + f"{option}: config {option}=False, on this rank;"
+        f" {option}: config {option}=True, on rank 1",
+        "  where:    rank 0 of 2, unlike rank 1",
+    ]
+
+
+def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> None:
+    """Rank 1 binds in the first group only; its old plan is no answer in the second."""
+
+    def program(rank: int) -> list[str]:
+        prefixed = dist.distributed_c10d._get_default_store()
+        store = prefixed.underlying_store  # of what `init_process_group` was given
+        a = {"a": parameter(init_device_mesh("cpu", (2,)), Replicate())}
+        assert bind([a]) == []
+        dist.barrier()
+        dist.destroy_process_group()
+        dist.init_process_group("threaded", rank=rank, world_size=2, store=store)
+        if rank:
+            return []
+        store.set_timeout(timedelta(seconds=0.01))
+        return bind([a])
+
+    assert ranks.run(2, program)[0][0] == "rank 1 did not call bind()"
+
+
+def test_process_groups_of_a_new_default_group_have_new_names() -> None:
+    """What an equal group left in the store would otherwise be found."""
+    store, names = dist.HashStore(), set()
+    for _ in range(2):
+        dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+        default = dist.distributed_c10d._get_default_group()
+        names.add(process_groups._unused_name(default, (0,)))
+        dist.destroy_process_group()
+    assert len(names) == 2

@@ -23,16 +23,17 @@ bucket  parameters    dtype     bytes  padding  op   wire      ranks       axes 
 0       plain         float32   12     116      -    -         this one    -       -      -
 1       rows          bfloat16  200    56       sum  bfloat16  1, 3        dp      -      0
 2       b and 1 more  bfloat16  400    112      sum  bfloat16  0, 1, 2, 3  dp, tp  -      1
-2 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding"""
+3 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 1024 bytes"""
 CHECKED_TABLE = """\
 bucket  parameters    dtype     bytes  padding  op   wire     ranks     axes  check  launch
 0       plain         float32   12     116      -    -        this one  -     -      -
 1       rows          bfloat16  200    56       avg  float32  1, 3      dp    -      0
 2       b and 1 more  bfloat16  400    112      avg  float32  1, 3      dp    0, 1   1
-2 all-reduces and 1 checks a step, of 3 buckets; 612 bytes and 284 of padding"""
+2 all-reduces and 1 checks a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
+1040 bytes"""
 EMPTY_TABLE = """\
 bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  check  launch
-0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding"""
+0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
 
 
 def make(
@@ -79,7 +80,22 @@ def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
     assert ranks.run(4, program)[0] == [(), ("0",), ("0", "1")]
 
 
-@pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 2), (CHECKED, 3)])
+def test_the_tail_is_what_is_launched_after_the_last_gradient(ranks) -> None:
+    """One bucket in one piece, two axis by axis, of 256 and 512 bytes."""
+
+    def program(_: int) -> int:
+        synchronizer = make(("dp", "tp"))
+        mesh = init_device_mesh("cpu", (2, 2))
+        local = torch.zeros(64)
+        for placement in ((Replicate(), Replicate()), (Shard(0), Replicate())):
+            tensor = DTensor.from_local(local, mesh, placement, run_check=False)
+            synchronizer._param_groups[0].insert(0, nn.Parameter(tensor))
+        return synchronizer.explain().exposed_tail_bytes
+
+    assert ranks.run(4, program) == [256 + (256 + 512)] * 4
+
+
+@pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 3), (CHECKED, 3)])
 def test_the_predicted_collectives_are_those_that_happen(
     ranks, monkeypatch, config, expected
 ) -> None:

@@ -48,11 +48,12 @@ def ranks_disagree_about_what_is_ready_first(rank: int) -> None:
     with GradientSynchronizer([group], KIB_MB, 2) as sums:
         for step in range(3):
             for micro_batch in (1, 10):
-                for each in group if rank else reversed(group):
+                for each in reversed(group) if rank else group:
                     accumulate(each, micro_batch * 2**rank + step)
             sums.wait()
             assert all(holds(each, 11 * 3 + 4 * step) for each in group)
             sums.zero_grad()
+            assert sums.explain().is_rebuilt, "as rank 0 has it"
 
 
 def one_backward_reduces_while_it_runs(rank: int) -> None:
@@ -101,7 +102,9 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
 
 def placements_are_mixed_on_an_unnamed_mesh(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2))
-    both = [parameter(mesh, Replicate(), Replicate(), numel=300) for _ in range(3)]
+    both = [  # the small one goes axis by axis
+        parameter(mesh, Replicate(), Replicate(), numel=n) for n in (300, 2**15, 2**15)
+    ]
     rows = [parameter(mesh, Shard(0), Replicate(), numel=300 + rank // 2) for _ in "ab"]
     columns = [parameter(mesh, Replicate(), Shard(0), numel=5 + rank % 2) for _ in "ab"]
     group = [*both[:1], *rows, *both[1:], *columns]
@@ -122,7 +125,7 @@ def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
     if rank < 2:
         dist.new_group([0, 1], use_local_synchronization=True)
     mesh = init_device_mesh("cpu", (1, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
-    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=10)
+    a = parameter(mesh, Replicate(), Replicate(), Replicate(), numel=2**15)
     with GradientSynchronizer([[a]], 1, 1) as sums:
         accumulate(a, 2**rank)
         sums.wait()

@@ -5,6 +5,7 @@ step requires two accumulations; `backward()` brings `b` a gradient.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -323,6 +324,26 @@ DISAGREEING_LINES = [
     ("unbind()", "unbound", None),
 ]
 CHECKED = SynchronizerConfig(axis_reductions={0: "check"})
+
+
+def page_rows() -> list[str]:
+    """The table as docs/lifecycle.md shows it: a row for each call, a column a state."""
+    cells = {
+        (state, call): f"`{MESSAGES[raised][0].__name__}`" if raised else state_after
+        for state, call, state_after, raised in LINES
+    }
+    for state, call, state_after, raised in LINES:
+        if raised and state_after != state:
+            cells[state, call] += f", {state_after}"
+    rows = [["call", *STATES], ["---"] * (len(STATES) + 1)]
+    rows += [[f"`{call}`", *(cells[state, call] for state in STATES)] for call in CALLS]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def test_the_page_shows_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+    shown = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert shown == page_rows()
 
 
 @pytest.fixture(autouse=True)

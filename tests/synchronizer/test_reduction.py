@@ -19,8 +19,10 @@ from synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
+from synchronizer.per_axis import AXIS_BY_AXIS_BYTES
 
 KIB_MB = 2**-10
+LARGE = AXIS_BY_AXIS_BYTES // 4 + 1  # elements that several axes sum in one all-reduce
 
 
 def parameter(mesh: Any, *placements: Any, numel: int = 3) -> nn.Parameter:
@@ -184,7 +186,7 @@ def test_parameters_of_two_meshes_with_the_same_ranks_share_an_all_reduce(
 def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
     def program(rank: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2, 2))
-        a, b = (parameter(mesh, Replicate(), Replicate(), numel=512) for _ in "ab")
+        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
         world = dist.distributed_c10d._world
         counts = [len(world.pg_names)]
         synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
@@ -204,7 +206,7 @@ def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
 def test_a_bind_that_fails_leaves_no_group_and_no_hook(ranks) -> None:
     def program(rank: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2, 2))
-        a, b = (parameter(mesh, Replicate(), Replicate(), numel=512) for _ in "ab")
+        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
         a.grad_dtype = None
         a.grad = torch.zeros_like(a, dtype=torch.float64)
         num_groups = len(dist.distributed_c10d._world.pg_names)
@@ -259,7 +261,7 @@ def test_zero_grad_is_refused_while_a_reduction_is_in_flight(ranks) -> None:
         "  expected: wait() between the last backward and zero_grad()",
         "  got:      1 of 2 buckets in flight",
         "  where:    rank 1 of 2, bucket 0",
-        "  hint: call wait() first, or unbind() on every rank to give up the step",
+        "  hint: call wait() first, or reset() or unbind() on every rank to give up the step",
     ]
 
 

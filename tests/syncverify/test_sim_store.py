@@ -22,6 +22,20 @@ def test_a_rank_that_waits_for_a_key_lets_the_others_run() -> None:
     assert found == {0: b"value 1", 1: b"value 0"}
 
 
+def test_a_key_that_was_deleted_is_not_there() -> None:
+    """Through the prefix that torch puts in front of every key."""
+
+    def program(_: int) -> None:
+        store = c10d._get_default_store()
+        store.set("key", "value")
+        assert store.delete_key("key")
+        assert not store.check(["key"])
+        assert not store.delete_key("key")
+
+    ranks, _ = SimulatedMachine(1).run(program)
+    assert ranks[0].error is None
+
+
 def test_a_key_that_nobody_sets_ends_the_run_and_is_named() -> None:
     def program(rank: int) -> None:
         if rank == 0:

@@ -58,8 +58,8 @@ def test_the_collective_is_given_the_memory_of_the_gradients(
         a, b = (parameter(mesh, torch.zeros(3)) for _ in "ab")
         with GradientSynchronizer([[a], [b]], 1, 1) as synchronizer:
             for step in range(3):
-                accumulate(a, 10**step)
                 accumulate(b, 2 * 10**step)
+                accumulate(a, 10**step)
                 synchronizer.wait()
                 for each, launch, factor in ((b, 0, 4), (a, 1, 2)):
                     local = each.grad.to_local()

@@ -55,6 +55,15 @@ def test_write_in_flight_is_overwritten(on_ranks: OnRanks) -> None:
     assert on_ranks(2, program) == [11.0, 11.0]
 
 
+def test_results_are_written_uncounted_as_by_real_groups(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> int:
+        tensor = own(rank)
+        dist.all_reduce(tensor, async_op=True).wait()
+        return tensor._version
+
+    assert on_ranks(2, program) == [own(0)._version] * 2
+
+
 def test_waiting_twice_delivers_once(on_ranks: OnRanks) -> None:
     def program(rank: int) -> float:
         tensor = own(rank, 1)
