@@ -81,6 +81,25 @@ def test_what_is_partial_is_reduced_once_by_the_bucket(
     assert collectives == {"bucket": 2 * 2}, "one a step and rank"
 
 
+def test_a_replicated_weight_on_a_sharded_sequence_needs_no_collective_of_its_own(
+    ranks, collectives
+) -> None:
+    """Two rows on each rank: DTensor itself finds that the gradient is Partial."""
+
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        weight = parameter(mesh, Replicate())
+        rows = torch.full((2, 4), 2.0**rank)
+        sequence = DTensor.from_local(rows, mesh, [Shard(0)], run_check=False)
+        with GradientSynchronizer([[weight]], 1, 1) as synchronizer:
+            (sequence * weight).to_local().sum().backward()
+            synchronizer.wait()
+            return value(weight.grad)
+
+    assert ranks.run(2, program) == [6, 6]
+    assert collectives == {"bucket": 2}
+
+
 def test_other_axes_are_left_to_dtensor(ranks, collectives) -> None:
     """Replicated and sharded, and Partial on both: one sum here, one scatter there."""
 
