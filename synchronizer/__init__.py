@@ -22,6 +22,7 @@ from .errors import (
     UnsupportedPlacementError,
 )
 from .explanation import ExplainedBucket, Explanation
+from .ownership import OwnedGradient
 from .synchronizer import GradientSynchronizer
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "LateAccumulationError",
     "NotBoundError",
     "NotReducedError",
+    "OwnedGradient",
     "PlanMismatchError",
     "ReductionFailedError",
     "ReductionInFlightError",

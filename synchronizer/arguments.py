@@ -10,6 +10,8 @@ from .errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
 UNUSED_POLICIES: tuple[UnusedPolicy, ...] = get_args(UnusedPolicy)
+Mode = Literal["all_reduce", "reduce_scatter"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def checked_size(bucket_size_mb: float) -> float:
@@ -54,6 +56,27 @@ def checked_policy(unused: UnusedPolicy) -> UnusedPolicy:
     if unused not in UNUSED_POLICIES:
         _refuse("unused", f"one of {', '.join(map(repr, UNUSED_POLICIES))}", unused)
     return unused
+
+
+def checked_mode(mode: Mode, unused: UnusedPolicy, *, has_comm_hook: bool) -> Mode:
+    """Return how buckets are reduced.
+
+    Args:
+        mode: One of `MODES`.
+        unused: What to do about unused parameters.
+        has_comm_hook: Whether the reduction is left to a comm hook.
+
+    Raises:
+        InvalidArgumentError: It is another value, or does not go with the others.
+    """
+    if mode not in MODES:
+        _refuse("mode", f"one of {', '.join(map(repr, MODES))}", mode)
+    if mode == "reduce_scatter" and unused == "keep_none":
+        # The flags would be scattered as well, and every `.grad` is None anyway.
+        _refuse("mode", "'all_reduce', as unused='keep_none' asks for", mode)
+    if mode == "reduce_scatter" and has_comm_hook:
+        _refuse("mode", "'all_reduce', as a comm_hook asks for", mode)
+    return mode
 
 
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:

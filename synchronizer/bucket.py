@@ -4,7 +4,8 @@ Note [Who may touch the buffer]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
     accumulating, ready    backward adds into the views, on any stream it likes
     launched               the all-reduce alone; whoever else writes races with it
-    reduced                the caller, on streams that are ordered after `wait()`
+    reduced                the caller, on streams that are ordered after `wait()`; of a
+                           scattered bucket only the part that this rank owns
 
 The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
 no reduction can find its memory given to somebody else.
@@ -19,6 +20,8 @@ backward ends. Hence the very first backward is not overlapped if it is the last
 step. A graph that brings more than ever before to a bucket in flight is an error.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
 import torch
@@ -30,6 +33,7 @@ from .errors import (
 )
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .ownership import OwnedGradient, owned_gradients, owned_range
 from .process_groups import ReductionGroups
 from .streams import SideStream, Stream
 from .transport import Pending, choose_transport
@@ -66,6 +70,7 @@ class Bucket:
         require_accumulations: int,
     ) -> None:
         self.label = f"bucket {plan.index}"
+        self.plan = plan
         self.state = BucketState.ACCUMULATING
         # Whether `flush()` ended the step, however few gradients came.
         self._is_flushed = False
@@ -85,6 +90,7 @@ class Bucket:
             GradientView.of(member, self._buffer, offset)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
+        self._owned = owned_range(plan, groups)
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
@@ -200,24 +206,44 @@ class Bucket:
             if not num_ranks:
                 view.drop()
 
+    def drop_scattered(self) -> None:
+        """Set `.grad` to None where this rank may own only a part; the bucket is reduced."""
+        if self.plan.num_shards > 1:
+            for view in self.views:
+                view.drop()
+
+    def owned_gradients(self) -> Iterator[OwnedGradient]:
+        """Yield what this rank owns of each gradient; the bucket is reduced."""
+        return owned_gradients(self.plan, self._buffer, self._owned)
+
+    @contextmanager
+    def borrow(self) -> Iterator[torch.Tensor]:
+        """Lend what this rank owns to the current stream; the bucket is reduced.
+
+        Yields:
+            Shape (n,), in the buffer's order; padding and flags included.
+        """
+        current = self._side.current()
+        self._side.release_to(current)
+        yield self._buffer[self._owned.start : self._owned.stop]
+        # Whatever is ordered after the side stream later on, be it on a stream that has
+        # never seen this use, is then ordered after the use too.
+        self._side.wait_for((current,))
+
     def scale(self, factor: float | torch.Tensor) -> None:
-        """Multiply every gradient; the bucket is reduced.
+        """Multiply every gradient that this rank owns; the bucket is reduced.
 
         Args:
             factor: A number, or a tensor without dims on the buffer's device type.
         """
-        current = self._side.current()
-        self._side.release_to(current)
-        if isinstance(factor, torch.Tensor):
-            # A tensor without dims would be rounded to the buffer's dtype first. With a
-            # dim it takes part in type promotion, and only the product is rounded.
-            factor = factor.to(self._buffer.device, non_blocking=True).reshape(1)
-            torch.mul(self._buffer, factor, out=self._buffer)
-        else:
-            self._buffer.mul_(factor)
-        # Whatever is ordered after the side stream later on, be it on a stream that has
-        # never seen this product, is then ordered after the product too.
-        self._side.wait_for((current,))
+        with self.borrow() as owned:
+            if isinstance(factor, torch.Tensor):
+                # A tensor without dims would be rounded to the buffer's dtype first. With
+                # a dim it takes part in type promotion; only the product is rounded.
+                factor = factor.to(owned.device, non_blocking=True).reshape(1)
+                torch.mul(owned, factor, out=owned)
+            else:
+                owned.mul_(factor)
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""

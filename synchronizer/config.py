@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from . import arguments
-from .arguments import UnusedPolicy
+from .arguments import Mode, UnusedPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +19,24 @@ class SynchronizerConfig:
             once the backwards have run: raise an "error"; "zeros" for what is missing;
             or "keep_none", zeros too, but None where no rank that sums the gradient has
             one: it takes a flag beside each gradient, and `wait()` waits for the device.
+        mode: "all_reduce" gives every rank all sums. "reduce_scatter" gives each rank
+            of a bucket one equal part of them, for half the traffic: the rest of the
+            bucket holds no gradients after `wait()`, so `.grad` of its parameters is
+            None until `zero_grad()`, and `owned_grads()` lists what is right. Not with
+            `unused="keep_none"` or a comm hook.
 
     Raises:
-        InvalidArgumentError: A value is none of those listed.
+        InvalidArgumentError: A value is none of those listed, or two do not go together.
     """
 
     process_group: dist.ProcessGroup | None = None
     unused: UnusedPolicy = "error"
+    mode: Mode = "all_reduce"
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""
         arguments.checked_policy(self.unused)
+        arguments.checked_mode(self.mode, self.unused, has_comm_hook=False)
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -124,15 +124,15 @@ class ReductionInFlightError(SynchronizerError):
 
 
 class ReductionFailedError(SynchronizerError):
-    """The process group failed to complete an all-reduce."""
+    """The process group failed to complete a reduction."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
 
 class NotReducedError(SynchronizerError):
-    """`scale_grads()` was called before `wait()`."""
+    """A call that reads or changes sums came before `wait()`."""
 
-    hint = "call wait() first, or give the factor to wait(scale=...)"
+    hint = "call wait() first; a factor can be given to wait(scale=...)"
 
 
 class StepReducedError(SynchronizerError):

@@ -34,7 +34,9 @@ class ExplainedBucket:
         padding_bytes: Between and after them; always zero, but reduced as well.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span them, by name or else by index.
-        launch_position: Among this rank's all-reduces; None where it stays local.
+        launch_position: Among this rank's reductions; None where it stays local.
+        num_shards: Into how many parts, owned by one rank each, it is reduced; 1 where
+            every rank gets all of it.
     """
 
     index: int
@@ -46,6 +48,7 @@ class ExplainedBucket:
     ranks: tuple[int, ...]
     axes: tuple[str, ...]
     launch_position: int | None
+    num_shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Explanation:
     def collectives(self) -> tuple[str, ...]:
         """What is launched in every step, in order."""
         return tuple(
-            f"all_reduce of {b.payload_bytes + b.padding_bytes} bytes of {b.grad_dtype}"
+            f"{'reduce_scatter' if b.num_shards > 1 else 'all_reduce'}"
+            f" of {b.payload_bytes + b.padding_bytes} bytes of {b.grad_dtype}"
             f" over ranks {', '.join(map(str, b.ranks))}"
             for b in self.buckets
             if b.launch_position is not None
@@ -93,7 +97,7 @@ class Explanation:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [_aligned(row, widths) for row in rows]
         lines.append(
-            f"{len(self.collectives)} all-reduces a step, of {len(self.buckets)}"
+            f"{len(self.collectives)} reductions a step, of {len(self.buckets)}"
             f" buckets; {payload_bytes} bytes and {padding_bytes} of padding"
         )
         return "\n".join(lines)
@@ -112,6 +116,7 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
         ranks=plan.scope.ranks if plan.scope else (),
         axes=_axes(plan.scope) if plan.scope else (),
         launch_position=launch_position,
+        num_shards=plan.num_shards,
     )
 
 

@@ -78,6 +78,8 @@ class BucketPlan:
         buffer_numel: Elements of the buffer, padding included.
         flags_offset_numel: Where one flag for each member starts, if there are any:
             not 0 after the reduction where some rank used the member.
+        num_shards: Into how many equal parts, owned by one rank each, the buffer is
+            reduced; 1 where every rank gets all of it.
     """
 
     index: int
@@ -86,6 +88,7 @@ class BucketPlan:
     offsets_numel: tuple[int, ...]
     buffer_numel: int
     flags_offset_numel: int | None = None
+    num_shards: int = 1
 
     @property
     def scope(self) -> ReduceScope | None:
@@ -144,10 +147,7 @@ def plan_buckets(
             drafts.append(draft)
         draft.add(member, position)
     drafts.sort(key=lambda draft: draft.last_position)
-    return tuple(
-        _lay_out(index, draft, with_flags=config.unused == "keep_none")
-        for index, draft in enumerate(drafts)
-    )
+    return tuple(_lay_out(index, draft, config) for index, draft in enumerate(drafts))
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -213,18 +213,27 @@ def _payload_bytes(member: ParameterPlan, key: BucketKey) -> int:
     return member.local_numel * key.grad_dtype.itemsize
 
 
-def _lay_out(index: int, draft: _Draft, *, with_flags: bool) -> BucketPlan:
+def _lay_out(index: int, draft: _Draft, config: SynchronizerConfig) -> BucketPlan:
     """Give every member an aligned offset; the padding between them stays zero."""
+    with_flags = config.unused == "keep_none"
+    scope = draft.key.scope if config.mode == "reduce_scatter" else None
+    num_shards = len(scope.ranks) if scope else 1
     numels = [member.local_numel for member in draft.members]
     flags_start = None
     *offsets, end = _aligned_starts(numels, draft.key)
     if with_flags and end and draft.key.scope:
         flags_start, end = end, end + _aligned_starts([len(numels)], draft.key)[-1]
     members = tuple(draft.members)
-    return BucketPlan(index, draft.key, members, tuple(offsets), end, flags_start)
+    end = _aligned_starts([end], draft.key, num_shards)[-1]
+    return BucketPlan(
+        index, draft.key, members, tuple(offsets), end, flags_start, num_shards
+    )
 
 
-def _aligned_starts(numels: list[int], key: BucketKey) -> list[int]:
-    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize
+def _aligned_starts(
+    numels: list[int], key: BucketKey, num_shards: int = 1
+) -> list[int]:
+    """Start every entry at a multiple of 128 bytes; of as many for every shard."""
+    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize * num_shards
     aligned = (-(-numel // alignment) * alignment for numel in numels)
     return list(accumulate(aligned, initial=0))

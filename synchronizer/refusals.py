@@ -116,11 +116,12 @@ def refuse_replaced_gradients(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_replaced_results(sequence: BucketSequence) -> None:
-    """Refuse to scale what is not in `.grad` any more.
+def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
+    """Refuse to scale or to measure what is not in `.grad` any more.
 
     Args:
         sequence: Reduced; left as it is.
+        call: What the user called.
 
     Raises:
         ReplacedGradientError: Some `.grad` is another.
@@ -133,7 +134,7 @@ def refuse_replaced_results(sequence: BucketSequence) -> None:
     ]
     if replaced:
         raise ReplacedGradientError(
-            "a gradient was replaced before scale_grads()",
+            f"a gradient was replaced before {call}",
             expected="every .grad to be the view that was summed",
             got=f"another .grad at {_names(replaced)}",
             where=_labels(bucket for bucket, _ in replaced),
@@ -157,11 +158,12 @@ def refuse_reduced_step(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_unreduced_step(sequence: BucketSequence) -> None:
+def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
     """Refuse to touch gradients that were not waited for.
 
     Args:
         sequence: Left as it is.
+        call: What the user called.
 
     Raises:
         NotReducedError: The step was not waited for.
@@ -169,8 +171,8 @@ def refuse_unreduced_step(sequence: BucketSequence) -> None:
     if not sequence.is_reduced:
         unreduced = [b for b in sequence.buckets if b.state is not BucketState.REDUCED]
         raise NotReducedError(
-            "scale_grads() was called before wait()",
-            expected="scale_grads() between wait() and zero_grad()",
+            f"{call} was called before wait()",
+            expected=f"{call} between wait() and zero_grad()",
             got=f"{len(unreduced)} of {len(sequence.buckets)} buckets not waited for",
             where=_labels(unreduced),
         )

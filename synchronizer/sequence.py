@@ -163,6 +163,8 @@ class BucketSequence:
             self._finish(bucket)
             if drop_unused and not was_reduced:
                 bucket.drop_unused()
+            if not was_reduced:
+                bucket.drop_scattered()
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
         # stream after each side stream. On CPU the reductions are over by now.
@@ -256,7 +258,7 @@ class BucketSequence:
         except Exception as error:
             self.fail()
             raise ReductionFailedError(
-                f"the all-reduce of {bucket.label} failed",
+                f"the reduction of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
                 got=f"{type(error).__name__}: {error}",
                 where=bucket.label,

@@ -14,6 +14,7 @@ from .config import DEFAULT_CONFIG, SynchronizerConfig
 from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
 from .explanation import Explanation
 from .grouping import BucketPlan, plan_buckets
+from .ownership import OwnedGradient
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
@@ -206,6 +207,8 @@ class GradientSynchronizer:
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.
 
+        With `mode="reduce_scatter"` every gradient that this rank owns.
+
         Args:
             factor: A number, or a real tensor without dims.
 
@@ -219,9 +222,28 @@ class GradientSynchronizer:
         checked = arguments.checked_factor("factor", factor)
         sequence = self._bound("scale_grads()")
         refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unreduced_step(sequence)
-        refusals.refuse_replaced_results(sequence)
+        refusals.refuse_unreduced_step(sequence, "scale_grads()")
+        refusals.refuse_replaced_results(sequence, "scale_grads()")
         sequence.scale(checked)
+
+    def owned_grads(self) -> tuple[OwnedGradient, ...]:
+        """List the gradients that are right on this rank, between `wait()` and `zero_grad()`.
+
+        With `mode="reduce_scatter"` these are this rank's parts of the sums, and all
+        gradients that are not summed; otherwise all gradients.
+
+        Returns:
+            In the same order in every step: bucket by bucket, last parameter first.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+        """
+        sequence = self._bound("owned_grads()")
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence, "owned_grads()")
+        return tuple(g for b in sequence.buckets for g in b.owned_gradients())
 
     def zero_grad(self) -> None:
         """Zero every gradient and start the next step.

@@ -9,6 +9,9 @@ import torch.distributed as dist
 from .grouping import BucketPlan
 from .process_groups import ReductionGroups
 
+# Its name up to torch 2.12 is deprecated in 2.13.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
 
 class Pending(Protocol):
     """A reduction that was started."""
@@ -38,7 +41,10 @@ def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | N
     Returns:
         None where there is nothing to communicate.
     """
-    return AllReduce(groups.get(plan.scope)) if plan.scope else None
+    if plan.scope is None:
+        return None
+    group = groups.get(plan.scope)
+    return ReduceScatter(group) if plan.num_shards > 1 else AllReduce(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,37 @@ class AllReduce:
             The all-reduce in flight.
         """
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
+        assert work is not None, "this rank is a member of the group it reduces over"
+        return PendingWork(work)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """One reduce-scatter, in place: the part that a rank owns holds the sum afterwards.
+
+    What the other parts hold is left to the process group.
+
+    Attributes:
+        group: All the ranks of the bucket.
+    """
+
+    group: dist.ProcessGroup
+
+    def start(self, buffer: torch.Tensor) -> Pending:
+        """Start to sum the buffer into the part that this rank owns.
+
+        Args:
+            buffer: Shape (N,), in as many equal parts as the group has ranks.
+
+        Returns:
+            The reduce-scatter in flight.
+
+        Source:
+            NCCL documents a reduce-scatter as in place where the output is the rank's
+            own part of the input. Gloo copies its input first.
+        """
+        owned = buffer.chunk(self.group.size())[self.group.rank()]
+        work = _reduce_scatter(owned, buffer, group=self.group, async_op=True)
         assert work is not None, "this rank is a member of the group it reduces over"
         return PendingWork(work)
 

@@ -38,7 +38,7 @@ def test_the_table_shows_buckets_bytes_ranks_and_launch_order(ranks) -> None:
         "0       plain         float32   12     116      this one    -       -",
         "1       rows          bfloat16  200    56       1, 3        dp      0",
         "2       b and 1 more  bfloat16  400    112      0, 1, 2, 3  dp, tp  1",
-        "2 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding",
+        "2 reductions a step, of 3 buckets; 612 bytes and 284 of padding",
     ]
 
 
@@ -81,5 +81,5 @@ def test_the_predicted_collectives_are_those_that_happen(ranks, monkeypatch) -> 
 def test_nothing_to_synchronize_explains_as_nothing() -> None:
     assert str(GradientSynchronizer([], 1, 1).explain()).splitlines() == [
         "bucket  parameters  dtype  bytes  padding  ranks  axes  launch",
-        "0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding",
+        "0 reductions a step, of 0 buckets; 0 bytes and 0 of padding",
     ]

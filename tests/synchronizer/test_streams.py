@@ -199,7 +199,7 @@ def test_a_failing_reduction_is_reported_and_unbind_still_releases_all(
     with pytest.raises(ReductionFailedError) as caught:
         synchronizer.wait()
     assert str(caught.value).splitlines() == [
-        "the all-reduce of bucket 0 failed",
+        "the reduction of bucket 0 failed",
         "  expected: every rank to take part, and none to leave",
         "  got:      RuntimeError: connection closed by peer",
         "  where:    rank 0 of 2, bucket 0",
