@@ -1,9 +1,11 @@
 """A gradient synchronizer for DTensor training on any mesh."""
 
+from .comm_hook import CommHook, HookBucket
 from .config import SynchronizerConfig
 from .errors import (
     AlreadyBoundError,
     BucketNotReadyError,
+    CommHookError,
     GradientMismatchError,
     GradientPlacementError,
     InvalidArgumentError,
@@ -28,11 +30,14 @@ from .synchronizer import GradientSynchronizer
 __all__ = [
     "AlreadyBoundError",
     "BucketNotReadyError",
+    "CommHook",
+    "CommHookError",
     "ExplainedBucket",
     "Explanation",
     "GradientMismatchError",
     "GradientPlacementError",
     "GradientSynchronizer",
+    "HookBucket",
     "InvalidArgumentError",
     "LateAccumulationError",
     "NotBoundError",

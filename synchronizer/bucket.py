@@ -26,6 +26,7 @@ from enum import Enum, auto
 
 import torch
 
+from .config import SynchronizerConfig
 from .errors import (
     LateAccumulationError,
     SynchronizerError,
@@ -56,6 +57,8 @@ class Bucket:
         side: The stream of the plan's device on which to reduce.
         groups: Where to find the process groups to reduce over.
         require_accumulations: Of every parameter, in each step.
+        config: How to reduce.
+        is_last: Whether it is the last bucket to be launched in a step.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its view.
@@ -68,6 +71,8 @@ class Bucket:
         side: SideStream,
         groups: ReductionGroups,
         require_accumulations: int,
+        config: SynchronizerConfig,
+        is_last: bool,
     ) -> None:
         self.label = f"bucket {plan.index}"
         self.plan = plan
@@ -76,7 +81,7 @@ class Bucket:
         self._is_flushed = False
         self._require_accumulations = require_accumulations
         self._side = side
-        self._transport = choose_transport(plan, groups)
+        self._transport = choose_transport(plan, groups, config, is_last=is_last)
         self._pending: Pending | None = None
         # Memory that is freed goes back to this stream's pool, see `release`.
         self._allocation_stream = side.current()

@@ -6,6 +6,7 @@ import torch.distributed as dist
 
 from . import arguments
 from .arguments import Mode, UnusedPolicy
+from .comm_hook import CommHook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,10 @@ class SynchronizerConfig:
             bucket holds no gradients after `wait()`, so `.grad` of its parameters is
             None until `zero_grad()`, and `owned_grads()` lists what is right. Not with
             `unused="keep_none"` or a comm hook.
+        comm_hook: Reduces each bucket that is summed over ranks, in place of an
+            all-reduce; see `HookBucket`, and `synchronizer.hooks` for ready ones. The
+            same on all ranks, who cannot check it: where one raises, the others wait
+            for it until their process group gives up.
 
     Raises:
         InvalidArgumentError: A value is none of those listed, or two do not go together.
@@ -32,11 +37,14 @@ class SynchronizerConfig:
     process_group: dist.ProcessGroup | None = None
     unused: UnusedPolicy = "error"
     mode: Mode = "all_reduce"
+    comm_hook: CommHook | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""
         arguments.checked_policy(self.unused)
-        arguments.checked_mode(self.mode, self.unused, has_comm_hook=False)
+        arguments.checked_mode(
+            self.mode, self.unused, has_comm_hook=self.comm_hook is not None
+        )
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -129,6 +129,15 @@ class ReductionFailedError(SynchronizerError):
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
 
+class CommHookError(ReductionFailedError):
+    """A comm hook raised, or did not return a future of the sums."""
+
+    hint = (
+        "return a torch.futures.Future of the reduced buffer, or of another tensor like"
+        " it; then zero_grad() on every rank, or unbind() where it refuses"
+    )
+
+
 class NotReducedError(SynchronizerError):
     """A call that reads or changes sums came before `wait()`."""
 

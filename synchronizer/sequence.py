@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -11,7 +11,8 @@ from torch.utils.hooks import RemovableHandle
 
 from .backward import BackwardWatch
 from .bucket import Bucket, BucketState
-from .errors import ReductionFailedError, StepFailedError
+from .config import SynchronizerConfig
+from .errors import ReductionFailedError, StepFailedError, SynchronizerError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .process_groups import ReductionGroups
@@ -24,14 +25,20 @@ class BucketSequence:
     Args:
         plans: In launch order.
         require_accumulations: Of every parameter, in each step.
+        config: All further options.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its parameter.
     """
 
     def __init__(
-        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+        self,
+        plans: Sequence[BucketPlan],
+        *,
+        require_accumulations: int,
+        config: SynchronizerConfig,
     ) -> None:
+        self._config = config
         self.buckets: list[Bucket] = []
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
@@ -136,7 +143,11 @@ class BucketSequence:
         with self._lock:
             for bucket in self.buckets:
                 bucket.flush()
-            self._launch_ready()
+            try:
+                self._launch_ready()
+            except Exception:
+                self.fail()
+                raise
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, reduced and local; the step is reduced.
@@ -201,8 +212,9 @@ class BucketSequence:
             stack.callback(_remove_all, self._handles)
 
     def _allocate(
-        self, plans: Iterable[BucketPlan], require_accumulations: int
+        self, plans: Sequence[BucketPlan], require_accumulations: int
     ) -> None:
+        last = max((plan.index for plan in plans if plan.scope), default=None)
         for plan in plans:
             device = plan.key.device
             if device not in self._sides:
@@ -212,6 +224,8 @@ class BucketSequence:
                 side=self._sides[device],
                 groups=self._groups,
                 require_accumulations=require_accumulations,
+                config=self._config,
+                is_last=plan.index == last,
             )
             self.buckets.append(bucket)
 
@@ -255,6 +269,9 @@ class BucketSequence:
     def _finish(self, bucket: Bucket) -> None:
         try:
             bucket.finish()
+        except SynchronizerError:
+            self.fail()
+            raise
         except Exception as error:
             self.fail()
             raise ReductionFailedError(

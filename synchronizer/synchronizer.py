@@ -130,7 +130,9 @@ class GradientSynchronizer:
         plans = self._plan()
         refuse_disagreement(plans)
         self._sequence = BucketSequence(
-            plans, require_accumulations=self._require_accumulations
+            plans,
+            require_accumulations=self._require_accumulations,
+            config=self._config,
         )
 
     def explain(self) -> Explanation:
@@ -166,6 +168,7 @@ class GradientSynchronizer:
             StepFailedError: An earlier error made a gradient of this step wrong.
             BucketNotReadyError: A parameter has no gradient at all; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is to be summed.
+            CommHookError: A comm hook failed.
         """
         sequence = self._bound("flush()")
         refusals.refuse_unsound_step(sequence)
@@ -188,7 +191,8 @@ class GradientSynchronizer:
             StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
-            ReductionFailedError: A process group reported a failure.
+            ReductionFailedError: A process group reported a failure, or a comm hook
+                failed, a `CommHookError`.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")

@@ -6,7 +6,9 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from .config import SynchronizerConfig
 from .grouping import BucketPlan
+from .hook_transport import HookTransport
 from .process_groups import ReductionGroups
 
 # Its name up to torch 2.12 is deprecated in 2.13.
@@ -31,12 +33,20 @@ class Transport(Protocol):
         """
 
 
-def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | None:
+def choose_transport(
+    plan: BucketPlan,
+    groups: ReductionGroups,
+    config: SynchronizerConfig,
+    *,
+    is_last: bool,
+) -> Transport | None:
     """Choose how to reduce a bucket.
 
     Args:
         plan: Of the bucket.
         groups: Where to find its process groups.
+        config: Whether a comm hook reduces.
+        is_last: Whether the bucket is the last to be launched in a step.
 
     Returns:
         None where there is nothing to communicate.
@@ -44,6 +54,8 @@ def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | N
     if plan.scope is None:
         return None
     group = groups.get(plan.scope)
+    if config.comm_hook is not None:
+        return HookTransport(config.comm_hook, plan, group, is_last)
     return ReduceScatter(group) if plan.num_shards > 1 else AllReduce(group)
 
 

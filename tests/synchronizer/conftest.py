@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
     ReduceScatter,
@@ -21,6 +22,14 @@ JOIN_SECONDS = 30.0
 def one_rank() -> Iterator[None]:
     """A default process group of this process alone."""
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """The first rank of two; a collective leaves its input as it is."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     yield
     dist.destroy_process_group()
 

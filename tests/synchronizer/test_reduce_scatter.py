@@ -1,7 +1,5 @@
 """Sums that are scattered to owners: every rank gets one part of each bucket."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -249,13 +247,6 @@ def test_a_mode_that_cannot_be_is_refused(options, expected: str, got: str) -> N
         f"  expected: {expected}",
         f"  got:      {got}",
     ]
-
-
-@pytest.fixture
-def two_ranks() -> Iterator[None]:
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield
-    dist.destroy_process_group()
 
 
 def refused(

@@ -13,7 +13,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import GradientSynchronizer, ReductionFailedError
+from synchronizer import (
+    GradientSynchronizer,
+    HookBucket,
+    ReductionFailedError,
+    SynchronizerConfig,
+)
 
 
 class SimulatedStreams:
@@ -153,6 +158,29 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         ]
         synchronizer.scale_grads(3)
         assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
+def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) -> None:
+    def hook(bucket: HookBucket) -> SimpleNamespace:
+        streams.log.append(f"hook on {streams._current}")
+        return SimpleNamespace(wait=lambda: wait(bucket.buffer), then=None)
+
+    def wait(buffer: torch.Tensor) -> torch.Tensor:
+        streams.log.append(f"future.wait on {streams._current}")
+        return buffer
+
+    (a,) = parameters(1)
+    config = SynchronizerConfig(comm_hook=hook)
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "hook on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == ["future.wait on side", "main waits for side"]
 
 
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
