@@ -10,8 +10,11 @@ from .errors import (
     GradientPlacementError,
     InvalidArgumentError,
     LateAccumulationError,
+    NonFiniteGradientError,
     NotBoundError,
+    NotOffloadedError,
     NotReducedError,
+    OffloadedError,
     PlanMismatchError,
     ReductionFailedError,
     ReductionInFlightError,
@@ -26,10 +29,12 @@ from .errors import (
 from .explanation import ExplainedBucket, Explanation
 from .ownership import OwnedGradient
 from .synchronizer import GradientSynchronizer
+from .timing import BucketTiming
 
 __all__ = [
     "AlreadyBoundError",
     "BucketNotReadyError",
+    "BucketTiming",
     "CommHook",
     "CommHookError",
     "ExplainedBucket",
@@ -40,8 +45,11 @@ __all__ = [
     "HookBucket",
     "InvalidArgumentError",
     "LateAccumulationError",
+    "NonFiniteGradientError",
     "NotBoundError",
+    "NotOffloadedError",
     "NotReducedError",
+    "OffloadedError",
     "OwnedGradient",
     "PlanMismatchError",
     "ReductionFailedError",

@@ -79,6 +79,21 @@ def checked_mode(mode: Mode, unused: UnusedPolicy, *, has_comm_hook: bool) -> Mo
     return mode
 
 
+def checked_positive(name: str, value: float) -> float:
+    """Return a number above 0, which may be infinite.
+
+    Args:
+        name: How the caller calls the argument.
+        value: The number.
+
+    Raises:
+        InvalidArgumentError: It is no such number.
+    """
+    if not _is_number(value) or math.isnan(value) or value <= 0:
+        _refuse(name, "a number above 0", value)
+    return value
+
+
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:
     """Return what gradients can be multiplied by, as a number where that is free.
 

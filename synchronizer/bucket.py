@@ -6,6 +6,7 @@ Note [Who may touch the buffer]
     launched               the all-reduce alone; whoever else writes races with it
     reduced                the caller, on streams that are ordered after `wait()`; of a
                            scattered bucket only the part that this rank owns
+    offloaded              nobody: there is no memory
 
 The buffer is allocated by `bind()`, lives until `unbind()`, and is never exchanged, so
 no reduction can find its memory given to somebody else.
@@ -23,20 +24,27 @@ step. A graph that brings more than ever before to a bucket in flight is an erro
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
+from functools import cached_property
 
 import torch
 
 from .config import SynchronizerConfig
 from .errors import (
     LateAccumulationError,
+    OffloadedError,
     SynchronizerError,
     TooManyAccumulationsError,
 )
+from .finite import FiniteCheck
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .norm_plan import NormRun, norm_runs
+from .offload import OffloadedBuffer
 from .ownership import OwnedGradient, owned_gradients, owned_range
 from .process_groups import ReductionGroups
+from .profiling import profiled
 from .streams import SideStream, Stream
+from .timing import Stopwatch
 from .transport import Pending, choose_transport
 
 
@@ -47,6 +55,11 @@ class BucketState(Enum):
     READY = auto()
     LAUNCHED = auto()
     REDUCED = auto()
+    OFFLOADED = auto()
+
+
+# There is no place for a further gradient.
+_CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED, BucketState.OFFLOADED)
 
 
 class Bucket:
@@ -96,6 +109,12 @@ class Bucket:
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
         self._owned = owned_range(plan, groups)
+        self._offloaded: OffloadedBuffer | None = None
+        self._state_before_offload = self.state
+        self.stopwatch = (
+            Stopwatch(plan.index, self._buffer.nbytes) if config.timings else None
+        )
+        self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
@@ -172,7 +191,7 @@ class Bucket:
         """End the step with the gradients that came; no backward is running."""
         self._is_flushed = True
         if self.state is BucketState.ACCUMULATING:
-            self.state = BucketState.READY
+            self._become_ready()
 
     def launch(self) -> None:
         """Start to reduce the buffer over its ranks."""
@@ -186,9 +205,13 @@ class Bucket:
         # orders it: each writer has queued its last write to the buffer, and the side
         # stream waits for all of them, not only for the one whose hook came last.
         self._side.wait_for(self._writers)
-        with self._side.activate():
+        with self._side.activate(), profiled(f"launch {self.label}"):
+            if self.finite:
+                self.finite.look_at_own(self._buffer)
             self._pending = self._transport.start(self._buffer)
         self.state = BucketState.LAUNCHED
+        if self.stopwatch:
+            self.stopwatch.note_launched()
 
     def finish(self) -> None:
         """End the step, with the side stream ordered after the reduction if any."""
@@ -197,8 +220,16 @@ class Bucket:
             # A group's collectives run on streams of its own. Waiting while the side
             # stream is current ties them to the side stream only, so the caller's stream
             # stays free until it waits for the side stream itself.
-            with self._side.activate():
+            with self._side.activate(), profiled(f"finish {self.label}"):
                 pending.finish()
+                if self.finite:
+                    self.finite.look_at_sums(self._buffer)
+        elif self.finite and self.state is not BucketState.REDUCED:
+            self._side.wait_for(self._writers)
+            with self._side.activate():
+                self.finite.look_at_own(self._buffer)
+        if self.stopwatch and self.state is not BucketState.REDUCED:
+            self.stopwatch.note_done()
         self.state = BucketState.REDUCED
 
     def drop_unused(self) -> None:
@@ -211,6 +242,27 @@ class Bucket:
             if not num_ranks:
                 view.drop()
 
+    def offload(self) -> None:
+        """Give the device memory back, and set `.grad` to None; nothing is in flight."""
+        current = self._side.current()
+        self._side.release_to(current)
+        for writer in self._writers:
+            current.wait_stream(writer)
+        self._offloaded = OffloadedBuffer.of(self._buffer, self.views)
+        self._state_before_offload = self.state
+        self.state = BucketState.OFFLOADED
+
+    def onload(self) -> None:
+        """Undo `offload()`, with memory of the current stream."""
+        assert self._offloaded is not None, "buckets are offloaded together"
+        current = self._side.current()
+        self._offloaded.restore(self._buffer)
+        # As after an allocation: whoever comes next is ordered after the copy.
+        self._allocation_stream = current
+        self._writers = {current: None}
+        self._side.wait_for((current,))
+        self.state, self._offloaded = self._state_before_offload, None
+
     def drop_scattered(self) -> None:
         """Set `.grad` to None where this rank may own only a part; the bucket is reduced."""
         if self.plan.num_shards > 1:
@@ -221,16 +273,17 @@ class Bucket:
         """Yield what this rank owns of each gradient; the bucket is reduced."""
         return owned_gradients(self.plan, self._buffer, self._owned)
 
+    @cached_property
+    def norm_runs(self) -> tuple[NormRun, ...]:
+        """What this rank owns, by the ranks over which it is spread."""
+        return norm_runs(self.plan, self._owned)
+
     @contextmanager
     def borrow(self) -> Iterator[torch.Tensor]:
-        """Lend what this rank owns to the current stream; the bucket is reduced.
-
-        Yields:
-            Shape (n,), in the buffer's order; padding and flags included.
-        """
+        """Lend the buffer, of shape (N,), to the current stream; it is reduced."""
         current = self._side.current()
         self._side.release_to(current)
-        yield self._buffer[self._owned.start : self._owned.stop]
+        yield self._buffer
         # Whatever is ordered after the side stream later on, be it on a stream that has
         # never seen this use, is then ordered after the use too.
         self._side.wait_for((current,))
@@ -241,7 +294,8 @@ class Bucket:
         Args:
             factor: A number, or a tensor without dims on the buffer's device type.
         """
-        with self.borrow() as owned:
+        with self.borrow() as buffer:
+            owned = buffer[self._owned.start : self._owned.stop]
             if isinstance(factor, torch.Tensor):
                 # A tensor without dims would be rounded to the buffer's dtype first. With
                 # a dim it takes part in type promotion; only the product is rounded.
@@ -281,8 +335,7 @@ class Bucket:
 
     @property
     def _is_closed(self) -> bool:
-        closed = (BucketState.LAUNCHED, BucketState.REDUCED)
-        return self._is_flushed or self.state in closed
+        return self._is_flushed or self.state in _CLOSED
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
@@ -294,12 +347,24 @@ class Bucket:
         view.is_settled = True
         self._num_unsettled -= 1
         if not self._num_unsettled:
-            self.state = BucketState.READY
+            self._become_ready()
+
+    def _become_ready(self) -> None:
+        self.state = BucketState.READY
+        if self.stopwatch:
+            self.stopwatch.note_ready()
 
     def _excess(self, view: GradientView) -> Exception:
         name, required = view.plan.name, self._require_accumulations
         expected = f"{required} accumulations (require_accumulations={required})"
-        if self.state in (BucketState.LAUNCHED, BucketState.REDUCED):
+        if self.state is BucketState.OFFLOADED:
+            return OffloadedError(
+                f"{name} accumulated a gradient while the buffers were offloaded",
+                expected="onload() between offload() and the next backward",
+                got=f"a gradient of {name}",
+                where=self.label,
+            )
+        if self.state in _CLOSED:
             error: type[SynchronizerError] = LateAccumulationError
             headline = f"{name} accumulated a gradient after its bucket was launched"
         elif self._is_flushed:

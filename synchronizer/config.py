@@ -29,6 +29,12 @@ class SynchronizerConfig:
             all-reduce; see `HookBucket`, and `synchronizer.hooks` for ready ones. The
             same on all ranks, who cannot check it: where one raises, the others wait
             for it until their process group gives up.
+        check_finite: Whether `wait()` raises where a gradient of this rank holds a NaN or
+            an infinity, by name, or a sum does that this rank owns: so the ranks that sum
+            the parameter learn of it too. All reductions are over by then, and no rank
+            hangs in this step; but ranks that share no such parameter go on. It reads
+            every gradient twice, and `wait()` waits for the device.
+        timings: Whether `timings()` has something to tell.
 
     Raises:
         InvalidArgumentError: A value is none of those listed, or two do not go together.
@@ -38,6 +44,8 @@ class SynchronizerConfig:
     unused: UnusedPolicy = "error"
     mode: Mode = "all_reduce"
     comm_hook: CommHook | None = None
+    check_finite: bool = False
+    timings: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""

@@ -150,8 +150,31 @@ class StepReducedError(SynchronizerError):
     hint = "give the scale to the first wait(), or use scale_grads() after it"
 
 
+class NonFiniteGradientError(SynchronizerError):
+    """A gradient, or a sum of gradients, holds a NaN or an infinity."""
+
+    hint = (
+        "a rank whose own gradients are not finite names them; zero_grad() on every rank"
+        " and repeat or skip the step"
+    )
+
+
+class OffloadedError(SynchronizerError):
+    """A call needs the gradients, and their memory was given back."""
+
+    hint = (
+        "call onload() first, and zero_grad() if it was a backward that came too early"
+    )
+
+
+class NotOffloadedError(SynchronizerError):
+    """`onload()` was called without `offload()`."""
+
+    hint = "call onload() once after each offload()"
+
+
 class StepStartedError(SynchronizerError):
-    """The required accumulations were changed in the middle of a step."""
+    """A call between steps came in the middle of one."""
 
     hint = "call it after zero_grad() and before the next backward"
 

@@ -54,23 +54,20 @@ def owned_range(plan: BucketPlan, groups: ReductionGroups) -> range:
     return range(start_numel, start_numel + numel)
 
 
-def owned_members(
-    plan: BucketPlan, owned: range
-) -> Iterator[tuple[ParameterPlan, range]]:
-    """Yield the elements of each member that this rank owns, in the buffer's order.
+def owned_part(member: ParameterPlan, offset_numel: int, owned: range) -> range:
+    """Find the elements of a member that this rank owns.
 
     Args:
-        plan: Of the bucket.
-        owned: Indices into its flat buffer.
+        member: Of a bucket.
+        offset_numel: Where in the buffer it starts.
+        owned: Indices into the flat buffer.
 
-    Yields:
-        A member, and indices into the flat buffer, at least one.
+    Returns:
+        Those that are the member's; an empty range inside of `owned` if there are none.
     """
-    for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
-        start = max(offset, owned.start)
-        stop = min(offset + member.local_numel, owned.stop)
-        if start < stop:
-            yield member, range(start, stop)
+    start = min(max(offset_numel, owned.start), owned.stop)
+    stop = min(offset_numel + member.local_numel, owned.stop)
+    return range(start, max(start, stop))
 
 
 def owned_gradients(
@@ -86,8 +83,9 @@ def owned_gradients(
     Yields:
         Views of the buffer, in its order.
     """
-    starts = dict(zip(plan.members, plan.offsets_numel, strict=True))
-    for member, found in owned_members(plan, owned):
-        start_numel = found.start - starts[member]
-        values = buffer[found.start : found.stop]
-        yield OwnedGradient(member.parameter, member.name, start_numel, values)
+    for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
+        if found := owned_part(member, offset, owned):
+            values = buffer[found.start : found.stop]
+            yield OwnedGradient(
+                member.parameter, member.name, found.start - offset, values
+            )

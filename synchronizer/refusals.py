@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from .bucket import Bucket, BucketState
 from .errors import (
     BucketNotReadyError,
+    NonFiniteGradientError,
     NotReducedError,
     ReductionInFlightError,
     ReplacedGradientError,
@@ -178,6 +179,36 @@ def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
         )
 
 
+def refuse_bad_gradients(sequence: BucketSequence) -> None:
+    """Refuse gradients that are not finite, if that is checked; fails the step.
+
+    Args:
+        sequence: Reduced, for the first time in this step.
+
+    Raises:
+        NonFiniteGradientError: Some gradient of this rank, or some sum, is not finite.
+    """
+    checked = [(b, b.finite) for b in sequence.buckets if b.finite]
+    own = [(bucket, finite.bad_own()) for bucket, finite in checked]
+    sums = [(bucket, finite.bad_sums()) for bucket, finite in checked]
+    if any(names for _, names in own):
+        sequence.fail("gradients that are not finite")
+        raise NonFiniteGradientError(
+            "this rank brought gradients that are not finite",
+            expected="no NaN and no infinity in any gradient",
+            got=f"some in {', '.join(name for _, names in own for name in names)}",
+            where=_labels(bucket for bucket, names in own if names),
+        )
+    if any(names for _, names in sums):
+        sequence.fail("gradients that are not finite")
+        raise NonFiniteGradientError(
+            "a sum is not finite, though all gradients of this rank are",
+            expected="no NaN and no infinity on any rank, and no overflow in a sum",
+            got=f"some in {', '.join(name for _, names in sums for name in names)}",
+            where=_labels(bucket for bucket, names in sums if names),
+        )
+
+
 def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
     """Refuse to write into a buffer that is being reduced.
 
@@ -194,6 +225,27 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
             expected="wait() between the last backward and zero_grad()",
             got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
             where=_labels(in_flight),
+        )
+
+
+def refuse_offload_in_step(sequence: BucketSequence) -> None:
+    """Refuse to give memory back while gradients come or are reduced.
+
+    Args:
+        sequence: Left as it is.
+
+    Raises:
+        StepStartedError: There is a gradient, and the step was not waited for.
+    """
+    used = [b for b in sequence.buckets if len(b.unused()) < len(b.views)]
+    launched = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
+    started = [b for b in sequence.buckets if b in used or b in launched]
+    if started and not sequence.is_reduced:
+        raise StepStartedError(
+            "offload() was called in the middle of a step",
+            expected="offload() after wait(), or after zero_grad()",
+            got=f"{len(started)} of {len(sequence.buckets)} buckets started",
+            where=_labels(started),
         )
 
 

@@ -15,6 +15,7 @@ from .config import SynchronizerConfig
 from .errors import ReductionFailedError, StepFailedError, SynchronizerError
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .norms import grad_norm
 from .process_groups import ReductionGroups
 from .streams import SideStream
 
@@ -42,6 +43,8 @@ class BucketSequence:
         self.buckets: list[Bucket] = []
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
+        # Whether the buffers have no memory.
+        self.is_offloaded = False
         # Why the gradients of this step cannot become right any more, if so.
         self._failure = ""
         self._num_launched = 0
@@ -182,6 +185,29 @@ class BucketSequence:
         for side in self._sides.values():
             side.release_to(side.current())
         self.is_reduced = True
+
+    def grad_norm(self, norm_type: float) -> torch.Tensor:
+        """Measure all gradients, with the ranks that share them; the step is reduced.
+
+        Args:
+            norm_type: p of the p-norm.
+
+        Returns:
+            float64, without dims.
+        """
+        return grad_norm(self.buckets, self._groups, norm_type)
+
+    def offload(self) -> None:
+        """Give back the memory of all buffers; no step is running."""
+        for bucket in self.buckets:
+            bucket.offload()
+        self.is_offloaded = True
+
+    def onload(self) -> None:
+        """Undo `offload()`."""
+        for bucket in self.buckets:
+            bucket.onload()
+        self.is_offloaded = False
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""

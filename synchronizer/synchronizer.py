@@ -11,16 +11,19 @@ from typing_extensions import override
 from . import arguments, refusals
 from .agreement import refuse_disagreement
 from .config import DEFAULT_CONFIG, SynchronizerConfig
-from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
+from .errors import (
+    AlreadyBoundError,
+    ReductionFailedError,
+)
 from .explanation import Explanation
 from .grouping import BucketPlan, plan_buckets
-from .ownership import OwnedGradient
+from .reduced_gradients import ReducedGradients
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
 
 
-class GradientSynchronizer:
+class GradientSynchronizer(ReducedGradients):
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     The gradient of a DTensor parameter is summed over every mesh axis on which it is
@@ -55,13 +58,12 @@ class GradientSynchronizer:
         parameter_names: Mapping[nn.Parameter, str] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
+        super().__init__()
         self._param_groups = [list(group) for group in param_groups]
         self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
-        # None is the unbound state.
-        self._sequence: BucketSequence | None = None
 
     @classmethod
     def from_module(
@@ -193,6 +195,7 @@ class GradientSynchronizer:
             ReplacedGradientError: A `.grad` is not the one that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
+            NonFiniteGradientError: The config asks for a check, and it failed.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound("wait()")
@@ -204,7 +207,10 @@ class GradientSynchronizer:
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
+        was_reduced = sequence.is_reduced
         sequence.finish(drop_unused=self._config.unused == "keep_none")
+        if self._config.check_finite and not was_reduced:
+            refusals.refuse_bad_gradients(sequence)
         if factor is not None:
             sequence.scale(factor)
 
@@ -229,25 +235,6 @@ class GradientSynchronizer:
         refusals.refuse_unreduced_step(sequence, "scale_grads()")
         refusals.refuse_replaced_results(sequence, "scale_grads()")
         sequence.scale(checked)
-
-    def owned_grads(self) -> tuple[OwnedGradient, ...]:
-        """List the gradients that are right on this rank, between `wait()` and `zero_grad()`.
-
-        With `mode="reduce_scatter"` these are this rank's parts of the sums, and all
-        gradients that are not summed; otherwise all gradients.
-
-        Returns:
-            In the same order in every step: bucket by bucket, last parameter first.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-            StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
-        """
-        sequence = self._bound("owned_grads()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unreduced_step(sequence, "owned_grads()")
-        return tuple(g for b in sequence.buckets for g in b.owned_gradients())
 
     def zero_grad(self) -> None:
         """Zero every gradient and start the next step.
@@ -318,12 +305,3 @@ class GradientSynchronizer:
             parameter_names=self._parameter_names,
             config=self._config,
         )
-
-    def _bound(self, call: str) -> BucketSequence:
-        if self._sequence is None:
-            raise NotBoundError(
-                f"{call} was called on a synchronizer that is not bound",
-                expected="bind() before, unbind() after",
-                got=repr(self),
-            )
-        return self._sequence
