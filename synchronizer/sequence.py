@@ -61,9 +61,10 @@ class BucketSequence:
         # Whether the running backward does; decided by where it starts.
         self._backward_counts = True
         self._handles: list[RemovableHandle] = []
-        # Parameters outlive synchronizers: the hooks go with this object even if nobody
-        # calls `release`.
-        weakref.finalize(self, _remove_all, self._handles).atexit = False
+        self._attached: list[GradientView] = []
+        # Parameters outlive synchronizers: hooks and buffers go with this object even if
+        # nobody calls `release`.
+        weakref.finalize(self, _drop, self._handles, self._attached).atexit = False
         try:
             self._allocate(plans, require_accumulations)
         except BaseException:
@@ -230,6 +231,7 @@ class BucketSequence:
         # back before nothing can use it any more.
         with ExitStack() as stack:
             stack.callback(self.buckets.clear)
+            stack.callback(self._attached.clear)
             stack.callback(self._groups.destroy)
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.release)
@@ -260,6 +262,7 @@ class BucketSequence:
         for bucket in self.buckets:
             for view in bucket.views:
                 view.attach()
+                self._attached.append(view)
                 parameter = view.plan.parameter
                 if view.plan.reduce_axes:
                     hook = _arrival_hook(weakref.ref(view))
@@ -335,6 +338,12 @@ def _accumulation_hook(
             sequence.note_accumulation(bucket, view)
 
     return on_accumulation
+
+
+def _drop(handles: list[RemovableHandle], attached: list[GradientView]) -> None:
+    _remove_all(handles)
+    for view in attached:
+        view.detach()
 
 
 def _remove_all(handles: list[RemovableHandle]) -> None:

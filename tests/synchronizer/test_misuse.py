@@ -57,6 +57,8 @@ class Bench:
         sequence = self.synchronizer._sequence
         if sequence is None:
             return "unbound"
+        if sequence.is_offloaded:
+            return "offloaded"
         if sequence._failure or sequence._backward.is_open:
             return "failed"
         states = {bucket.state for bucket in sequence.buckets}
@@ -86,6 +88,10 @@ STATES: dict[str, Callable[[Bench], None]] = {
     ),
     "reduced": lambda bench: (STATES["complete"](bench), bench.synchronizer.wait()),
     "failed": lambda bench: (bench.synchronizer.bind(), bench.interrupt()),
+    "offloaded": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.synchronizer.offload(),
+    ),
 }
 CALLS: dict[str, Callable[[Bench], None]] = {
     "bind()": lambda bench: bench.synchronizer.bind(),
@@ -99,120 +105,172 @@ CALLS: dict[str, Callable[[Bench], None]] = {
     "set_required_accumulations(2)": lambda bench: (
         bench.synchronizer.set_required_accumulations(2)
     ),
+    "owned_grads()": lambda bench: bench.synchronizer.owned_grads(),
+    "grad_norm()": lambda bench: bench.synchronizer.grad_norm(),
+    "clip_grad_norm_(1)": lambda bench: bench.synchronizer.clip_grad_norm_(1),
+    "timings()": lambda bench: bench.synchronizer.timings(),
+    "offload()": lambda bench: bench.synchronizer.offload(),
+    "onload()": lambda bench: bench.synchronizer.onload(),
     "reset()": lambda bench: bench.synchronizer.reset(),
     "unbind()": lambda bench: bench.synchronizer.unbind(),
 }
 
 
-MESSAGES = {
-    f"not bound: {call}": (
-        synchronizer.NotBoundError,
-        f"{call} was called on a synchronizer that is not bound",
-        "bind() before, unbind() after",
-        "GradientSynchronizer(unbound, require_accumulations=2)",
-        "rank 0 of 2",
-    )
-    for call in ("no_sync()", "flush()", "wait()", "scale_grads()", "zero_grad()")
-} | {
-    "bound twice": (
-        synchronizer.AlreadyBoundError,
-        "bind() was called on a bound synchronizer",
-        "unbind() between two calls of bind()",
-        "GradientSynchronizer(bound, require_accumulations=2)",
-        "rank 0 of 2",
-    ),
-    "not ready: flush, nothing came": (
-        synchronizer.BucketNotReadyError,
-        "flush() was called before every parameter had a gradient",
-        "1 accumulation or more each (require_accumulations=2)",
-        "b 0, a 0",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "not ready: nothing came": (
-        synchronizer.BucketNotReadyError,
-        "wait() was called before every gradient was accumulated",
-        "2 accumulations each (require_accumulations=2)",
-        "b 0, a 0",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "not reduced": (
-        synchronizer.NotReducedError,
-        "scale_grads() was called before wait()",
-        "scale_grads() between wait() and zero_grad()",
-        "2 of 2 buckets not waited for",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "not ready: both lack one": (
-        synchronizer.BucketNotReadyError,
-        "wait() was called before every gradient was accumulated",
-        "2 accumulations each (require_accumulations=2)",
-        "b 1, a 1",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "step started: both": (
-        synchronizer.StepStartedError,
-        "the required accumulations were changed in the middle of a step",
-        "require_accumulations=2 until zero_grad()",
-        "2, and 2 of 2 buckets started",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "late, launched": (
-        synchronizer.LateAccumulationError,
-        "b accumulated a gradient after its bucket was launched",
-        "2 accumulations (require_accumulations=2)",
-        "accumulation 3 of b",
-        "rank 0 of 2, bucket 0, launched",
-    ),
-    "not ready: a lacks one": (
-        synchronizer.BucketNotReadyError,
-        "wait() was called before every gradient was accumulated",
-        "2 accumulations each (require_accumulations=2)",
-        "a 1",
-        "rank 0 of 2, bucket 1",
-    ),
-    "in flight: one": (
-        synchronizer.ReductionInFlightError,
-        "zero_grad() was called while gradients are being reduced",
-        "wait() between the last backward and zero_grad()",
-        "1 of 2 buckets in flight",
-        "rank 0 of 2, bucket 0",
-    ),
-    "in flight: both": (
-        synchronizer.ReductionInFlightError,
-        "zero_grad() was called while gradients are being reduced",
-        "wait() between the last backward and zero_grad()",
-        "2 of 2 buckets in flight",
-        "rank 0 of 2, bucket 0, bucket 1",
-    ),
-    "late, reduced": (
-        synchronizer.LateAccumulationError,
-        "b accumulated a gradient after its bucket was launched",
-        "2 accumulations (require_accumulations=2)",
-        "accumulation 3 of b",
-        "rank 0 of 2, bucket 0, reduced",
-    ),
-    "reduced before": (
-        synchronizer.StepReducedError,
-        "wait(scale=...) was called on a step that was waited for before",
-        "one wait(scale=...) in a step, the first wait()",
-        "gradients that were given to the caller already",
-        "rank 0 of 2",
-    ),
-    "step failed": (
-        synchronizer.StepFailedError,
-        "the step went on after an error",
-        "zero_grad() or unbind() after an error",
-        "gradients of a backward that did not end",
-        "rank 0 of 2",
-    ),
-    "step started: one": (
-        synchronizer.StepStartedError,
-        "the required accumulations were changed in the middle of a step",
-        "require_accumulations=2 until zero_grad()",
-        "2, and 1 of 2 buckets started",
-        "rank 0 of 2, bucket 1",
-    ),
-}
+NEED_MEMORY = (
+    *("no_sync()", "flush()", "wait()", "scale_grads()", "zero_grad()", "offload()"),
+    *("owned_grads()", "grad_norm()", "clip_grad_norm_()"),
+)
+MESSAGES = (
+    {
+        f"not bound: {call}": (
+            synchronizer.NotBoundError,
+            f"{call} was called on a synchronizer that is not bound",
+            "bind() before, unbind() after",
+            "GradientSynchronizer(unbound, require_accumulations=2)",
+            "rank 0 of 2",
+        )
+        for call in (*NEED_MEMORY, "timings()", "onload()")
+    }
+    | {
+        f"not reduced: {call}": (
+            synchronizer.NotReducedError,
+            f"{call} was called before wait()",
+            f"{call} between wait() and zero_grad()",
+            "2 of 2 buckets not waited for",
+            "rank 0 of 2, bucket 0, bucket 1",
+        )
+        for call in (
+            "scale_grads()",
+            "owned_grads()",
+            "grad_norm()",
+            "clip_grad_norm_()",
+        )
+    }
+    | {
+        f"offloaded: {call}": (
+            synchronizer.OffloadedError,
+            f"{call} was called while the buffers were offloaded",
+            "onload() after offload()",
+            "2 buckets without memory",
+            "rank 0 of 2",
+        )
+        for call in NEED_MEMORY
+    }
+    | {
+        "offloaded: backward": (
+            synchronizer.OffloadedError,
+            "b accumulated a gradient while the buffers were offloaded",
+            "onload() between offload() and the next backward",
+            "a gradient of b",
+            "rank 0 of 2, bucket 0",
+        ),
+        "not offloaded": (
+            synchronizer.NotOffloadedError,
+            "onload() was called on buffers that are not offloaded",
+            "offload() before onload()",
+            "2 buckets with their memory",
+            "rank 0 of 2",
+        ),
+        "offload in a step": (
+            synchronizer.StepStartedError,
+            "offload() was called in the middle of a step",
+            "offload() after wait(), or after zero_grad()",
+            "2 of 2 buckets started",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "bound twice": (
+            synchronizer.AlreadyBoundError,
+            "bind() was called on a bound synchronizer",
+            "unbind() between two calls of bind()",
+            "GradientSynchronizer(bound, require_accumulations=2)",
+            "rank 0 of 2",
+        ),
+        "not ready: flush, nothing came": (
+            synchronizer.BucketNotReadyError,
+            "flush() was called before every parameter had a gradient",
+            "1 accumulation or more each (require_accumulations=2)",
+            "b 0, a 0",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "not ready: nothing came": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "b 0, a 0",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "not ready: both lack one": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "b 1, a 1",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "step started: both": (
+            synchronizer.StepStartedError,
+            "the required accumulations were changed in the middle of a step",
+            "require_accumulations=2 until zero_grad()",
+            "2, and 2 of 2 buckets started",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "late, launched": (
+            synchronizer.LateAccumulationError,
+            "b accumulated a gradient after its bucket was launched",
+            "2 accumulations (require_accumulations=2)",
+            "accumulation 3 of b",
+            "rank 0 of 2, bucket 0, launched",
+        ),
+        "not ready: a lacks one": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "a 1",
+            "rank 0 of 2, bucket 1",
+        ),
+        "in flight: one": (
+            synchronizer.ReductionInFlightError,
+            "zero_grad() was called while gradients are being reduced",
+            "wait() between the last backward and zero_grad()",
+            "1 of 2 buckets in flight",
+            "rank 0 of 2, bucket 0",
+        ),
+        "in flight: both": (
+            synchronizer.ReductionInFlightError,
+            "zero_grad() was called while gradients are being reduced",
+            "wait() between the last backward and zero_grad()",
+            "2 of 2 buckets in flight",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "late, reduced": (
+            synchronizer.LateAccumulationError,
+            "b accumulated a gradient after its bucket was launched",
+            "2 accumulations (require_accumulations=2)",
+            "accumulation 3 of b",
+            "rank 0 of 2, bucket 0, reduced",
+        ),
+        "reduced before": (
+            synchronizer.StepReducedError,
+            "wait(scale=...) was called on a step that was waited for before",
+            "one wait(scale=...) in a step, the first wait()",
+            "gradients that were given to the caller already",
+            "rank 0 of 2",
+        ),
+        "step failed": (
+            synchronizer.StepFailedError,
+            "the step went on after an error",
+            "zero_grad() or unbind() after an error",
+            "gradients of a backward that did not end",
+            "rank 0 of 2",
+        ),
+        "step started: one": (
+            synchronizer.StepStartedError,
+            "the required accumulations were changed in the middle of a step",
+            "require_accumulations=2 until zero_grad()",
+            "2, and 1 of 2 buckets started",
+            "rank 0 of 2, bucket 1",
+        ),
+    }
+)
 # state, call, state after it, and what it raises, if anything
 LINES = [
     ("unbound", "bind()", "idle", None),
@@ -232,7 +290,7 @@ LINES = [
     ("idle", "flush()", "idle", "not ready: flush, nothing came"),
     ("idle", "wait()", "idle", "not ready: nothing came"),
     ("idle", "wait(scale=2)", "idle", "not ready: nothing came"),
-    ("idle", "scale_grads(2)", "idle", "not reduced"),
+    ("idle", "scale_grads(2)", "idle", "not reduced: scale_grads()"),
     ("idle", "zero_grad()", "idle", None),
     ("idle", "set_required_accumulations(2)", "idle", None),
     ("idle", "reset()", "idle", None),
@@ -243,7 +301,7 @@ LINES = [
     ("started", "flush()", "complete", None),
     ("started", "wait()", "started", "not ready: both lack one"),
     ("started", "wait(scale=2)", "started", "not ready: both lack one"),
-    ("started", "scale_grads(2)", "started", "not reduced"),
+    ("started", "scale_grads(2)", "started", "not reduced: scale_grads()"),
     ("started", "zero_grad()", "idle", None),
     ("started", "set_required_accumulations(2)", "started", "step started: both"),
     ("started", "reset()", "idle", None),
@@ -254,7 +312,7 @@ LINES = [
     ("in flight", "flush()", "complete", None),
     ("in flight", "wait()", "in flight", "not ready: a lacks one"),
     ("in flight", "wait(scale=2)", "in flight", "not ready: a lacks one"),
-    ("in flight", "scale_grads(2)", "in flight", "not reduced"),
+    ("in flight", "scale_grads(2)", "in flight", "not reduced: scale_grads()"),
     ("in flight", "zero_grad()", "in flight", "in flight: one"),
     ("in flight", "set_required_accumulations(2)", "in flight", "step started: both"),
     ("in flight", "reset()", "idle", None),
@@ -265,7 +323,7 @@ LINES = [
     ("complete", "flush()", "complete", None),
     ("complete", "wait()", "reduced", None),
     ("complete", "wait(scale=2)", "reduced", None),
-    ("complete", "scale_grads(2)", "complete", "not reduced"),
+    ("complete", "scale_grads(2)", "complete", "not reduced: scale_grads()"),
     ("complete", "zero_grad()", "complete", "in flight: both"),
     ("complete", "set_required_accumulations(2)", "complete", "step started: both"),
     ("complete", "reset()", "idle", None),
@@ -292,7 +350,45 @@ LINES = [
     ("failed", "set_required_accumulations(2)", "failed", "step started: one"),
     ("failed", "reset()", "idle", None),
     ("failed", "unbind()", "unbound", None),
+    ("offloaded", "bind()", "offloaded", "bound twice"),
+    ("offloaded", "backward()", "offloaded", "offloaded: backward"),
+    ("offloaded", "backward() in no_sync()", "offloaded", "offloaded: no_sync()"),
+    ("offloaded", "flush()", "offloaded", "offloaded: flush()"),
+    ("offloaded", "wait()", "offloaded", "offloaded: wait()"),
+    ("offloaded", "wait(scale=2)", "offloaded", "offloaded: wait()"),
+    ("offloaded", "scale_grads(2)", "offloaded", "offloaded: scale_grads()"),
+    ("offloaded", "zero_grad()", "offloaded", "offloaded: zero_grad()"),
+    ("offloaded", "set_required_accumulations(2)", "offloaded", None),
+    ("offloaded", "timings()", "offloaded", None),
+    ("offloaded", "offload()", "offloaded", "offloaded: offload()"),
+    ("offloaded", "onload()", "idle", None),
+    ("offloaded", "reset()", "idle", None),
+    ("offloaded", "unbind()", "unbound", None),
+    ("unbound", "timings()", "unbound", "not bound: timings()"),
+    ("unbound", "offload()", "unbound", "not bound: offload()"),
+    ("unbound", "onload()", "unbound", "not bound: onload()"),
+    ("idle", "offload()", "offloaded", None),
+    ("started", "offload()", "started", "offload in a step"),
+    ("in flight", "offload()", "in flight", "offload in a step"),
+    ("complete", "offload()", "complete", "offload in a step"),
+    ("reduced", "offload()", "offloaded", None),
+    ("failed", "offload()", "failed", "step failed"),
 ]
+BOUND = ("idle", "started", "in flight", "complete", "reduced", "failed")
+LINES += [(state, "timings()", state, None) for state in BOUND]
+LINES += [(state, "onload()", state, "not offloaded") for state in BOUND]
+for call in ("owned_grads()", "grad_norm()", "clip_grad_norm_(1)"):
+    name = call.replace("(1)", "()")
+    LINES += [
+        (state, call, state, f"not reduced: {name}")
+        for state in ("idle", "started", "in flight", "complete")
+    ]
+    LINES += [
+        ("unbound", call, "unbound", f"not bound: {name}"),
+        ("reduced", call, "reduced", None),
+        ("failed", call, "failed", "step failed"),
+        ("offloaded", call, "offloaded", f"offloaded: {name}"),
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -183,6 +183,79 @@ def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) ->
         assert streams.taken() == ["future.wait on side", "main waits for side"]
 
 
+def test_offloading_comes_after_every_user_and_onloading_before_every_other(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        with streams.on("z"):
+            synchronizer.zero_grad()
+        streams.taken()
+        with streams.on("off"):
+            synchronizer.offload()
+        assert streams.taken() == ["off waits for side", "off waits for z"]
+        with streams.on("on"):
+            synchronizer.onload()
+        assert streams.taken() == ["side waits for on"]
+        accumulate(a)
+        edges = ["side waits for on", "side waits for main", "all_reduce on side"]
+        assert streams.taken() == edges
+        synchronizer.wait()
+        streams.taken()
+        synchronizer.unbind()
+        assert streams.taken()[0] == "on waits for side"
+
+
+def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.grad_norm()
+        assert streams.taken() == [
+            "optimizer waits for side",
+            "side waits for optimizer",
+        ]
+
+
+def test_what_is_not_finite_is_looked_for_on_the_side_stream(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        streams.log.append(f"look on {streams._current}")
+        return torch.zeros(()), torch.zeros(())
+
+    monkeypatch.setattr(torch, "aminmax", look)
+    (a,) = parameters(1)
+    own = torch.nn.Parameter(torch.zeros(3))
+    config = SynchronizerConfig(check_finite=True)
+    with GradientSynchronizer([[a], [own]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            own.sum().backward()
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "work.wait on side",
+            "look on side",
+            "main waits for side",
+        ]
+
+
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
