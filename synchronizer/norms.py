@@ -48,7 +48,7 @@ def grad_norm(
             dist.all_reduce(part, op, group=groups.get(scope))
         parts.append(part.to(buckets[0].plan.key.device))
     total = _combined(parts, norm_type)
-    return total if math.isinf(norm_type) else _root(total, norm_type)
+    return total if math.isinf(norm_type) else total.pow(1 / norm_type)
 
 
 def clip_factor(norm: torch.Tensor, max_norm: float) -> float | torch.Tensor:
@@ -101,11 +101,6 @@ def _measure_chunk(chunk: torch.Tensor, norm_type: float) -> torch.Tensor:
         return torch.dot(chunk, chunk).double()
     norm: torch.Tensor = torch.linalg.vector_norm(chunk, norm_type)
     return norm.double().pow(norm_type)
-
-
-def _root(total: torch.Tensor, norm_type: float) -> torch.Tensor:
-    # A square root is rounded right; a power need not be.
-    return total.sqrt() if norm_type == 2 else total.pow(1 / norm_type)
 
 
 def _combined(parts: list[torch.Tensor], norm_type: float) -> torch.Tensor:

@@ -43,9 +43,8 @@ class Stopwatch:
         self._launched_ns: int | None = None
 
     def note_ready(self) -> None:
-        """Take the time at which the bucket became ready; it is not launched yet."""
+        """Take the time at which the bucket became ready."""
         self._ready_ns = time.perf_counter_ns()
-        self._launched_ns = None
 
     def note_launched(self) -> None:
         """Take the time at which the reduction was queued."""

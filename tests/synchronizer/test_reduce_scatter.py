@@ -191,6 +191,21 @@ def test_training_on_owned_parts_equals_training_on_full_gradients(ranks) -> Non
     assert ranks.run(4, program) == [True] * 4
 
 
+def test_scales_touch_what_is_owned_and_nothing_else(ranks) -> None:
+    def program(rank: int) -> list[float]:
+        a = replicated(64)
+        with GradientSynchronizer([[a]], 1, 1, config=SCATTER) as sums:
+            (bucket,) = sums._sequence.buckets
+            local(a).sum().backward()
+            sums.wait(scale=3)
+            sums.scale_grads(torch.tensor(5))
+            halves = bucket._buffer.chunk(2)
+            assert halves[rank].eq(2 * 3 * 5).all()
+            return halves[1 - rank].unique().tolist()
+
+    assert ranks.run(2, program) == [[1.0]] * 2
+
+
 def test_ranks_that_scatter_and_ranks_that_do_not_refuse_to_bind(ranks) -> None:
     def program(rank: int) -> list[str]:
         a = replicated(3)
