@@ -295,7 +295,7 @@ class Bucket:
             factor: A number, or a tensor without dims on the buffer's device type.
         """
         with self.borrow() as buffer:
-            owned = buffer[self._owned.start : self._owned.stop]
+            owned = buffer[:0]
             if isinstance(factor, torch.Tensor):
                 # A tensor without dims would be rounded to the buffer's dtype first. With
                 # a dim it takes part in type promotion; only the product is rounded.

@@ -32,7 +32,7 @@ class GradientSynchronizer(ReducedGradients):
     the same on all ranks. All ranks must pass the same parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer. Also a context manager, which binds and unbinds.
+    buffer; one that is dropped while bound sets it to None, too. Also a context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is
