@@ -224,11 +224,11 @@ class Bucket:
                 pending.finish()
                 if self.finite:
                     self.finite.look_at_sums(self._buffer)
-        elif self.finite and self.state is not BucketState.REDUCED:
+        elif self.finite and self.state is BucketState.READY:
             self._side.wait_for(self._writers)
             with self._side.activate():
                 self.finite.look_at_own(self._buffer)
-        if self.stopwatch and self.state is not BucketState.REDUCED:
+        if self.stopwatch and self.state in (BucketState.READY, BucketState.LAUNCHED):
             self.stopwatch.note_done()
         self.state = BucketState.REDUCED
 
@@ -253,8 +253,10 @@ class Bucket:
         self.state = BucketState.OFFLOADED
 
     def onload(self) -> None:
-        """Undo `offload()`, with memory of the current stream."""
-        assert self._offloaded is not None, "buckets are offloaded together"
+        """Undo `offload()` if there was one, with memory of the current stream."""
+        if self._offloaded is None:
+            # An earlier attempt ended half-way, for want of memory.
+            return
         current = self._side.current()
         self._offloaded.restore(self._buffer)
         # As after an allocation: whoever comes next is ordered after the copy.
@@ -295,7 +297,7 @@ class Bucket:
             factor: A number, or a tensor without dims on the buffer's device type.
         """
         with self.borrow() as buffer:
-            owned = buffer[:0]
+            owned = buffer[self._owned.start : self._owned.stop]
             if isinstance(factor, torch.Tensor):
                 # A tensor without dims would be rounded to the buffer's dtype first. With
                 # a dim it takes part in type promotion; only the product is rounded.

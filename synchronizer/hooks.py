@@ -49,6 +49,8 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     buffer.add_(residual)
     compressed = buffer.bfloat16()
     torch.sub(buffer, compressed, out=residual)
+    # Otherwise a gradient that is not finite would spoil every step after its own.
+    torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0, out=residual)
     return _all_reduce(compressed, bucket.group)
 
 

@@ -18,7 +18,7 @@ from .scope import ReduceScope
 
 # A dot product on an accelerator counts elements in 32 bits, and gradients in half
 # precision are measured through a copy, which this bounds.
-CHUNK_NUMEL = 2**26
+CHUNK_NUMEL = 2**24
 
 _Totals = dict[tuple[ReduceScope | None, torch.device], torch.Tensor]
 

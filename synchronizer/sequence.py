@@ -200,9 +200,10 @@ class BucketSequence:
 
     def offload(self) -> None:
         """Give back the memory of all buffers; no step is running."""
+        # First, so that `onload()` can undo one that ends half-way.
+        self.is_offloaded = True
         for bucket in self.buckets:
             bucket.offload()
-        self.is_offloaded = True
 
     def onload(self) -> None:
         """Undo `offload()`."""

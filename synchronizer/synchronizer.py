@@ -28,11 +28,13 @@ class GradientSynchronizer(ReducedGradients):
 
     The gradient of a DTensor parameter is summed over every mesh axis on which it is
     replicated and over none on which it is sharded. Plain parameters stay local unless the
-    config has a process group for them. Sums start from inside the last backward of a step, bucket by bucket, in an order that is
-    the same on all ranks. All ranks must pass the same parameters in the same order.
+    config has a process group for them. Sums start from inside the last backward of a
+    step, bucket by bucket, in an order that is the same on all ranks. All ranks must pass
+    the same parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer; one that is dropped while bound sets it to None, too. Also a context manager, which binds and unbinds.
+    buffer. A synchronizer that is dropped while bound sets it to None as well. Also a
+    context manager, which binds and unbinds.
 
     Args:
         param_groups: Parameters share buckets only within their group. One that is

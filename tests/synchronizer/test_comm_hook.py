@@ -276,6 +276,16 @@ def test_with_error_feedback_what_is_rounded_away_does_not_add_up(ranks) -> None
         assert fed_back[3::4] == [0] * 16
 
 
+def test_a_nan_does_not_outlive_its_step_in_the_residual(ranks) -> None:
+    bad = torch.tensor([1.0, float("nan"), float("inf")])
+
+    def program(rank: int) -> list[float]:
+        *_, found = sums_of(bf16_error_feedback, rank, [bad, torch.ones(3)])
+        return found.tolist()
+
+    assert ranks.run(2, program) == [[2.0] * 3] * 2
+
+
 def test_a_reset_drops_the_residual(ranks) -> None:
     def program(_: int) -> list[float]:
         a, found = replicated(1), []

@@ -134,10 +134,33 @@ def test_unused_gradients_stay_none(two_ranks) -> None:
         assert a.grad is not None
 
 
+@pytest.mark.parametrize("call", ["offload", "onload"])
+def test_one_that_fails_half_way_is_undone_by_onload(
+    two_ranks, monkeypatch, call: str
+) -> None:
+    weights = parameters()
+    with GradientSynchronizer([weights], 1, 1) as sums:
+        backward(weights)
+        sums.wait()
+        before = values(weights)
+        if call == "onload":
+            sums.offload()
+        first, last = sums._sequence.buckets
+        monkeypatch.setattr(last, call, lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            getattr(sums, call)()
+        monkeypatch.undo()
+        assert (first._buffer.untyped_storage().nbytes() > 0) == (call == "onload")
+        sums.onload()
+        assert values(weights) == before
+        sums.scale_grads(2)
+
+
 @pytest.mark.parametrize("call", ["unbind", "reset"])
 def test_whoever_gives_up_need_not_bring_the_memory_back(two_ranks, call: str) -> None:
     weights = parameters()
-    with GradientSynchronizer([weights], 1, 1) as sums:
+    config = SynchronizerConfig(check_finite=True, timings=True)
+    with GradientSynchronizer([weights], 1, 1, config=config) as sums:
         sums.offload()
         getattr(sums, call)()
         assert all((each.grad is None) == (call == "unbind") for each in weights)
