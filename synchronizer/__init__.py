@@ -1,9 +1,11 @@
 """A gradient synchronizer for DTensor training on any mesh."""
 
+from .comm_hook import CommHook, HookBucket
 from .config import SynchronizerConfig
 from .errors import (
     AlreadyBoundError,
     BucketNotReadyError,
+    CommHookError,
     GradientDisagreementError,
     GradientMismatchError,
     GradientPlacementError,
@@ -11,8 +13,11 @@ from .errors import (
     InvalidArgumentError,
     LateAccumulationError,
     LaunchOrderError,
+    NonFiniteGradientError,
     NotBoundError,
+    NotOffloadedError,
     NotReducedError,
+    OffloadedError,
     PlanMismatchError,
     ProcessGroupError,
     ReductionFailedError,
@@ -26,23 +31,33 @@ from .errors import (
     UnsupportedPlacementError,
 )
 from .explanation import ExplainedBucket, Explanation
+from .ownership import OwnedGradient
 from .synchronizer import GradientSynchronizer
+from .timing import BucketTiming
 
 __all__ = [
     "AlreadyBoundError",
     "BucketNotReadyError",
+    "BucketTiming",
+    "CommHook",
+    "CommHookError",
     "ExplainedBucket",
     "Explanation",
     "GradientDisagreementError",
     "GradientMismatchError",
     "GradientPlacementError",
     "GradientSynchronizer",
+    "HookBucket",
     "InFlightWriteError",
     "InvalidArgumentError",
     "LateAccumulationError",
     "LaunchOrderError",
+    "NonFiniteGradientError",
     "NotBoundError",
+    "NotOffloadedError",
     "NotReducedError",
+    "OffloadedError",
+    "OwnedGradient",
     "PlanMismatchError",
     "ProcessGroupError",
     "ReductionFailedError",

@@ -208,8 +208,9 @@ def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
 
 
 def _lines(plan: BucketPlan) -> Iterator[str]:
+    scattered = f", in {plan.num_shards} shards" if plan.num_shards > 1 else ""
     for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
-        where = f"element {offset} of {plan.buffer_numel}"
+        where = f"element {offset} of {plan.buffer_numel}{scattered}"
         yield f"{member.name}: {_describe(member, plan)} at {where}"
 
 

@@ -13,6 +13,7 @@ UnusedPolicy = Literal["error", "zeros", "keep_none"]
 AxisReduction = Literal["sum", "avg", "none", "check"]
 GroupReduction = Literal["sum", "avg"]
 Scaling = Literal["before", "after", "split"]
+Mode = Literal["all_reduce", "reduce_scatter"]
 
 
 def checked_size(bucket_size_mb: float) -> float:
@@ -99,6 +100,41 @@ def refuse_no_wire_dtype(wire_dtype: object) -> None:
         return
     expected = "a floating point dtype of 2 bytes or more, or None"
     _refuse("wire_dtype", expected, wire_dtype)
+
+
+def refuse_contradiction(
+    mode: Mode, unused: UnusedPolicy, *, has_comm_hook: bool
+) -> None:
+    """Refuse options that do not go together.
+
+    Args:
+        mode: How buckets are reduced.
+        unused: What to do about unused parameters.
+        has_comm_hook: Whether the reduction is left to a comm hook.
+
+    Raises:
+        InvalidArgumentError: Sums are scattered, and something needs all of them.
+    """
+    if mode == "reduce_scatter" and unused == "keep_none":
+        # The flags would be scattered as well, and every `.grad` is None anyway.
+        _refuse("mode", "'all_reduce', as unused='keep_none' asks for", mode)
+    if mode == "reduce_scatter" and has_comm_hook:
+        _refuse("mode", "'all_reduce', as a comm_hook asks for", mode)
+
+
+def checked_positive(name: str, value: float) -> float:
+    """Return a number above 0, which may be infinite.
+
+    Args:
+        name: How the caller calls the argument.
+        value: The number.
+
+    Raises:
+        InvalidArgumentError: It is no such number.
+    """
+    if not _is_number(value) or math.isnan(value) or value <= 0:
+        _refuse(name, "a number above 0", value)
+    return value
 
 
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:

@@ -4,7 +4,9 @@ Note [Who may touch the buffer]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
     accumulating, ready    backward adds into the views, on any stream it likes
     launched               the all-reduce alone; whoever else writes races with it
-    reduced                the caller, on streams that are ordered after `wait()`
+    reduced                the caller, on streams that are ordered after `wait()`; of a
+                           scattered bucket only the part that this rank owns
+    offloaded              nobody: there is no memory
 
 A bucket has one buffer as long as it lives, and gives it back only when no reduction is
 in flight, so none can find its memory given to somebody else. Buckets are exchanged at
@@ -20,35 +22,26 @@ backward ends. Hence the very first backward is not overlapped if it is the last
 step. A graph that brings more than ever before to a bucket in flight is an error.
 """
 
-from enum import Enum, auto
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import NoReturn
 
 import torch
 
-from .agreement_check import choose_check
-from .errors import (
-    LateAccumulationError,
-    SynchronizerError,
-    TooManyAccumulationsError,
-)
+from .bucket_reduction import BucketReduction
+from .bucket_state import CLOSED, BucketState, excess_error
+from .config import SynchronizerConfig
+from .finite import FiniteCheck
 from .gradient_view import GradientView
 from .grouping import BucketPlan
-from .per_axis import AxesInFlight
+from .norm_plan import NormRun, norm_runs
+from .offload import OffloadedBuffer
+from .ownership import OwnedGradient, owned_gradients, owned_range
 from .process_groups import ReductionGroups
+from .profiling import profiled
 from .streams import SideStream, Stream
-from .transport import Pending, choose_transport
-
-
-class BucketState(Enum):
-    """Where a bucket is in its step."""
-
-    ACCUMULATING = auto()
-    READY = auto()
-    LAUNCHED = auto()
-    REDUCED = auto()
-
-
-# Looking up a member of an enumeration, which each hook would do, is slow.
-_CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED)
+from .timing import Stopwatch
 
 
 class Bucket:
@@ -59,6 +52,8 @@ class Bucket:
         side: The stream of the plan's device on which to reduce.
         groups: Where to find the process groups to reduce over.
         require_accumulations: Of every parameter, in each step.
+        config: How to reduce.
+        is_last: Whether it is the last bucket to be launched in a step.
 
     Raises:
         GradientMismatchError: A `.grad` that exists does not fit its view.
@@ -71,6 +66,8 @@ class Bucket:
         side: SideStream,
         groups: ReductionGroups,
         require_accumulations: int,
+        config: SynchronizerConfig,
+        is_last: bool,
     ) -> None:
         self.plan = plan
         self.label = f"bucket {plan.index}"
@@ -79,12 +76,10 @@ class Bucket:
         self._is_flushed = False
         self._require_accumulations = require_accumulations
         self._side = side
-        self._transport = choose_transport(plan, groups)
-        self._check = choose_check(plan, groups)
-        self._wire = plan.key.wire
-        self._pending: Pending | None = None
-        # What is being summed: the buffer, or a copy in another dtype.
-        self._travelling: torch.Tensor | None = None
+        self._owned = owned_range(plan, groups)
+        self._reduction = BucketReduction(
+            plan, groups, config, owned=self._owned, is_last=is_last
+        )
         # Memory that is freed goes back to this stream's pool, see `release`.
         self._allocation_stream = side.current()
         # Every distinct stream that wrote into the buffer in this step, in first-use
@@ -97,18 +92,22 @@ class Bucket:
             GradientView.of(member, self._buffer, offset)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
+        self._offloaded: OffloadedBuffer | None = None
+        self._state_before_offload = self.state
+        self.stopwatch = (
+            Stopwatch(plan.index, self._buffer.nbytes) if config.timings else None
+        )
+        self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
-        # Where the gradients end: flags are counts, which no factor may make zero.
-        self._gradients_numel = plan.buffer_numel if start is None else start
         # Invariant: the number of views that are not settled.
         self._num_unsettled = len(self.views)
 
     @property
     def communicates(self) -> bool:
         """Whether there is anything to launch."""
-        return self._transport is not None or self._check is not None
+        return self._reduction.communicates
 
     @property
     def version(self) -> int:
@@ -151,10 +150,11 @@ class Bucket:
             LateAccumulationError: The bucket is being or has been reduced.
             GradientPlacementError: The gradient would be summed twice.
             GradientMismatchError: `.grad` was exchanged for one that does not fit.
+            OffloadedError: There is no memory.
         """
         is_first = not view.num_arrivals
         if self._is_closed or (is_first and self._is_full(view)):
-            raise self._excess(view)
+            self._refuse(view)
         if view.arrived_as:
             view.refuse_reduced_gradient()
         view.take_over()
@@ -181,7 +181,7 @@ class Bucket:
         """End the step with the gradients that came; no backward is running."""
         self._is_flushed = True
         if self.state is BucketState.ACCUMULATING:
-            self.state = BucketState.READY
+            self._become_ready()
 
     def launch(self) -> None:
         """Start to compare and to reduce the buffer over its ranks."""
@@ -195,17 +195,13 @@ class Bucket:
         # orders it: each writer has queued its last write to the buffer, and the side
         # stream waits for all of them, not only for the one whose hook came last.
         self._side.wait_for(self._writers)
-        with self._side.activate():
-            if self._check is not None:
-                # Read on the side stream before the reduction may overwrite it there.
-                self._check.start(self._buffer)
-            if self._transport is not None:
-                # A copy is allocated on the side stream, held until `finish`, and freed
-                # after the side stream has queued its last read: its pool may give the
-                # memory to whatever the side stream does next.
-                self._travelling = self._wire.load(self._buffer)
-                self._pending = self._transport.start(self._travelling)
+        with self._side.activate(), profiled(f"launch {self.label}"):
+            if self.finite:
+                self.finite.look_at_own(self._buffer)
+            self._reduction.start(self._buffer)
         self.state = BucketState.LAUNCHED
+        if self.stopwatch:
+            self.stopwatch.note_launched()
 
     def finish(self, scale: float | torch.Tensor | None = None) -> None:
         """End the step, with the side stream ordered after the reduction if any.
@@ -219,16 +215,16 @@ class Bucket:
         # A group's collectives run on streams of its own. Waiting while the side stream
         # is current ties them to the side stream only, so the caller's stream stays free
         # until it waits for the side stream itself.
-        with self._side.activate():
-            if self._check is not None:
-                self._check.finish()
-            pending, self._pending = self._pending, None
-            if pending is not None:
-                pending.finish()
-                self._unload(1.0 if scale is None else scale)
+        with self._side.activate(), profiled(f"finish {self.label}"):
+            factor = 1.0 if scale is None else scale
+            is_reduced = self._reduction.finish(self._buffer, factor)
+            if is_reduced and self.finite:
+                self.finite.look_at_sums(self._buffer)
+        if not is_reduced:
+            self._end_locally(scale)
+        if self.stopwatch and self.state in (BucketState.READY, BucketState.LAUNCHED):
+            self.stopwatch.note_done()
         self.state = BucketState.REDUCED
-        if pending is None and scale is not None:
-            self.scale(scale)
 
     def refuse_disagreement(self) -> None:
         """Refuse gradients that differ between ranks that are checked; it is finished.
@@ -236,14 +232,12 @@ class Bucket:
         Raises:
             GradientDisagreementError: Some rank holds another gradient.
         """
-        if self._check is not None:
-            with self._side.activate():  # which is ordered after the exchange
-                self._check.refuse_disagreement(self.label)
+        with self._side.activate():  # which is ordered after the exchange
+            self._reduction.refuse_disagreement(self.label)
 
     def abandon(self) -> None:
         """Wait for what was launched, as `finish` does, and launch nothing more."""
-        if isinstance(self._pending, AxesInFlight):
-            self._pending.left.clear()
+        self._reduction.give_up()
         self.finish()
 
     def drop_unused(self) -> None:
@@ -256,24 +250,69 @@ class Bucket:
             if not num_ranks:
                 view.drop()
 
+    def offload(self) -> None:
+        """Give the device memory back, and set `.grad` to None; nothing is in flight."""
+        current = self._side.current()
+        self._side.release_to(current)
+        for writer in self._writers:
+            current.wait_stream(writer)
+        self._offloaded = OffloadedBuffer.of(self._buffer, self.views)
+        self._state_before_offload = self.state
+        self.state = BucketState.OFFLOADED
+
+    def onload(self) -> None:
+        """Undo `offload()` if there was one, with memory of the current stream."""
+        if self._offloaded is None:
+            # An earlier attempt ended half-way, for want of memory.
+            return
+        current = self._side.current()
+        self._offloaded.restore(self._buffer)
+        # As after an allocation: whoever comes next is ordered after the copy.
+        self._allocation_stream = current
+        self._writers = {current: None}
+        self._side.wait_for((current,))
+        self.state, self._offloaded = self._state_before_offload, None
+
+    def drop_scattered(self) -> None:
+        """Set `.grad` to None where this rank may own only a part; the bucket is reduced."""
+        if self.plan.num_shards > 1:
+            for view in self.views:
+                view.drop()
+
+    def owned_gradients(self) -> Iterator[OwnedGradient]:
+        """Yield what this rank owns of each gradient; the bucket is reduced."""
+        return owned_gradients(self.plan, self._buffer, self._owned)
+
+    @cached_property
+    def norm_runs(self) -> tuple[NormRun, ...]:
+        """What this rank owns, by the ranks over which it is spread."""
+        return norm_runs(self.plan, self._owned)
+
+    @contextmanager
+    def borrow(self) -> Iterator[torch.Tensor]:
+        """Lend the buffer, of shape (N,), to the current stream; it is reduced."""
+        current = self._side.current()
+        self._side.release_to(current)
+        yield self._buffer
+        # Whatever is ordered after the side stream later on, be it on a stream that has
+        # never seen this use, is then ordered after the use too.
+        self._side.wait_for((current,))
+
     def scale(self, factor: float | torch.Tensor) -> None:
-        """Multiply every gradient; the bucket is reduced.
+        """Multiply every gradient that this rank owns; the bucket is reduced.
 
         Args:
             factor: A number, or a tensor without dims on the buffer's device type.
         """
-        current = self._side.current()
-        self._side.release_to(current)
-        if isinstance(factor, torch.Tensor):
-            # A tensor without dims would be rounded to the buffer's dtype first. With a
-            # dim it takes part in type promotion, and only the product is rounded.
-            factor = factor.to(self._buffer.device, non_blocking=True).reshape(1)
-            torch.mul(self._buffer, factor, out=self._buffer)
-        else:
-            self._buffer.mul_(factor)
-        # Whatever is ordered after the side stream later on, be it on a stream that has
-        # never seen this product, is then ordered after the product too.
-        self._side.wait_for((current,))
+        with self.borrow() as buffer:
+            owned = buffer[self._owned.start : self._owned.stop]
+            if isinstance(factor, torch.Tensor):
+                # A tensor without dims would be rounded to the buffer's dtype first. With
+                # a dim it takes part in type promotion; only the product is rounded.
+                factor = factor.to(owned.device, non_blocking=True).reshape(1)
+                torch.mul(owned, factor, out=owned)
+            else:
+                owned.mul_(factor)
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
@@ -306,18 +345,18 @@ class Bucket:
 
     @property
     def _is_closed(self) -> bool:
-        return self._is_flushed or self.state in _CLOSED
+        return self._is_flushed or self.state in CLOSED
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
 
-    def _unload(self, scale: float | torch.Tensor) -> None:
-        wire, self._travelling = self._travelling, None
-        assert wire is not None, "a reduction has something to reduce"
-        end, buffer = self._gradients_numel, self._buffer
-        self._wire.unload(wire[:end], buffer[:end], scale)
-        if self._flags is not None:
-            self._wire.unload(wire[end:], buffer[end:], 1.0)
+    def _end_locally(self, scale: float | torch.Tensor | None) -> None:
+        if self.finite and self.state is BucketState.READY:
+            self._side.wait_for(self._writers)
+            with self._side.activate():
+                self.finite.look_at_own(self._buffer)
+        if scale is not None:
+            self.scale(scale)
 
     def _settle(self, view: GradientView) -> None:
         """Become ready with the last view that is complete."""
@@ -326,27 +365,19 @@ class Bucket:
         view.is_settled = True
         self._num_unsettled -= 1
         if not self._num_unsettled:
-            self.state = BucketState.READY
+            self._become_ready()
 
-    def _excess(self, view: GradientView) -> Exception:
-        name, required = view.plan.name, self._require_accumulations
-        expected = f"{required} accumulations (require_accumulations={required})"
-        if self.state in _CLOSED:
-            error: type[SynchronizerError] = LateAccumulationError
-            headline = f"{name} accumulated a gradient after its bucket was launched"
-        elif self._is_flushed:
-            error = LateAccumulationError
-            headline = f"{name} accumulated a gradient after flush()"
-            expected = "no gradient between flush() and zero_grad()"
-        else:
-            error = TooManyAccumulationsError
-            headline = f"{name} accumulated too many gradients"
-        # A backward that goes on was counted when it brought its first gradient.
-        count = view.num_accumulations + (not view.num_arrivals)
-        nth = f", gradient {view.num_arrivals + 1} of one backward"
-        return error(
-            headline,
-            expected=expected,
-            got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",
-            where=f"{self.label}, {self.state.name.lower()}",
+    def _become_ready(self) -> None:
+        self.state = BucketState.READY
+        if self.stopwatch:
+            self.stopwatch.note_ready()
+
+    def _refuse(self, view: GradientView) -> NoReturn:
+        error = excess_error(
+            view,
+            state=self.state,
+            is_flushed=self._is_flushed,
+            required=self._require_accumulations,
+            label=self.label,
         )
+        raise error

@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 from . import arguments
-from .arguments import AxisReduction, GroupReduction, Scaling, UnusedPolicy
+from .arguments import AxisReduction, GroupReduction, Mode, Scaling, UnusedPolicy
+from .comm_hook import CommHook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,24 @@ class SynchronizerConfig:
             `.grad` is then another tensor than before. Not where an axis is checked.
         debug: Whether each `wait()` compares what was launched between ranks that share
             buckets, and refuses gradients that were written while they were reduced.
+        mode: "all_reduce" gives every rank all sums. "reduce_scatter" gives each rank
+            of a bucket one equal part of them, for half the traffic: the rest of the
+            bucket holds no gradients after `wait()`, so `.grad` of its parameters is
+            None until `zero_grad()`, and `owned_grads()` lists what is right. Not with
+            `unused="keep_none"` or a comm hook.
+        comm_hook: Reduces each bucket that is summed over ranks, in place of an
+            all-reduce; see `HookBucket`, and `synchronizer.hooks` for ready ones. The
+            same on all ranks, who cannot check it: where one raises, the others wait
+            for it until their process group gives up.
+        check_finite: Whether `wait()` raises where a gradient of this rank holds a NaN or
+            an infinity, by name, or a sum does that this rank owns: so the ranks that sum
+            the parameter learn of it too. All reductions are over by then, and no rank
+            hangs in this step; but ranks that share no such parameter go on. It reads
+            every gradient twice, and `wait()` waits for the device.
+        timings: Whether `timings()` has something to tell.
 
     Raises:
-        InvalidArgumentError: A value is none of those listed.
+        InvalidArgumentError: A value is none of those listed, or two do not go together.
     """
 
     process_group: dist.ProcessGroup | None = None
@@ -54,6 +70,10 @@ class SynchronizerConfig:
     unused: UnusedPolicy = "error"
     rebuild: bool = True
     debug: bool = False
+    mode: Mode = "all_reduce"
+    comm_hook: CommHook | None = None
+    check_finite: bool = False
+    timings: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no synchronizer could do."""
@@ -61,9 +81,13 @@ class SynchronizerConfig:
         refuse("process_group_reduction", self.process_group_reduction, GroupReduction)
         refuse("scaling", self.scaling, Scaling)
         refuse("unused", self.unused, UnusedPolicy)
+        refuse("mode", self.mode, Mode)
         arguments.refuse_no_wire_dtype(self.wire_dtype)
         reductions = arguments.checked_axis_reductions(self.axis_reductions)
         object.__setattr__(self, "axis_reductions", reductions)
+        arguments.refuse_contradiction(
+            self.mode, self.unused, has_comm_hook=self.comm_hook is not None
+        )
 
     @property
     def may_rebuild(self) -> bool:

@@ -131,7 +131,7 @@ class ReductionInFlightError(SynchronizerError):
 
 
 class ReductionFailedError(SynchronizerError):
-    """The process group failed to complete an all-reduce."""
+    """The process group failed to complete a reduction."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
@@ -160,10 +160,19 @@ class InFlightWriteError(SynchronizerError):
     )
 
 
-class NotReducedError(SynchronizerError):
-    """`scale_grads()` was called before `wait()`."""
+class CommHookError(ReductionFailedError):
+    """A comm hook raised, or did not return a future of the sums."""
 
-    hint = "call wait() first, or give the factor to wait(scale=...)"
+    hint = (
+        "return a torch.futures.Future of the reduced buffer, or of another tensor like"
+        " it; then zero_grad() on every rank, or unbind() where it refuses"
+    )
+
+
+class NotReducedError(SynchronizerError):
+    """A call that reads or changes sums came before `wait()`."""
+
+    hint = "call wait() first; a factor can be given to wait(scale=...)"
 
 
 class StepReducedError(SynchronizerError):
@@ -172,8 +181,31 @@ class StepReducedError(SynchronizerError):
     hint = "give the scale to the first wait(), or use scale_grads() after it"
 
 
+class NonFiniteGradientError(SynchronizerError):
+    """A gradient, or a sum of gradients, holds a NaN or an infinity."""
+
+    hint = (
+        "a rank whose own gradients are not finite names them; zero_grad() on every rank"
+        " and repeat or skip the step"
+    )
+
+
+class OffloadedError(SynchronizerError):
+    """A call needs the gradients, and their memory was given back."""
+
+    hint = (
+        "call onload() first, and zero_grad() if it was a backward that came too early"
+    )
+
+
+class NotOffloadedError(SynchronizerError):
+    """`onload()` was called without `offload()`."""
+
+    hint = "call onload() once after each offload()"
+
+
 class StepStartedError(SynchronizerError):
-    """The required accumulations were changed in the middle of a step."""
+    """A call between steps came in the middle of one."""
 
     hint = "call it after zero_grad() and before the next backward"
 

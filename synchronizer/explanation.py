@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from typing_extensions import override
 
+from .config import SynchronizerConfig
 from .grouping import BucketPlan
 from .per_axis import goes_axis_by_axis
 from .scope import ReduceScope, spanned_ranks
@@ -73,6 +74,8 @@ class ExplainedBucket:
             communicate.
         phases: The global ranks of each of its reductions, in turn: all `ranks` at
             once, or those of one axis after the other, see Note [Axis by axis].
+        num_shards: Into how many parts, owned by one rank each, it is reduced; 1 where
+            every rank gets all of it.
     """
 
     index: int
@@ -89,6 +92,7 @@ class ExplainedBucket:
     checked_ranks: tuple[int, ...]
     launch_position: int | None
     phases: tuple[tuple[int, ...], ...]
+    num_shards: int = 1
 
     @property
     def at_launch(self) -> tuple[ExplainedCollective, ...]:
@@ -101,16 +105,17 @@ class ExplainedBucket:
                     "all_gather", checksums_bytes, "int64", self.checked_ranks
                 )
             )
-        return (*found, *self._all_reduces()[:1])
+        return (*found, *self._reductions()[:1])
 
     @property
     def in_wait(self) -> tuple[ExplainedCollective, ...]:
         """What is launched for it by `wait()`, in order."""
-        return self._all_reduces()[1:]
+        return self._reductions()[1:]
 
-    def _all_reduces(self) -> tuple[ExplainedCollective, ...]:
+    def _reductions(self) -> tuple[ExplainedCollective, ...]:
+        operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"
         return tuple(
-            ExplainedCollective("all_reduce", self.wire_bytes, self.wire_dtype, ranks)
+            ExplainedCollective(operation, self.wire_bytes, self.wire_dtype, ranks)
             for ranks in self.phases
         )
 
@@ -128,11 +133,18 @@ class Explanation:
     is_rebuilt: bool = False
 
     @classmethod
-    def of(cls, plans: Iterable[BucketPlan], *, is_rebuilt: bool = False) -> Self:
+    def of(
+        cls,
+        plans: Iterable[BucketPlan],
+        config: SynchronizerConfig,
+        *,
+        is_rebuilt: bool = False,
+    ) -> Self:
         """Describe a plan.
 
         Args:
             plans: In launch order.
+            config: How buckets are reduced.
             is_rebuilt: Whether they replaced the first plan.
 
         Returns:
@@ -142,7 +154,9 @@ class Explanation:
         num_launches = 0
         for plan in plans:
             is_launched = plan.scope is not None or plan.check is not None
-            buckets.append(_explain(plan, num_launches if is_launched else None))
+            buckets.append(
+                _explain(plan, config, num_launches if is_launched else None)
+            )
             num_launches += is_launched
         return cls(tuple(buckets), is_rebuilt)
 
@@ -179,7 +193,7 @@ class Explanation:
         num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
         checks = f" and {num_checks} checks" if num_checks else ""
         lines.append(
-            f"{len(self.collectives) - num_checks} all-reduces{checks} a step, of"
+            f"{len(self.collectives) - num_checks} reductions{checks} a step, of"
             f" {len(self.buckets)} buckets; {payload_bytes} bytes and {padding_bytes} of"
             f" padding; exposed tail {self.exposed_tail_bytes} bytes"
             + "; rebuilt in the order in which gradients were ready"
@@ -188,7 +202,9 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
+def _explain(
+    plan: BucketPlan, config: SynchronizerConfig, launch_position: int | None
+) -> ExplainedBucket:
     itemsize = plan.key.grad_dtype.itemsize
     payload_numel = sum(member.local_numel for member in plan.members)
     return ExplainedBucket(
@@ -207,7 +223,8 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
         axes=_axes(plan.scope) if plan.scope else (),
         checked_ranks=plan.check.ranks if plan.check else (),
         launch_position=launch_position,
-        phases=_phases(plan),
+        phases=_phases(plan, config),
+        num_shards=plan.num_shards,
     )
 
 
@@ -217,11 +234,13 @@ def _op(scope: ReduceScope, wire: WireFormat) -> str:
     return "avg" if wire.divisor == len(scope.ranks) else f"sum / {wire.divisor}"
 
 
-def _phases(plan: BucketPlan) -> tuple[tuple[int, ...], ...]:
+def _phases(
+    plan: BucketPlan, config: SynchronizerConfig
+) -> tuple[tuple[int, ...], ...]:
     scope = plan.scope
     if scope is None:
         return ()
-    if scope.mesh is None or not goes_axis_by_axis(plan):
+    if scope.mesh is None or not goes_axis_by_axis(plan, config):
         return (scope.ranks,)
     return tuple(spanned_ranks(scope.mesh, (axis,)) for axis in scope.axes)
 

@@ -25,7 +25,8 @@ class GradientView:
         num_arrivals: Gradients that the running backward has brought so far.
         expected_arrivals: The most that one backward has ever brought; 0 before any.
         is_settled: Whether this step brings no further gradient.
-        is_dropped: Whether `.grad` is None because no rank used the parameter.
+        is_dropped: Whether `.grad` is None because no rank used the parameter, or
+            because this rank owns only a part of the sum.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
     """
@@ -72,7 +73,7 @@ class GradientView:
         )
 
     def is_kept_none(self) -> bool:
-        """Tell whether `.grad` is None because no rank used the parameter."""
+        """Tell whether `.grad` is None because it was dropped."""
         return self.is_dropped and self.plan.parameter.grad is None
 
     def attach(self) -> None:
@@ -88,7 +89,7 @@ class GradientView:
         self.attach()
 
     def drop(self) -> None:
-        """Set `.grad` to None until the next step: there was no gradient anywhere."""
+        """Set `.grad` to None until the next step."""
         self.detach()
         self.is_dropped = True
 

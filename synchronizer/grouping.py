@@ -99,6 +99,8 @@ class BucketPlan:
         buffer_numel: Elements of the buffer, padding included.
         flags_offset_numel: Where one flag for each member starts, if there are any:
             not 0 after the reduction where some rank used the member.
+        num_shards: Into how many equal parts, owned by one rank each, the buffer is
+            reduced; 1 where every rank gets all of it.
     """
 
     index: int
@@ -107,6 +109,7 @@ class BucketPlan:
     offsets_numel: tuple[int, ...]
     buffer_numel: int
     flags_offset_numel: int | None = None
+    num_shards: int = 1
 
     @property
     def scope(self) -> ReduceScope | None:
@@ -217,7 +220,8 @@ def cut_buckets(
     Args:
         candidates: In registration order.
         bucket_cap_bytes: As for `plan_buckets`.
-        config: Whether ranks tell each other which parameters they used.
+        config: Whether ranks tell each other which parameters they used, and whether
+            each of them gets a part of the sums only.
         positions: When each of them is expected to be ready, see
             Note [One launch order]; different among those of equal ranks. Left out, the
             last one registered comes first.
@@ -237,8 +241,7 @@ def cut_buckets(
     ]
     drafts.sort(key=lambda draft: draft.place)
     return tuple(
-        _lay_out(index, draft.members, with_flags=config.unused == "keep_none")
-        for index, draft in enumerate(drafts)
+        _lay_out(index, draft.members, config) for index, draft in enumerate(drafts)
     )
 
 
@@ -345,7 +348,7 @@ def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:
 
 
 def _lay_out(
-    index: int, members: Sequence[Candidate], *, with_flags: bool
+    index: int, members: Sequence[Candidate], config: SynchronizerConfig
 ) -> BucketPlan:
     """Give every member an aligned offset; the padding between them stays zero."""
     # Equal scopes may have been found on several meshes: fewest axes, fewest collectives.
@@ -356,12 +359,18 @@ def _lay_out(
     plans = tuple(member.plan for member in members)
     *offsets, end = _aligned_starts([plan.local_numel for plan in plans], key)
     flags_start = None
-    if with_flags and end and key.scope:
+    if config.unused == "keep_none" and end and key.scope:
         flags_start, end = end, end + _aligned_starts([len(plans)], key)[-1]
-    return BucketPlan(index, key, plans, tuple(offsets), end, flags_start)
+    scope = key.scope if config.mode == "reduce_scatter" else None
+    num_shards = len(scope.ranks) if scope else 1
+    end = _aligned_starts([end], key, num_shards)[-1]
+    return BucketPlan(index, key, plans, tuple(offsets), end, flags_start, num_shards)
 
 
-def _aligned_starts(numels: list[int], key: BucketKey) -> list[int]:
-    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize
+def _aligned_starts(
+    numels: list[int], key: BucketKey, num_shards: int = 1
+) -> list[int]:
+    """Start every entry at a multiple of 128 bytes; of as many for every shard."""
+    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize * num_shards
     aligned = (-(-numel // alignment) * alignment for numel in numels)
     return list(accumulate(aligned, initial=0))

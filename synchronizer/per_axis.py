@@ -30,21 +30,25 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+from .config import SynchronizerConfig
 from .grouping import BucketPlan
 
 AXIS_BY_AXIS_BYTES = 2**16
 
 
-def goes_axis_by_axis(plan: BucketPlan) -> bool:
+def goes_axis_by_axis(plan: BucketPlan, config: SynchronizerConfig) -> bool:
     """Tell whether a bucket is small, and summed over several axes of one mesh.
 
     Args:
         plan: Of the bucket.
+        config: Whether the sum is scattered, or left to a comm hook: both need one group.
 
     Returns:
         The same on all of its ranks.
     """
     scope, key = plan.scope, plan.key
+    if plan.num_shards > 1 or config.comm_hook is not None:
+        return False
     if scope is None or scope.mesh is None or key.device.type != "cpu":
         return False
     buffer_bytes = plan.buffer_numel * key.wire.dtype.itemsize

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
-from .bucket import Bucket, BucketState
+from .bucket import Bucket
+from .bucket_state import BucketState
 from .errors import (
     BucketNotReadyError,
+    NonFiniteGradientError,
     NotReducedError,
     ReductionInFlightError,
     ReplacedGradientError,
@@ -118,11 +120,12 @@ def refuse_replaced_gradients(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_replaced_results(sequence: BucketSequence) -> None:
-    """Refuse to scale what is not in `.grad` any more.
+def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
+    """Refuse to scale or to measure what is not in `.grad` any more.
 
     Args:
         sequence: Reduced; left as it is.
+        call: What the user called.
 
     Raises:
         ReplacedGradientError: Some `.grad` is another.
@@ -135,7 +138,7 @@ def refuse_replaced_results(sequence: BucketSequence) -> None:
     ]
     if replaced:
         raise ReplacedGradientError(
-            "a gradient was replaced before scale_grads()",
+            f"a gradient was replaced before {call}",
             expected="every .grad to be the view that was summed",
             got=f"another .grad at {_names(replaced)}",
             where=_labels(bucket for bucket, _ in replaced),
@@ -159,11 +162,12 @@ def refuse_reduced_step(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_unreduced_step(sequence: BucketSequence) -> None:
+def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
     """Refuse to touch gradients that were not waited for.
 
     Args:
         sequence: Left as it is.
+        call: What the user called.
 
     Raises:
         NotReducedError: The step was not waited for.
@@ -171,10 +175,40 @@ def refuse_unreduced_step(sequence: BucketSequence) -> None:
     if not sequence.is_reduced:
         unreduced = [b for b in sequence.buckets if b.state is not BucketState.REDUCED]
         raise NotReducedError(
-            "scale_grads() was called before wait()",
-            expected="scale_grads() between wait() and zero_grad()",
+            f"{call} was called before wait()",
+            expected=f"{call} between wait() and zero_grad()",
             got=f"{len(unreduced)} of {len(sequence.buckets)} buckets not waited for",
             where=_labels(unreduced),
+        )
+
+
+def refuse_bad_gradients(sequence: BucketSequence) -> None:
+    """Refuse gradients that are not finite, if that is checked; fails the step.
+
+    Args:
+        sequence: Reduced, for the first time in this step.
+
+    Raises:
+        NonFiniteGradientError: Some gradient of this rank, or some sum, is not finite.
+    """
+    checked = [(b, b.finite) for b in sequence.buckets if b.finite]
+    own = [(bucket, finite.bad_own()) for bucket, finite in checked]
+    sums = [(bucket, finite.bad_sums()) for bucket, finite in checked]
+    if any(names for _, names in own):
+        sequence.fail("gradients that are not finite")
+        raise NonFiniteGradientError(
+            "this rank brought gradients that are not finite",
+            expected="no NaN and no infinity in any gradient",
+            got=f"some in {', '.join(name for _, names in own for name in names)}",
+            where=_labels(bucket for bucket, names in own if names),
+        )
+    if any(names for _, names in sums):
+        sequence.fail("gradients that are not finite")
+        raise NonFiniteGradientError(
+            "a sum is not finite, though all gradients of this rank are",
+            expected="no NaN and no infinity on any rank, and no overflow in a sum",
+            got=f"some in {', '.join(name for _, names in sums for name in names)}",
+            where=_labels(bucket for bucket, names in sums if names),
         )
 
 
@@ -194,6 +228,27 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
             expected="wait() between the last backward and zero_grad()",
             got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
             where=_labels(in_flight),
+        )
+
+
+def refuse_offload_in_step(sequence: BucketSequence) -> None:
+    """Refuse to give memory back while gradients come or are reduced.
+
+    Args:
+        sequence: Left as it is.
+
+    Raises:
+        StepStartedError: There is a gradient, and the step was not waited for.
+    """
+    used = [b for b in sequence.buckets if len(b.unused()) < len(b.views)]
+    launched = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
+    started = [b for b in sequence.buckets if b in used or b in launched]
+    if started and not sequence.is_reduced:
+        raise StepStartedError(
+            "offload() was called in the middle of a step",
+            expected="offload() after wait(), or after zero_grad()",
+            got=f"{len(started)} of {len(sequence.buckets)} buckets started",
+            where=_labels(started),
         )
 
 

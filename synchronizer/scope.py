@@ -57,6 +57,23 @@ def reduce_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int,
     return tuple(axes)
 
 
+def shard_axes(mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[int, ...]:
+    """Find the mesh axes over which a parameter is spread.
+
+    Args:
+        mesh: The parameter's mesh.
+        placements: The parameter's placements, one for each mesh axis.
+
+    Returns:
+        Indices of the sharded axes, without those of size 1.
+    """
+    return tuple(
+        axis
+        for axis, placement in enumerate(placements)
+        if isinstance(placement, Shard | _StridedShard) and mesh.size(axis) > 1
+    )
+
+
 def spanned_ranks(mesh: DeviceMesh, axes: Sequence[int]) -> tuple[int, ...]:
     """List the global ranks that differ from this one along `axes` only.
 

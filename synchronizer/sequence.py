@@ -2,25 +2,32 @@
 
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
-from .autograd_hooks import Membership, install_hooks
+from .attachment import Attachments
+from .autograd_hooks import Membership
 from .backward import BackwardWatch
-from .bucket import Bucket, BucketState
+from .bucket import Bucket
+from .bucket_state import BucketState
+from .config import SynchronizerConfig
 from .debugging import LaunchWatch
-from .errors import InFlightWriteError, ReductionFailedError, StepFailedError
-from .gradient_view import GradientView
+from .errors import (
+    InFlightWriteError,
+    ReductionFailedError,
+    StepFailedError,
+    SynchronizerError,
+)
 from .grouping import BucketPlan
 from .missing import MissingGradients
+from .norms import grad_norm
 from .process_groups import ReductionGroups
 from .rendezvous import Rendezvous
 from .streams import SideStream
+from .timing import BucketTiming
 
 _READY = BucketState.READY  # looked up once, and not in each hook
 
@@ -31,8 +38,7 @@ class BucketSequence:
     Args:
         plans: In launch order.
         require_accumulations: Of every parameter, in each step.
-        learns: Whether to note in which order gradients become ready.
-        debugs: Whether to compare launches, and look for foreign writes.
+        config: All further options.
         rendezvous: Where to meet ranks that share buckets; None where there are none.
 
     Raises:
@@ -44,10 +50,10 @@ class BucketSequence:
         plans: Iterable[BucketPlan],
         *,
         require_accumulations: int,
-        learns: bool = False,
-        debugs: bool = False,
+        config: SynchronizerConfig,
         rendezvous: Rendezvous | None = None,
     ) -> None:
+        self._config = config
         # In launch order, as are the buckets.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
@@ -55,18 +61,23 @@ class BucketSequence:
         self._launch_order: list[Bucket] = []
         # Whether the plans are those of `rebuild()`.
         self.is_rebuilt = False
-        # By parameter; keeps alive what the hooks refer to.
-        self._memberships: dict[nn.Parameter, Membership] = {}
+        self._attachments = Attachments()
         # Who got a gradient in this step, by the last one; None once that was learned.
-        self._observed: dict[Membership, None] | None = {} if learns else None
+        self._observed: dict[Membership, None] | None = (
+            {} if config.may_rebuild else None
+        )
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
+        # Whether the buffers have no memory.
+        self.is_offloaded = False
+        # Of the buckets before a rebuild.
+        self._kept_timings: tuple[BucketTiming, ...] = ()
         # Why the gradients of this step cannot become right any more, if so.
         self._failure = ""
         self._num_launched = 0
         # What ranks have said to lack.
         self.missing = MissingGradients(rendezvous)
-        self._watch = LaunchWatch(rendezvous) if debugs else None
+        self._watch = LaunchWatch(rendezvous) if config.debug else None
         self._sides: dict[torch.device, SideStream] = {}
         self._groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
@@ -79,17 +90,12 @@ class BucketSequence:
         self._no_sync_depth = 0
         # Whether the running backward does; decided by where it starts.
         self._backward_counts = True
-        self._handles: list[RemovableHandle] = []
-        # Parameters outlive synchronizers: the hooks go with this object even if nobody
-        # calls `release`.
-        weakref.finalize(self, _remove_all, self._handles).atexit = False
         try:
             self._allocate(require_accumulations)
         except BaseException:
             self.release()
             raise
-        for membership in self._memberships.values():
-            self._handles += install_hooks(membership, self)
+        self._attachments.install_hooks(self)
 
     @property
     def is_learning(self) -> bool:
@@ -183,7 +189,11 @@ class BucketSequence:
         with self._lock:
             for bucket in self.buckets:
                 bucket.flush()
-            self._launch_ready()
+            try:
+                self._launch_ready()
+            except Exception:
+                self.fail()
+                raise
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, reduced and local; the step is reduced.
@@ -216,9 +226,11 @@ class BucketSequence:
             self._complete(bucket, functools.partial(bucket.finish, scale))
         # Every reduction is over by now, so that `zero_grad()` may start anew.
         self._refuse_disagreement()
-        if drop_unused and not was_reduced:
+        if not was_reduced:
             for bucket in self.buckets:
-                bucket.drop_unused()
+                bucket.drop_scattered()
+                if drop_unused:
+                    bucket.drop_unused()
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
         # stream after each side stream. On CPU the reductions are over by now.
@@ -230,6 +242,36 @@ class BucketSequence:
         if not was_reduced:
             self.missing.note_reduced()
         self.is_reduced = True
+
+    def grad_norm(self, norm_type: float) -> torch.Tensor:
+        """Measure all gradients, with the ranks that share them; the step is reduced.
+
+        Args:
+            norm_type: p of the p-norm.
+
+        Returns:
+            float64, without dims.
+        """
+        return grad_norm(self.buckets, self._groups, norm_type)
+
+    def timings(self) -> tuple[BucketTiming, ...]:
+        """List when each bucket of the newest step that was waited for was reduced."""
+        watches = (bucket.stopwatch for bucket in self.buckets)
+        newest = (watch.newest for watch in watches if watch is not None)
+        return tuple(timing for timing in newest if timing) or self._kept_timings
+
+    def offload(self) -> None:
+        """Give back the memory of all buffers; no step is running."""
+        # First, so that `onload()` can undo one that ends half-way.
+        self.is_offloaded = True
+        for bucket in self.buckets:
+            bucket.offload()
+
+    def onload(self) -> None:
+        """Undo `offload()`."""
+        for bucket in self.buckets:
+            bucket.onload()
+        self.is_offloaded = False
 
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
@@ -261,19 +303,19 @@ class BucketSequence:
         """
         learned = {
             parameter: membership.view.expected_arrivals
-            for parameter, membership in self._memberships.items()
+            for parameter, membership in self._attachments.memberships.items()
         }
+        self._kept_timings = self.timings()
         # The memory first: `release` orders it after everybody who used it, and nobody
         # here may keep a view of it.
         for bucket in self.buckets:
             bucket.release()
         self.buckets.clear()
         self._launch_order.clear()
-        for membership in self._memberships.values():
-            del membership.bucket, membership.view
+        self._attachments.leave_buckets()
         self.plans = tuple(plans)
         self._allocate(require_accumulations)
-        for parameter, membership in self._memberships.items():
+        for parameter, membership in self._attachments.memberships.items():
             membership.view.expected_arrivals = learned[parameter]
         self.is_rebuilt = True
 
@@ -292,19 +334,20 @@ class BucketSequence:
                 stack.callback(bucket.release)
             for bucket in reversed(self.buckets):
                 stack.callback(self._complete, bucket, bucket.abandon)
-            stack.callback(_remove_all, self._handles)
+            stack.callback(self._attachments.remove_hooks)
 
     def _forget(self) -> None:
         """Let go of every view: an error's traceback may keep this object alive."""
         self.buckets.clear()
         self._launch_order.clear()
-        self._memberships.clear()
+        self._attachments.forget()
         self._arrived.clear()
         self._observed = None
         self._watch = None
 
     def _allocate(self, require_accumulations: int) -> None:
         """Make the buckets, and put a view of them into every `.grad`."""
+        last = max((plan.index for plan in self.plans if plan.scope), default=None)
         for plan in self.plans:
             device = plan.key.device
             if device not in self._sides:
@@ -314,21 +357,13 @@ class BucketSequence:
                 side=self._sides[device],
                 groups=self._groups,
                 require_accumulations=require_accumulations,
+                config=self._config,
+                is_last=plan.index == last,
             )
             self.buckets.append(bucket)
         self._launch_order = [b for b in self.buckets if b.communicates]
         for bucket in self.buckets:
-            for view in bucket.views:
-                view.attach()
-                self._enter(bucket, view)
-
-    def _enter(self, bucket: Bucket, view: GradientView) -> None:
-        parameter = view.plan.parameter
-        membership = self._memberships.get(parameter)
-        if membership is None:
-            self._memberships[parameter] = Membership(bucket, view)
-        else:
-            membership.bucket, membership.view = bucket, view
+            self._attachments.enter(bucket)
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
@@ -377,16 +412,14 @@ class BucketSequence:
     def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
         try:
             finish()
+        except SynchronizerError:
+            self.fail()
+            raise
         except Exception as error:
             self.fail()
             raise ReductionFailedError(
-                f"the all-reduce of {bucket.label} failed",
+                f"the reduction of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
                 got=f"{type(error).__name__}: {error}{self.missing.of_others()}",
                 where=bucket.label,
             ) from error
-
-
-def _remove_all(handles: list[RemovableHandle]) -> None:
-    while handles:
-        handles.pop().remove()

@@ -11,17 +11,21 @@ from typing_extensions import override
 from . import arguments, refusals
 from .agreement import Fingerprint, refuse_disagreement
 from .config import DEFAULT_CONFIG, SynchronizerConfig
-from .errors import AlreadyBoundError, NotBoundError, ReductionFailedError
+from .errors import (
+    AlreadyBoundError,
+    ReductionFailedError,
+)
 from .explanation import Explanation
 from .grouping import cut_buckets, list_candidates, plan_buckets
 from .rebuild import Rebuild
+from .reduced_gradients import ReducedGradients
 from .rendezvous import meet
 from .sequence import BucketSequence
 
 MIB_BYTES = 2**20
 
 
-class GradientSynchronizer:
+class GradientSynchronizer(ReducedGradients):
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     The gradient of a DTensor parameter is summed over every mesh axis on which it is
@@ -32,7 +36,8 @@ class GradientSynchronizer:
     parameters in the same order.
 
     From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer; the first `zero_grad()` after a reduced step may move it to another one. Also a
+    buffer; the first `zero_grad()` after a reduced step may move it to another one. A
+    synchronizer that is dropped while bound sets it to None as well. Also a
     context manager, which binds and unbinds.
 
     Args:
@@ -59,13 +64,12 @@ class GradientSynchronizer:
         parameter_names: Mapping[nn.Parameter, str] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
+        super().__init__()
         self._param_groups = [list(group) for group in param_groups]
         self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
-        # None is the unbound state.
-        self._sequence: BucketSequence | None = None
         self._rebuild: Rebuild | None = None
 
     @classmethod
@@ -144,8 +148,7 @@ class GradientSynchronizer:
         self._sequence = BucketSequence(
             plans,
             require_accumulations=self._require_accumulations,
-            learns=self._config.may_rebuild,
-            debugs=self._config.debug,
+            config=self._config,
             rendezvous=rendezvous,
         )
         self._rebuild = Rebuild(
@@ -160,15 +163,15 @@ class GradientSynchronizer:
         """
         sequence = self._sequence
         if sequence is not None:
-            return Explanation.of(sequence.plans, is_rebuilt=sequence.is_rebuilt)
-        return Explanation.of(
-            plan_buckets(
-                self._param_groups,
-                bucket_cap_bytes=self._bucket_cap_bytes,
-                parameter_names=self._parameter_names,
-                config=self._config,
-            )
+            plans, is_rebuilt = sequence.plans, sequence.is_rebuilt
+            return Explanation.of(plans, self._config, is_rebuilt=is_rebuilt)
+        plans = plan_buckets(
+            self._param_groups,
+            bucket_cap_bytes=self._bucket_cap_bytes,
+            parameter_names=self._parameter_names,
+            config=self._config,
         )
+        return Explanation.of(plans, self._config)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -195,6 +198,7 @@ class GradientSynchronizer:
             StepFailedError: An earlier error made a gradient of this step wrong.
             BucketNotReadyError: A parameter has no gradient at all; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is to be summed.
+            CommHookError: A comm hook failed.
         """
         sequence = self._bound("flush()")
         refusals.refuse_unsound_step(sequence)
@@ -218,9 +222,11 @@ class GradientSynchronizer:
             StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the one that is being summed.
-            ReductionFailedError: A process group reported a failure.
+            ReductionFailedError: A process group reported a failure, or a comm hook
+                failed, a `CommHookError`.
             GradientDisagreementError: A gradient differs between ranks whose axis has
                 the reduction "check"; raised on those ranks only.
+            NonFiniteGradientError: The config asks for a check, and it failed.
             LaunchOrderError: Ranks launched in different orders; debug mode only.
             InFlightWriteError: A `.grad` was written since its launch; debug mode only.
         """
@@ -236,11 +242,16 @@ class GradientSynchronizer:
         refusals.refuse_replaced_gradients(sequence)
         if self._rebuild is not None:
             self._rebuild.note_complete(sequence)
+        was_reduced = sequence.is_reduced
         drop_unused = self._config.unused == "keep_none"
         sequence.finish(drop_unused=drop_unused, scale=factor)
+        if self._config.check_finite and not was_reduced:
+            refusals.refuse_bad_gradients(sequence)
 
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.
+
+        With `mode="reduce_scatter"` every gradient that this rank owns.
 
         Args:
             factor: A number, or a real tensor without dims.
@@ -255,8 +266,8 @@ class GradientSynchronizer:
         checked = arguments.checked_factor("factor", factor)
         sequence = self._bound("scale_grads()")
         refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unreduced_step(sequence)
-        refusals.refuse_replaced_results(sequence)
+        refusals.refuse_unreduced_step(sequence, "scale_grads()")
+        refusals.refuse_replaced_results(sequence, "scale_grads()")
         sequence.scale(checked)
 
     def zero_grad(self) -> None:
@@ -333,12 +344,3 @@ class GradientSynchronizer:
         self._rebuild = None
         if sequence is not None:
             sequence.release()
-
-    def _bound(self, call: str) -> BucketSequence:
-        if self._sequence is None:
-            raise NotBoundError(
-                f"{call} was called on a synchronizer that is not bound",
-                expected="bind() before, unbind() after",
-                got=repr(self),
-            )
-        return self._sequence

@@ -6,9 +6,14 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from .config import SynchronizerConfig
 from .grouping import BucketPlan
+from .hook_transport import HookTransport
 from .per_axis import AxisByAxis, goes_axis_by_axis
 from .process_groups import ReductionGroups
+
+# Its name up to torch 2.12 is deprecated in 2.13.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 class Pending(Protocol):
@@ -29,12 +34,20 @@ class Transport(Protocol):
         """
 
 
-def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | None:
+def choose_transport(
+    plan: BucketPlan,
+    groups: ReductionGroups,
+    config: SynchronizerConfig,
+    *,
+    is_last: bool,
+) -> Transport | None:
     """Choose how to reduce a bucket.
 
     Args:
         plan: Of the bucket.
         groups: Where to find its process groups.
+        config: Whether a comm hook reduces.
+        is_last: Whether the bucket is the last to be launched in a step.
 
     Returns:
         None where there is nothing to communicate.
@@ -42,7 +55,11 @@ def choose_transport(plan: BucketPlan, groups: ReductionGroups) -> Transport | N
     scope = plan.scope
     if scope is None:
         return None
-    if scope.mesh is not None and goes_axis_by_axis(plan):
+    if config.comm_hook is not None:
+        return HookTransport(config.comm_hook, plan, groups.get(scope), is_last)
+    if plan.num_shards > 1:
+        return ReduceScatter(groups.get(scope))
+    if scope.mesh is not None and goes_axis_by_axis(plan, config):
         return AxisByAxis(tuple(map(scope.mesh.get_group, scope.axes)))
     return AllReduce(groups.get(scope))
 
@@ -67,6 +84,37 @@ class AllReduce:
             The all-reduce in flight.
         """
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
+        assert work is not None, "this rank is a member of the group it reduces over"
+        return PendingWork(work)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """One reduce-scatter, in place: the part that a rank owns holds the sum afterwards.
+
+    What the other parts hold is left to the process group.
+
+    Attributes:
+        group: All the ranks of the bucket.
+    """
+
+    group: dist.ProcessGroup
+
+    def start(self, buffer: torch.Tensor) -> Pending:
+        """Start to sum the buffer into the part that this rank owns.
+
+        Args:
+            buffer: Shape (N,), in as many equal parts as the group has ranks.
+
+        Returns:
+            The reduce-scatter in flight.
+
+        Source:
+            NCCL documents a reduce-scatter as in place where the output is the rank's
+            own part of the input. Gloo copies its input first.
+        """
+        owned = buffer.chunk(self.group.size())[self.group.rank()]
+        work = _reduce_scatter(owned, buffer, group=self.group, async_op=True)
         assert work is not None, "this rank is a member of the group it reduces over"
         return PendingWork(work)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
+    ReduceScatter,
     _install_threaded_pg,
     _uninstall_threaded_pg,
 )
@@ -24,11 +26,28 @@ def one_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """The first rank of two; a collective leaves its input as it is."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
 def _remembered_name(group: ProcessLocalGroup) -> str:
     """Torch forgets a group's name before it asks for it, when it destroys the group."""
     if not hasattr(group, "remembered_name"):
         group.remembered_name = group._world().pg_names[group]
     return group.remembered_name
+
+
+def _work_on_copies(reduce_scatter: ReduceScatter, data: list[Any]) -> None:
+    """Torch's own writes an output before it has read all inputs, which may share memory."""
+    copies = [(output, [[part.clone() for part in parts[0]]]) for output, parts in data]
+    _reduce_scatter_work(reduce_scatter, copies)
+
+
+_reduce_scatter_work = ReduceScatter.work
 
 
 class Ranks:
@@ -75,6 +94,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     """A runner for programs on several ranks."""
     monkeypatch.setattr(ProcessLocalGroup, "pg_name", property(_remembered_name))
     monkeypatch.setattr(ProcessLocalGroup, "shutdown", _remembered_name)
+    monkeypatch.setattr(ReduceScatter, "work", _work_on_copies)
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     _install_threaded_pg()
     yield Ranks()

@@ -23,17 +23,17 @@ bucket  parameters    dtype     bytes  padding  op   wire      ranks       axes 
 0       plain         float32   12     116      -    -         this one    -       -      -
 1       rows          bfloat16  200    56       sum  bfloat16  1, 3        dp      -      0
 2       b and 1 more  bfloat16  400    112      sum  bfloat16  0, 1, 2, 3  dp, tp  -      1
-3 all-reduces a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 1024 bytes"""
+3 reductions a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 1024 bytes"""
 CHECKED_TABLE = """\
 bucket  parameters    dtype     bytes  padding  op   wire     ranks     axes  check  launch
 0       plain         float32   12     116      -    -        this one  -     -      -
 1       rows          bfloat16  200    56       avg  float32  1, 3      dp    -      0
 2       b and 1 more  bfloat16  400    112      avg  float32  1, 3      dp    0, 1   1
-2 all-reduces and 1 checks a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
+2 reductions and 1 checks a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
 1040 bytes"""
 EMPTY_TABLE = """\
 bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  check  launch
-0 all-reduces a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
+0 reductions a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
 
 
 def make(

@@ -21,6 +21,7 @@ from synchronizer import (
     SynchronizerConfig,
     TooManyAccumulationsError,
 )
+from synchronizer.hooks import bf16_compression, bf16_error_feedback
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10
@@ -160,11 +161,54 @@ def partial_gradients_are_summed_once(rank: int) -> None:
         assert holds(a, 0b1111)  # two micro-batches, and a mean over two ranks
 
 
+def sums_are_scattered_and_measured(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    group = [parameter(mesh, Replicate(), numel=256 + 32 * i) for i in range(4)]
+    group.append(parameter(mesh, Shard(0), numel=64))
+    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True, timings=True)
+    with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
+        for _ in range(2):
+            for each in group if rank else reversed(group):
+                accumulate(each, 2**rank)
+            sums.wait()
+            owned = sums.owned_grads()
+            for each in owned:
+                factor = 2**rank if each.parameter is group[-1] else 3
+                stop = each.start_numel + each.values.numel()
+                expected = torch.arange(each.start_numel, stop) * factor
+                assert torch.equal(each.values, expected.float())
+            # Sums of the squares of 0, 1, ..., n - 1.
+            squares = [(n - 1) * n * (2 * n - 1) // 6 for n in (256, 288, 320, 352, 64)]
+            total = 9 * sum(squares[:4]) + (1 + 4) * squares[4]
+            assert abs(sums.grad_norm().item() / total**0.5 - 1) < 400 * 2**-24
+            assert len(sums.timings()) == 5
+            sums.offload()
+            sums.onload()
+            assert torch.equal(owned[0].values, sums.owned_grads()[0].values)
+            sums.zero_grad()
+
+
+def a_comm_hook_reduces(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    group = [parameter(mesh, Replicate(), numel=60 + i) for i in range(4)]
+    for hook in (bf16_compression, bf16_error_feedback):
+        config = SynchronizerConfig(comm_hook=hook)
+        with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
+            for _ in range(2):
+                for each in group:
+                    accumulate(each, 2**rank)  # sums of up to 3 * 63 < 2**8
+                sums.wait()
+                assert all(holds(each, 3) for each in group)
+                sums.zero_grad()
+
+
 WORLDS = {
     2: (
         ranks_disagree_about_what_is_ready_first,
         one_backward_reduces_while_it_runs,
         an_error_in_a_hook_leaves_backward_and_unbind_cleans_up,
+        sums_are_scattered_and_measured,
+        a_comm_hook_reduces,
     ),
     4: (
         placements_are_mixed_on_an_unnamed_mesh,

@@ -154,6 +154,7 @@ def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
     gc.enable()
     assert reference() is None, "no cycle keeps it"
     assert not a._post_accumulate_grad_hooks
+    assert a.grad is None
     for _ in range(2):
         a.sum().backward()
     assert torch.equal(a.grad, torch.full((3,), 2.0))

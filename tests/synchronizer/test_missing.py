@@ -121,7 +121,7 @@ def test_a_note_of_a_step_that_others_have_left_is_not_read(ranks) -> None:
             if rank == 0:
                 return ""
             fail = lambda: 1 // 0  # noqa: E731
-            sums._sequence.buckets[0]._pending = SimpleNamespace(finish=fail)
+            sums._sequence.buckets[0]._reduction._pending = SimpleNamespace(finish=fail)
             return got(sums.wait, ReductionFailedError)
 
     assert ranks.run(2, program)[1] == (
@@ -143,7 +143,7 @@ def test_a_rank_that_got_its_gradients_after_all_takes_its_note_back(ranks) -> N
             if rank == 0:
                 return ""
             fail = lambda: 1 // 0  # noqa: E731
-            sums._sequence.buckets[0]._pending = SimpleNamespace(finish=fail)
+            sums._sequence.buckets[0]._reduction._pending = SimpleNamespace(finish=fail)
             return got(sums.wait, ReductionFailedError)
 
     assert "rank 0" not in ranks.run(2, program)[1]
@@ -174,7 +174,7 @@ def test_a_reduction_that_fails_says_who_lacked_what(ranks, monkeypatch) -> None
         return lines
 
     assert ranks.run(2, program)[1] == [
-        "the all-reduce of bucket 0 failed",
+        "the reduction of bucket 0 failed",
         "  expected: every rank to take part, and none to leave",
         GOT
         + "RuntimeError: timed out; rank 0 called wait() without a gradient for b, a",

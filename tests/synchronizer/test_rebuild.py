@@ -20,7 +20,7 @@ from synchronizer import (
     PlanMismatchError,
     SynchronizerConfig,
 )
-from synchronizer.bucket import BucketState
+from synchronizer.bucket_state import BucketState
 from syncverify.sim.machine import SimulatedMachine
 
 KIB_MB = 2**-10
@@ -177,13 +177,13 @@ def test_hooks_streams_and_what_was_learned_stay(alone, monkeypatch) -> None:
         backward()
         sums.wait()
         sequence = sums._sequence
-        kept = list(sequence._handles), dict(sequence._sides)
+        kept = list(sequence._attachments._handles), dict(sequence._sides)
         handles = [each._post_accumulate_grad_hooks.copy() for each in group.values()]
         assert buckets(sums) == ["cb", "a"]
         sums._rebuild._order._own_positions = [0, 1, 2]
         sums.zero_grad()
         assert buckets(sums) == ["ab", "c"]
-        assert (sequence._handles, sequence._sides) == kept
+        assert (sequence._attachments._handles, sequence._sides) == kept
         assert [e._post_accumulate_grad_hooks for e in group.values()] == handles
         views = {v.plan.name: v for b in sequence.buckets for v in b.views}
         assert {name: view.expected_arrivals for name, view in views.items()} == {

@@ -15,6 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from synchronizer import (
     GradientSynchronizer,
+    HookBucket,
     ReductionFailedError,
     SynchronizerConfig,
 )
@@ -223,6 +224,102 @@ def test_checksums_are_taken_and_waited_for_on_the_side_stream(streams) -> None:
         assert streams.taken() == ["work.wait on side", "main waits for side"]
 
 
+def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) -> None:
+    def hook(bucket: HookBucket) -> SimpleNamespace:
+        streams.log.append(f"hook on {streams._current}")
+        return SimpleNamespace(wait=lambda: wait(bucket.buffer), then=None)
+
+    def wait(buffer: torch.Tensor) -> torch.Tensor:
+        streams.log.append(f"future.wait on {streams._current}")
+        return buffer
+
+    (a,) = parameters(1)
+    config = SynchronizerConfig(comm_hook=hook)
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "hook on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == ["future.wait on side", "main waits for side"]
+
+
+def test_offloading_comes_after_every_user_and_onloading_before_every_other(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        with streams.on("z"):
+            synchronizer.zero_grad()
+        streams.taken()
+        with streams.on("off"):
+            synchronizer.offload()
+        assert streams.taken() == ["off waits for side", "off waits for z"]
+        with streams.on("on"):
+            synchronizer.onload()
+        assert streams.taken() == ["side waits for on"]
+        accumulate(a)
+        edges = ["side waits for on", "side waits for main", "all_reduce on side"]
+        assert streams.taken() == edges
+        synchronizer.wait()
+        streams.taken()
+        synchronizer.unbind()
+        assert streams.taken()[0] == "on waits for side"
+
+
+def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.grad_norm()
+        assert streams.taken() == [
+            "optimizer waits for side",
+            "side waits for optimizer",
+        ]
+
+
+def test_what_is_not_finite_is_looked_for_on_the_side_stream(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        streams.log.append(f"look on {streams._current}")
+        return torch.zeros(()), torch.zeros(())
+
+    monkeypatch.setattr(torch, "aminmax", look)
+    (a,) = parameters(1)
+    own = torch.nn.Parameter(torch.zeros(3))
+    config = SynchronizerConfig(check_finite=True)
+    with GradientSynchronizer([[a], [own]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            own.sum().backward()
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "work.wait on side",
+            "look on side",
+            "main waits for side",
+        ]
+
+
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
@@ -267,7 +364,7 @@ def test_a_failing_reduction_is_reported_and_unbind_still_releases_all(
     with pytest.raises(ReductionFailedError) as caught:
         synchronizer.wait()
     assert str(caught.value).splitlines() == [
-        "the all-reduce of bucket 0 failed",
+        "the reduction of bucket 0 failed",
         "  expected: every rank to take part, and none to leave",
         "  got:      RuntimeError: connection closed by peer",
         "  where:    rank 0 of 2, bucket 0",

@@ -1,0 +1,158 @@
+"""What a bound synchronizer offers beyond sums: owners, norms, times, and its memory."""
+
+import torch
+
+from . import arguments, refusals
+from .errors import NotBoundError, NotOffloadedError, OffloadedError
+from .norms import clip_factor
+from .ownership import OwnedGradient
+from .sequence import BucketSequence
+from .timing import BucketTiming
+
+
+class ReducedGradients:
+    """The calls that work on buckets between `wait()` and the next backward."""
+
+    def __init__(self) -> None:
+        # None is the unbound state.
+        self._sequence: BucketSequence | None = None
+
+    def owned_grads(self) -> tuple[OwnedGradient, ...]:
+        """List the gradients that are right on this rank, between `wait()` and `zero_grad()`.
+
+        With `mode="reduce_scatter"` these are this rank's parts of the sums, and all
+        gradients that are not summed; otherwise all gradients.
+
+        Returns:
+            In the same order in every step: bucket by bucket, last parameter first.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+        """
+        sequence = self._bound("owned_grads()")
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence, "owned_grads()")
+        return tuple(g for b in sequence.buckets for g in b.owned_gradients())
+
+    def grad_norm(self, norm_type: float = 2.0) -> torch.Tensor:
+        """Measure all gradients, between `wait()` and `zero_grad()`; scales included.
+
+        Each gradient counts once: a replicated one, a sharded one with all its shards,
+        scattered sums with all their parts. So ranks that share parameters call it
+        together. Plain parameters without a process group count on their own rank only.
+        Parameters that this rank does not have, those of other pipeline stages say, are
+        left to the caller to add.
+
+        Args:
+            norm_type: p of the p-norm, above 0; infinite for the largest absolute value.
+
+        Returns:
+            float64, without dims, on the gradients' device, for which nobody waits.
+
+        Raises:
+            InvalidArgumentError: There is no such norm.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+            ReplacedGradientError: A `.grad` is not the one that was summed.
+        """
+        return self._grad_norm("grad_norm()", norm_type)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale all gradients so that their norm is at most `max_norm`.
+
+        As `torch.nn.utils.clip_grad_norm_` on the full gradients of all parameters.
+
+        Args:
+            max_norm: Above 0.
+            norm_type: As for `grad_norm()`.
+
+        Returns:
+            The norm before, as `grad_norm()`.
+
+        Raises:
+            InvalidArgumentError: There is no such norm, or no gradient that has it.
+            NotBoundError: The synchronizer is not bound.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            NotReducedError: The step was not waited for.
+            ReplacedGradientError: A `.grad` is not the one that was summed.
+        """
+        bound = arguments.checked_positive("max_norm", max_norm)
+        call = "clip_grad_norm_()"
+        norm = self._grad_norm(call, norm_type)
+        self._bound(call).scale(clip_factor(norm, bound))
+        return norm
+
+    def timings(self) -> tuple[BucketTiming, ...]:
+        """Tell when the buckets of the newest step that was waited for were reduced.
+
+        Returns:
+            In launch order; nothing before the first `wait()`, or if the config does not
+            ask for timings.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+        """
+        return self._held("timings()").timings()
+
+    def offload(self) -> None:
+        """Give back the device memory of all buffers until `onload()`, between steps.
+
+        What they hold goes to host memory. Every `.grad` that is a view becomes None.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+            OffloadedError: They are offloaded already.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            StepStartedError: There are gradients, and the step was not waited for.
+        """
+        sequence = self._bound("offload()")
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_offload_in_step(sequence)
+        sequence.offload()
+
+    def onload(self) -> None:
+        """Bring back what `offload()` took: the same views, and the same values in them.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+            NotOffloadedError: The buffers are not offloaded.
+        """
+        sequence = self._held("onload()")
+        if not sequence.is_offloaded:
+            raise NotOffloadedError(
+                "onload() was called on buffers that are not offloaded",
+                expected="offload() before onload()",
+                got=f"{len(sequence.buckets)} buckets with their memory",
+            )
+        sequence.onload()
+
+    def _grad_norm(self, call: str, norm_type: float) -> torch.Tensor:
+        p = arguments.checked_positive("norm_type", norm_type)
+        sequence = self._bound(call)
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unreduced_step(sequence, call)
+        refusals.refuse_replaced_results(sequence, call)
+        return sequence.grad_norm(p)
+
+    def _bound(self, call: str) -> BucketSequence:
+        """Return the buckets for a call that needs their memory."""
+        sequence = self._held(call)
+        if sequence.is_offloaded:
+            raise OffloadedError(
+                f"{call} was called while the buffers were offloaded",
+                expected="onload() after offload()",
+                got=f"{len(sequence.buckets)} buckets without memory",
+            )
+        return sequence
+
+    def _held(self, call: str) -> BucketSequence:
+        if self._sequence is None:
+            raise NotBoundError(
+                f"{call} was called on a synchronizer that is not bound",
+                expected="bind() before, unbind() after",
+                got=repr(self),
+            )
+        return self._sequence

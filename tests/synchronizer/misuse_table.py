@@ -1,0 +1,381 @@
+"""The misuse table: what every call does in every state.
+
+On one rank of a world that moves no data. Bucket 0 holds `b` and bucket 1 holds `a`; a
+step requires two accumulations; `backward()` brings `b` a gradient.
+"""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+import synchronizer
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+from synchronizer.bucket_state import BucketState
+from synchronizer.config import DEFAULT_CONFIG
+
+
+class Bench:
+    """A synchronizer of two parameters, each alone in its bucket."""
+
+    def __init__(self, config: SynchronizerConfig = DEFAULT_CONFIG) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        self.a, self.b = (
+            nn.Parameter(
+                DTensor.from_local(
+                    torch.zeros(512), mesh, [Replicate()], run_check=False
+                )
+            )
+            for _ in "ab"
+        )
+        self.synchronizer = GradientSynchronizer(
+            [[self.a, self.b]],
+            2**-10,
+            2,
+            parameter_names={self.a: "a", self.b: "b"},
+            config=config,
+        )
+
+    def backward(self, *names: str) -> None:
+        sum(getattr(self, name).to_local().sum() for name in names).backward()
+
+    def interrupt(self) -> None:
+        late = torch.ones(512, requires_grad=True) * 1
+        late.register_hook(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            (self.a.to_local() + late).sum().backward()
+
+    def no_sync(self) -> None:
+        with self.synchronizer.no_sync():
+            self.backward("b")
+
+    def disagree(self) -> None:
+        """Complete a step in which the other rank has sent other checksums."""
+        STATES["complete"](self)
+        for bucket in self.synchronizer._sequence.buckets:
+            bucket._reduction._check._checksums[1] += 1
+
+    def state(self) -> str:
+        """Name the state that the synchronizer is in."""
+        sequence = self.synchronizer._sequence
+        if sequence is None:
+            return "unbound"
+        if sequence.is_offloaded:
+            return "offloaded"
+        if sequence._failure or sequence._backward.is_open:
+            return "failed"
+        states = {bucket.state for bucket in sequence.buckets}
+        if states == {BucketState.REDUCED}:
+            return "reduced"
+        if states == {BucketState.LAUNCHED}:
+            return "complete"
+        if BucketState.LAUNCHED in states:
+            return "in flight"
+        used = any(view.is_used for bucket in sequence.buckets for view in bucket.views)
+        return "started" if used else "idle"
+
+
+STATES: dict[str, Callable[[Bench], None]] = {
+    "unbound": lambda bench: None,
+    "idle": lambda bench: bench.synchronizer.bind(),
+    "started": lambda bench: (bench.synchronizer.bind(), bench.backward("a", "b")),
+    "in flight": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.backward("a", "b"),
+        bench.backward("b"),
+    ),
+    "complete": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.backward("a", "b"),
+        bench.backward("a", "b"),
+    ),
+    "reduced": lambda bench: (STATES["complete"](bench), bench.synchronizer.wait()),
+    "failed": lambda bench: (bench.synchronizer.bind(), bench.interrupt()),
+    "offloaded": lambda bench: (
+        bench.synchronizer.bind(),
+        bench.synchronizer.offload(),
+    ),
+}
+CALLS: dict[str, Callable[[Bench], None]] = {
+    "bind()": lambda bench: bench.synchronizer.bind(),
+    "backward()": lambda bench: bench.backward("b"),
+    "backward() in no_sync()": Bench.no_sync,
+    "flush()": lambda bench: bench.synchronizer.flush(),
+    "wait()": lambda bench: bench.synchronizer.wait(),
+    "wait(scale=2)": lambda bench: bench.synchronizer.wait(scale=2),
+    "scale_grads(2)": lambda bench: bench.synchronizer.scale_grads(2),
+    "zero_grad()": lambda bench: bench.synchronizer.zero_grad(),
+    "set_required_accumulations(2)": lambda bench: (
+        bench.synchronizer.set_required_accumulations(2)
+    ),
+    "owned_grads()": lambda bench: bench.synchronizer.owned_grads(),
+    "grad_norm()": lambda bench: bench.synchronizer.grad_norm(),
+    "clip_grad_norm_(1)": lambda bench: bench.synchronizer.clip_grad_norm_(1),
+    "timings()": lambda bench: bench.synchronizer.timings(),
+    "offload()": lambda bench: bench.synchronizer.offload(),
+    "onload()": lambda bench: bench.synchronizer.onload(),
+    "reset()": lambda bench: bench.synchronizer.reset(),
+    "unbind()": lambda bench: bench.synchronizer.unbind(),
+}
+
+
+NEED_SUMS = ("scale_grads()", "owned_grads()", "grad_norm()", "clip_grad_norm_()")
+NEED_MEMORY = ("no_sync()", "flush()", "wait()", "zero_grad()", "offload()", *NEED_SUMS)
+MESSAGES = (
+    {
+        f"not bound: {call}": (
+            synchronizer.NotBoundError,
+            f"{call} was called on a synchronizer that is not bound",
+            "bind() before, unbind() after",
+            "GradientSynchronizer(unbound, require_accumulations=2)",
+            "rank 0 of 2",
+        )
+        for call in (*NEED_MEMORY, "timings()", "onload()")
+    }
+    | {
+        f"not reduced: {call}": (
+            synchronizer.NotReducedError,
+            f"{call} was called before wait()",
+            f"{call} between wait() and zero_grad()",
+            "2 of 2 buckets not waited for",
+            "rank 0 of 2, bucket 0, bucket 1",
+        )
+        for call in (
+            "scale_grads()",
+            "owned_grads()",
+            "grad_norm()",
+            "clip_grad_norm_()",
+        )
+    }
+    | {
+        f"offloaded: {call}": (
+            synchronizer.OffloadedError,
+            f"{call} was called while the buffers were offloaded",
+            "onload() after offload()",
+            "2 buckets without memory",
+            "rank 0 of 2",
+        )
+        for call in NEED_MEMORY
+    }
+    | {
+        "offloaded: backward": (
+            synchronizer.OffloadedError,
+            "b accumulated a gradient while the buffers were offloaded",
+            "onload() between offload() and the next backward",
+            "a gradient of b",
+            "rank 0 of 2, bucket 0",
+        ),
+        "not offloaded": (
+            synchronizer.NotOffloadedError,
+            "onload() was called on buffers that are not offloaded",
+            "offload() before onload()",
+            "2 buckets with their memory",
+            "rank 0 of 2",
+        ),
+        "offload in a step": (
+            synchronizer.StepStartedError,
+            "offload() was called in the middle of a step",
+            "offload() after wait(), or after zero_grad()",
+            "2 of 2 buckets started",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "bound twice": (
+            synchronizer.AlreadyBoundError,
+            "bind() was called on a bound synchronizer",
+            "unbind() between two calls of bind()",
+            "GradientSynchronizer(bound, require_accumulations=2)",
+            "rank 0 of 2",
+        ),
+        "not ready: flush, nothing came": (
+            synchronizer.BucketNotReadyError,
+            "flush() was called before every parameter had a gradient",
+            "1 accumulation or more each (require_accumulations=2)",
+            "b 0, a 0",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "not ready: nothing came": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "b 0, a 0",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "not ready: both lack one": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "b 1, a 1",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "step started: both": (
+            synchronizer.StepStartedError,
+            "the required accumulations were changed in the middle of a step",
+            "require_accumulations=2 until zero_grad()",
+            "2, and 2 of 2 buckets started",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "late, launched": (
+            synchronizer.LateAccumulationError,
+            "b accumulated a gradient after its bucket was launched",
+            "2 accumulations (require_accumulations=2)",
+            "accumulation 3 of b",
+            "rank 0 of 2, bucket 0, launched",
+        ),
+        "not ready: a lacks one": (
+            synchronizer.BucketNotReadyError,
+            "wait() was called before every gradient was accumulated",
+            "2 accumulations each (require_accumulations=2)",
+            "a 1",
+            "rank 0 of 2, bucket 1",
+        ),
+        "in flight: one": (
+            synchronizer.ReductionInFlightError,
+            "zero_grad() was called while gradients are being reduced",
+            "wait() between the last backward and zero_grad()",
+            "1 of 2 buckets in flight",
+            "rank 0 of 2, bucket 0",
+        ),
+        "in flight: both": (
+            synchronizer.ReductionInFlightError,
+            "zero_grad() was called while gradients are being reduced",
+            "wait() between the last backward and zero_grad()",
+            "2 of 2 buckets in flight",
+            "rank 0 of 2, bucket 0, bucket 1",
+        ),
+        "late, reduced": (
+            synchronizer.LateAccumulationError,
+            "b accumulated a gradient after its bucket was launched",
+            "2 accumulations (require_accumulations=2)",
+            "accumulation 3 of b",
+            "rank 0 of 2, bucket 0, reduced",
+        ),
+        "reduced before": (
+            synchronizer.StepReducedError,
+            "wait(scale=...) was called on a step that was waited for before",
+            "one wait(scale=...) in a step, the first wait()",
+            "gradients that were given to the caller already",
+            "rank 0 of 2",
+        ),
+        "step failed": (
+            synchronizer.StepFailedError,
+            "the step went on after an error",
+            "zero_grad() or unbind() after an error",
+            "gradients of a backward that did not end",
+            "rank 0 of 2",
+        ),
+        "disagreement": (
+            synchronizer.GradientDisagreementError,
+            "ranks disagree about the gradient of b",
+            "the same on ranks 0, 1, which are checked",
+            "another one on rank 1 than on rank 0",
+            "rank 0 of 2, bucket 0",
+        ),
+        "step started: one": (
+            synchronizer.StepStartedError,
+            "the required accumulations were changed in the middle of a step",
+            "require_accumulations=2 until zero_grad()",
+            "2, and 1 of 2 buckets started",
+            "rank 0 of 2, bucket 1",
+        ),
+    }
+)
+# state, call, state after it, and what it raises, if anything
+LINES = [
+    ("unbound", "bind()", "idle", None),
+    ("unbound", "backward()", "unbound", None),
+    ("unbound", "backward() in no_sync()", "unbound", "not bound: no_sync()"),
+    ("unbound", "set_required_accumulations(2)", "unbound", None),
+    ("idle", "backward()", "started", None),
+    ("idle", "backward() in no_sync()", "started", None),
+    ("idle", "flush()", "idle", "not ready: flush, nothing came"),
+    ("idle", "wait()", "idle", "not ready: nothing came"),
+    ("idle", "wait(scale=2)", "idle", "not ready: nothing came"),
+    ("idle", "zero_grad()", "idle", None),
+    ("idle", "set_required_accumulations(2)", "idle", None),
+    ("started", "backward()", "in flight", None),
+    ("started", "backward() in no_sync()", "started", None),
+    ("started", "flush()", "complete", None),
+    ("started", "wait()", "started", "not ready: both lack one"),
+    ("started", "wait(scale=2)", "started", "not ready: both lack one"),
+    ("started", "zero_grad()", "idle", None),
+    ("started", "set_required_accumulations(2)", "started", "step started: both"),
+    ("in flight", "backward()", "failed", "late, launched"),
+    ("in flight", "backward() in no_sync()", "failed", "late, launched"),
+    ("in flight", "flush()", "complete", None),
+    ("in flight", "wait()", "in flight", "not ready: a lacks one"),
+    ("in flight", "wait(scale=2)", "in flight", "not ready: a lacks one"),
+    ("in flight", "zero_grad()", "in flight", "in flight: one"),
+    ("in flight", "set_required_accumulations(2)", "in flight", "step started: both"),
+    ("complete", "backward()", "failed", "late, launched"),
+    ("complete", "backward() in no_sync()", "failed", "late, launched"),
+    ("complete", "flush()", "complete", None),
+    ("complete", "wait()", "reduced", None),
+    ("complete", "wait(scale=2)", "reduced", None),
+    ("complete", "zero_grad()", "complete", "in flight: both"),
+    ("complete", "set_required_accumulations(2)", "complete", "step started: both"),
+    ("reduced", "backward()", "failed", "late, reduced"),
+    ("reduced", "backward() in no_sync()", "failed", "late, reduced"),
+    ("reduced", "flush()", "reduced", None),
+    ("reduced", "wait()", "reduced", None),
+    ("reduced", "wait(scale=2)", "reduced", "reduced before"),
+    ("reduced", "zero_grad()", "idle", None),
+    ("reduced", "set_required_accumulations(2)", "reduced", "step started: both"),
+    ("failed", "backward()", "failed", "step failed"),
+    ("failed", "backward() in no_sync()", "failed", "step failed"),
+    ("failed", "zero_grad()", "idle", None),
+    ("failed", "set_required_accumulations(2)", "failed", "step started: one"),
+    ("offloaded", "backward()", "offloaded", "offloaded: backward"),
+    ("offloaded", "backward() in no_sync()", "offloaded", "offloaded: no_sync()"),
+    ("offloaded", "set_required_accumulations(2)", "offloaded", None),
+    ("offloaded", "timings()", "offloaded", None),
+    ("offloaded", "onload()", "idle", None),
+    ("unbound", "timings()", "unbound", "not bound: timings()"),
+    ("unbound", "onload()", "unbound", "not bound: onload()"),
+    ("idle", "offload()", "offloaded", None),
+    ("started", "offload()", "started", "offload in a step"),
+    ("in flight", "offload()", "in flight", "offload in a step"),
+    ("complete", "offload()", "complete", "offload in a step"),
+    ("reduced", "offload()", "offloaded", None),
+]
+UNREDUCED = ("idle", "started", "in flight", "complete")
+BOUND = (*UNREDUCED, "reduced", "failed")
+LINES += [(state, "reset()", "idle", None) for state in STATES]
+LINES += [(state, "unbind()", "unbound", None) for state in STATES]
+LINES += [(state, "bind()", state, "bound twice") for state in (*BOUND, "offloaded")]
+LINES += [(state, "timings()", state, None) for state in BOUND]
+LINES += [(state, "onload()", state, "not offloaded") for state in BOUND]
+for call in CALLS:
+    name = re.sub(r"\(.*\)", "()", call)
+    if name in NEED_MEMORY:
+        LINES += [("unbound", call, "unbound", f"not bound: {name}")]
+        LINES += [("offloaded", call, "offloaded", f"offloaded: {name}")]
+    if name in NEED_MEMORY and name != "zero_grad()":
+        LINES += [("failed", call, "failed", "step failed")]
+    if name in NEED_SUMS:
+        LINES += [("reduced", call, "reduced", None)]
+        LINES += [(state, call, state, f"not reduced: {name}") for state in UNREDUCED]
+# What a complete step does whose gradients are checked, and not the same on both ranks.
+DISAGREEING_LINES = [
+    ("bind()", "complete", "bound twice"),
+    ("backward()", "failed", "late, launched"),
+    ("backward() in no_sync()", "failed", "late, launched"),
+    ("flush()", "complete", None),
+    ("wait()", "failed", "disagreement"),
+    ("wait(scale=2)", "failed", "disagreement"),
+    ("scale_grads(2)", "complete", "not reduced: scale_grads()"),
+    ("owned_grads()", "complete", "not reduced: owned_grads()"),
+    ("grad_norm()", "complete", "not reduced: grad_norm()"),
+    ("clip_grad_norm_(1)", "complete", "not reduced: clip_grad_norm_()"),
+    ("timings()", "complete", None),
+    ("offload()", "complete", "offload in a step"),
+    ("onload()", "complete", "not offloaded"),
+    ("zero_grad()", "complete", "in flight: both"),
+    ("set_required_accumulations(2)", "complete", "step started: both"),
+    ("reset()", "idle", None),
+    ("unbind()", "unbound", None),
+]
+CHECKED = SynchronizerConfig(axis_reductions={0: "check"})
