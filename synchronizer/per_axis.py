@@ -5,12 +5,12 @@ Note [Axis by axis]
 A bucket whose ranks span several mesh axes can be summed by one all-reduce over all of
 them, or by one for each axis, after the other. The first moves fewer bytes. But it takes
 a process group that the mesh does not have, and what a tiny all-reduce costs grows with
-the ranks that meet. With gloo on a 2 x 2 mesh (4 processes, 2 cores, medians of runs that
-differ by a third), axis by axis took 0.5 to 0.7 of the time at 16 KiB, 0.3 to 0.9 at
-64 KiB, about as long from 256 KiB to 1 MiB, and 1.3 to 1.6 times as long at 4 MiB. So up
-to `AXIS_BY_AXIS_BYTES` we go axis by axis. On CPU only: it was not measured elsewhere,
-and groups of one axis are free to choose algorithms that round differently, which gloo
-does not and others may.
+the ranks that meet. With gloo on a 2 x 2 mesh (4 processes on 2 busy cores, ratios of
+medians in four runs), axis by axis took 0.3 to 1.3 of the time up to 64 KiB, 0.8 in the
+middle; 0.75 to 1.1 at 256 KiB; 0.96 to 1.03 at 1 MiB; and 1.3 to 1.75 at 4 MiB. Later axes
+are exposed, so an even race is lost, and `AXIS_BY_AXIS_BYTES` is where we stop. On CPU
+only: it was not measured elsewhere, and groups of one axis are free to choose algorithms
+that round differently, which gloo does not and others may.
 
 What is launched when: the first axis where any bucket would be launched, from within
 backward. The next one needs its result, and to wait for that on CPU would block the
