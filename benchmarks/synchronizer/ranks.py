@@ -15,10 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Forked from one process that has imported torch and started no thread: ranks are there
-# at once, and inherit nothing but the imports.
+# Forked from one process that has imported everything and started no thread: ranks are
+# there at once, and inherit nothing but the imports.
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([__name__])
+_SERVER.set_forkserver_preload(
+    ["benchmarks.synchronizer.__main__", "torch._dynamo"]  # DTensor's, at first use
+)
 
 
 class RankFailedError(Exception):
