@@ -28,6 +28,7 @@ class GradientView:
         is_dropped: Whether `.grad` is None because no rank used the parameter.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
+        address: Of the first byte of `local`, which stays where it is.
     """
 
     plan: ParameterPlan
@@ -40,6 +41,11 @@ class GradientView:
     is_settled: bool = False
     is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
+    address: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask torch once: the hook of every gradient needs it."""
+        self.address = self.local.data_ptr()
 
     @classmethod
     def of(cls, plan: ParameterPlan, buffer: torch.Tensor, offset_numel: int) -> Self:
@@ -68,7 +74,7 @@ class GradientView:
         """Tell whether `.grad` still is the view, memory included."""
         return (
             self.plan.parameter.grad is self.gradient
-            and local_tensor(self.gradient).data_ptr() == self.local.data_ptr()
+            and local_tensor(self.gradient).data_ptr() == self.address
         )
 
     def is_kept_none(self) -> bool:
