@@ -44,6 +44,10 @@ class BucketState(Enum):
     REDUCED = auto()
 
 
+# Looked up once: Enum makes every access to a member a call, and hooks are many.
+_CLOSED_STATES = (BucketState.LAUNCHED, BucketState.REDUCED)
+
+
 class Bucket:
     """A flat buffer whose gradients are counted and reduced together.
 
@@ -136,7 +140,8 @@ class Bucket:
         is_first = not view.num_arrivals
         if self._is_closed or (is_first and self._is_full(view)):
             raise self._excess(view)
-        view.refuse_reduced_gradient()
+        if view.arrived_as:
+            view.refuse_reduced_gradient()
         view.take_over()
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
@@ -250,8 +255,7 @@ class Bucket:
 
     @property
     def _is_closed(self) -> bool:
-        closed = (BucketState.LAUNCHED, BucketState.REDUCED)
-        return self._is_flushed or self.state in closed
+        return self._is_flushed or self.state in _CLOSED_STATES
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations
@@ -268,7 +272,7 @@ class Bucket:
     def _excess(self, view: GradientView) -> Exception:
         name, required = view.plan.name, self._require_accumulations
         expected = f"{required} accumulations (require_accumulations={required})"
-        if self.state in (BucketState.LAUNCHED, BucketState.REDUCED):
+        if self.state in _CLOSED_STATES:
             error: type[SynchronizerError] = LateAccumulationError
             headline = f"{name} accumulated a gradient after its bucket was launched"
         elif self._is_flushed:
