@@ -94,6 +94,8 @@ class Bucket:
             self._flags = self._buffer[start : start + len(self.views)]
         # Invariant: the number of views that are not settled.
         self._num_unsettled = len(self.views)
+        # Whom the running backward has brought a gradient.
+        self._arrived: list[GradientView] = []
 
     @property
     def is_reduced_over_ranks(self) -> bool:
@@ -148,19 +150,20 @@ class Bucket:
         self._writers[self._side.current()] = None
         view.is_used = True
         view.num_arrivals += 1
-        view.num_accumulations += is_first and counts
+        if is_first:
+            self._arrived.append(view)
+            view.num_accumulations += counts
         if view.num_arrivals == view.expected_arrivals:
             self._settle(view)
 
-    def end_backward(self, view: GradientView) -> None:
-        """Take note that the running backward brings no further gradient.
-
-        Args:
-            view: Of this bucket; got at least one.
-        """
-        view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
-        view.num_arrivals = 0
-        self._settle(view)
+    def end_backward(self) -> None:
+        """Take note that the running backward brings no further gradient."""
+        for view in self._arrived:
+            if view.num_arrivals > view.expected_arrivals:
+                view.expected_arrivals = view.num_arrivals
+            view.num_arrivals = 0
+            self._settle(view)
+        self._arrived.clear()
 
     def flush(self) -> None:
         """End the step with the gradients that came; no backward is running."""
@@ -236,6 +239,7 @@ class Bucket:
         for view in self.views:
             view.restart()
         self._num_unsettled = len(self.views)
+        self._arrived.clear()
         self._is_flushed = False
         self.state = BucketState.ACCUMULATING
 

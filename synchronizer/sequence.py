@@ -43,8 +43,6 @@ class BucketSequence:
         # Autograd runs the hooks of each device on a thread of its own.
         self._lock = threading.Lock()
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
-        # Whom the running backward has brought a gradient.
-        self._arrived: list[tuple[Bucket, GradientView]] = []
         # Backwards of this step that ended and count.
         self.num_backwards = 0
         self._no_sync_depth = 0
@@ -114,8 +112,6 @@ class BucketSequence:
                 if not self._backward.is_open:
                     self._backward_counts = not self._no_sync_depth
                     self._backward.open()
-                if not view.num_arrivals:
-                    self._arrived.append((bucket, view))
                 bucket.accumulate(view, counts=self._backward_counts)
                 self._launch_ready()
             except Exception:
@@ -178,7 +174,6 @@ class BucketSequence:
         self.is_reduced = False
         self.num_backwards = 0
         self._backward.close()
-        self._arrived.clear()
         self._failure = ""
 
     def release(self) -> None:
@@ -229,13 +224,12 @@ class BucketSequence:
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
-        arrived, self._arrived = self._arrived, []
         if self._failure:
             return
         try:
             self.num_backwards += self._backward_counts
-            for bucket, view in arrived:
-                bucket.end_backward(view)
+            for bucket in self.buckets:
+                bucket.end_backward()
             self._launch_ready()
         except Exception:
             self.fail()

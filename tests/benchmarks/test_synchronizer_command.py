@@ -84,7 +84,7 @@ def test_interrupt_leaves_no_process_behind() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--nosuch"], "No such option: --nosuch"),
+        (["--nosuch"], "No such option '--nosuch'"),
         (["--rounds", "3"], "'--rounds': 3 is not in the range x>=20"),
         (["--json", "nosuch/file"], "'nosuch/file': its folder does not exist"),
         (["--markdown", "nosuch.md"], "no document 'nosuch.md'"),
