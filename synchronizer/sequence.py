@@ -143,11 +143,14 @@ class BucketSequence:
         for bucket in self.buckets:
             bucket.scale(factor)
 
-    def finish(self, *, drop_unused: bool) -> None:
+    def finish(
+        self, *, drop_unused: bool, factor: float | torch.Tensor | None = None
+    ) -> None:
         """Launch what is left; order the current stream of every device after it all.
 
         Args:
             drop_unused: Whether `.grad` becomes None where no rank used the parameter.
+            factor: Multiplies every gradient, reduced and local, unless it is None.
 
         Raises:
             ReductionFailedError: A process group reported a failure.
@@ -159,6 +162,9 @@ class BucketSequence:
             self._finish(bucket)
             if drop_unused and not was_reduced:
                 bucket.drop_unused()
+            if factor is not None:
+                # What overlaps: the reductions of the buckets after this one.
+                bucket.scale(factor)
         # What overlaps: until here the current stream was free to compute. What orders
         # it: each side stream is ordered after its reductions, and now the current
         # stream after each side stream. On CPU the reductions are over by now.

@@ -199,9 +199,7 @@ class GradientSynchronizer:
         else:
             refusals.refuse_missing_backwards(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
-        sequence.finish(drop_unused=self._config.unused == "keep_none")
-        if factor is not None:
-            sequence.scale(factor)
+        sequence.finish(drop_unused=self._config.unused == "keep_none", factor=factor)
 
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.

@@ -148,11 +148,28 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         assert streams.taken() == [
             "work.wait on side",
             "optimizer waits for side",
-            "optimizer waits for side",
             "side waits for optimizer",
+            "optimizer waits for side",
         ]
         synchronizer.scale_grads(3)
         assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
+def test_a_bucket_is_multiplied_while_the_next_one_is_being_reduced(streams) -> None:
+    a, b = parameters(2)
+    with GradientSynchronizer([[a], [b]], 1, 1) as synchronizer:
+        accumulate(a)
+        accumulate(b)
+        streams.taken()
+        synchronizer.wait(scale=2)
+        product = ["main waits for side", "side waits for main"]
+        assert streams.taken() == [
+            "work.wait on side",
+            *product,
+            "work.wait on side",
+            *product,
+            "main waits for side",
+        ]
 
 
 def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
