@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from .bucket import Bucket, BucketState
 from .errors import (
     BucketNotReadyError,
@@ -90,6 +92,7 @@ def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
         )
 
 
+@torch.no_grad()  # once, and not for each gradient
 def refuse_replaced_gradients(sequence: BucketSequence) -> None:
     """Refuse a `.grad` that is not the one to be summed; fails the step.
 
@@ -116,6 +119,7 @@ def refuse_replaced_gradients(sequence: BucketSequence) -> None:
         )
 
 
+@torch.no_grad()  # once, and not for each gradient
 def refuse_replaced_results(sequence: BucketSequence) -> None:
     """Refuse to scale what is not in `.grad` any more.
 

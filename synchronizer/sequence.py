@@ -172,6 +172,7 @@ class BucketSequence:
             side.release_to(side.current())
         self.is_reduced = True
 
+    @torch.no_grad()  # once, and not for each gradient
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         for bucket in self.buckets:
