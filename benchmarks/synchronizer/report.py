@@ -17,10 +17,15 @@ COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where and when it was measured."""
+    """Where and when it was measured.
+
+    Attributes:
+        load: Processes that wanted a core, before the measurement; 0 on an idle machine.
+    """
 
     date: str
     cores: int
+    load: float
     cpu: str
     torch: str
     python: str
@@ -30,6 +35,7 @@ class Machine:
         return cls(
             date=datetime.now(UTC).date().isoformat(),
             cores=len(os.sched_getaffinity(0)),
+            load=round(os.getloadavg()[0], 1),
             cpu=_cpu_name(),
             torch=torch.__version__,
             python=platform.python_version(),
@@ -39,7 +45,7 @@ class Machine:
     def line(self) -> str:
         return (
             f"{self.date}, {self.cores} cores of {self.cpu}, CPU only,"
-            f" torch {self.torch}, Python {self.python}"
+            f" torch {self.torch}, Python {self.python}, load {self.load} at the start"
         )
 
 
