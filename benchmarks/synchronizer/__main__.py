@@ -79,7 +79,8 @@ def command(
     )
     console = Console()
     console.print(report.table())
-    console.print(*report.memory_lines(), report.machine.line, sep="\n")
+    lines = (*report.memory_lines(), report.machine.line)
+    console.print(*lines, sep="\n", soft_wrap=True)
     if json_path is not None:
         json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
     if document_path is not None:

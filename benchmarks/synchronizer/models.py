@@ -1,4 +1,4 @@
-"""What is trained: perceptrons of plain parameters, or of DTensors over the same."""
+"""What is trained: stacks of linear layers, of plain parameters or of DTensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,16 +27,17 @@ class Training:
 
 
 def make_model(size: ModelSize) -> nn.Sequential:
-    """Make a perceptron, the same on all ranks.
+    """Make a stack of square linear layers, the same on all ranks.
 
-    Its weights are identities, so that activations and gradients stay what they are
-    through hundreds of layers: denormal numbers would cost more than any synchronizer.
+    Nothing lies between the layers, so that little but the gradients takes time. Weights
+    are identities, so that activations and gradients stay what they are through hundreds
+    of layers: denormal numbers would cost more than any synchronizer.
     """
     model = nn.Sequential()
     for _ in range(size.num_layers):
         layer = nn.Linear(size.width, size.width, bias=False)
         nn.init.eye_(layer.weight)
-        model.extend([layer, nn.ReLU()])
+        model.append(layer)
     return model
 
 

@@ -83,7 +83,9 @@ class Report:
 
     def table(self) -> Table:
         """Return the table for a terminal."""
-        table = Table(*COLUMNS, title=f"medians of {self.num_rounds} rounds")
+        table = Table(title=f"medians of {self.num_rounds} rounds")
+        for column in COLUMNS:
+            table.add_column(column, no_wrap=column != "verdict")
         for measure in self.measures:
             table.add_row(*_cells(measure))
         return table

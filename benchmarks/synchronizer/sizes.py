@@ -9,7 +9,7 @@ MIB_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """A multi-layer perceptron without biases, so that all parameters are alike.
+    """A stack of linear layers without biases, so that all parameters are alike.
 
     Attributes:
         num_layers: One square weight each.
