@@ -218,16 +218,17 @@ class BucketSequence:
     def _attach(self) -> None:
         sequence = weakref.ref(self)
         for bucket in self.buckets:
+            accumulation_hook = _accumulation_hooks(sequence, weakref.ref(bucket))
             for view in bucket.views:
                 view.attach()
                 parameter = view.plan.parameter
                 if view.plan.reduce_axes:
                     hook = _arrival_hook(weakref.ref(view))
                     self._handles.append(parameter.register_hook(hook))
-                hook = _accumulation_hook(
-                    sequence, weakref.ref(bucket), weakref.ref(view)
+                counting = accumulation_hook(weakref.ref(view))
+                self._handles.append(
+                    parameter.register_post_accumulate_grad_hook(counting)
                 )
-                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
@@ -277,20 +278,26 @@ def _arrival_hook(
     return on_arrival
 
 
-def _accumulation_hook(
+def _accumulation_hooks(
     sequence_reference: weakref.ref[BucketSequence],
     bucket_reference: weakref.ref[Bucket],
-    view_reference: weakref.ref[GradientView],
-) -> Callable[[torch.Tensor], None]:
-    """Count a gradient that autograd has accumulated."""
+) -> Callable[[weakref.ref[GradientView]], Callable[[torch.Tensor], None]]:
+    """Make a factory of hooks that count what was accumulated into views of a bucket."""
+    # The hooks share what they can: with thousands of parameters each finds whatever is
+    # its own outside of the processor's caches.
 
-    def on_accumulation(_: torch.Tensor) -> None:
-        sequence, bucket = sequence_reference(), bucket_reference()
-        view = view_reference()
-        if sequence is not None and bucket is not None and view is not None:
-            sequence.note_accumulation(bucket, view)
+    def accumulation_hook(
+        view_reference: weakref.ref[GradientView],
+    ) -> Callable[[torch.Tensor], None]:
+        def on_accumulation(_: torch.Tensor) -> None:
+            sequence, bucket = sequence_reference(), bucket_reference()
+            view = view_reference()
+            if sequence is not None and bucket is not None and view is not None:
+                sequence.note_accumulation(bucket, view)
 
-    return on_accumulation
+        return on_accumulation
+
+    return accumulation_hook
 
 
 def _remove_all(handles: list[RemovableHandle]) -> None:

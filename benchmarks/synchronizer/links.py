@@ -5,6 +5,8 @@ Both sides talk to the same process group (`link_group`) in the same process, an
 else uses the cores. This is the one place where overlap can be judged without GPUs.
 """
 
+import statistics
+
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,14 +34,17 @@ def measure_links(sizes: Sizes, rounds: Rounds) -> list[Measure]:
 
 
 def _measure(label: str, times: Times) -> Measure:
-    rounds = zip(times[OURS], times[DDP], times[ALONE], strict=True)
-    return summary(
-        ("exposed_vs_ddp", label),
-        [(ours - alone) / (ddp - alone) for ours, ddp, alone in rounds],
-        times,
-        peer=DDP,
-        target=TARGET,
-    )
+    key = ("exposed_vs_ddp", label)
+    ours, ddp = _exposed(times, OURS), statistics.median(_exposed(times, DDP))
+    if ddp <= 0:
+        return Measure(key, DDP, TARGET, note="DDP exposed nothing")
+    # To the median and not round by round: a round may expose almost nothing.
+    return summary(key, [each / ddp for each in ours], times, peer=DDP, target=TARGET)
+
+
+def _exposed(times: Times, name: str) -> list[float]:
+    pairs = zip(times[name], times[ALONE], strict=True)
+    return [seconds - alone for seconds, alone in pairs]
 
 
 def _times_by_link(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from benchmarks.synchronizer.measure import Measure
 
+NUMBERS = ("median", "middle half", "target")
 COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
 
 
@@ -85,7 +86,7 @@ class Report:
         """Return the table for a terminal."""
         table = Table(title=f"medians of {self.num_rounds} rounds")
         for column in COLUMNS:
-            table.add_column(column, no_wrap=column != "verdict")
+            table.add_column(column, no_wrap=column in NUMBERS)
         for measure in self.measures:
             table.add_row(*_cells(measure))
         return table
