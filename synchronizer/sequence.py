@@ -219,13 +219,13 @@ class BucketSequence:
         sequence = weakref.ref(self)
         for bucket in self.buckets:
             accumulation_hook = _accumulation_hooks(sequence, weakref.ref(bucket))
-            for view in bucket.views:
+            for index, view in enumerate(bucket.views):
                 view.attach()
                 parameter = view.plan.parameter
                 if view.plan.reduce_axes:
                     hook = _arrival_hook(weakref.ref(view))
                     self._handles.append(parameter.register_hook(hook))
-                counting = accumulation_hook(weakref.ref(view))
+                counting = accumulation_hook(index)
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(counting)
                 )
@@ -281,19 +281,16 @@ def _arrival_hook(
 def _accumulation_hooks(
     sequence_reference: weakref.ref[BucketSequence],
     bucket_reference: weakref.ref[Bucket],
-) -> Callable[[weakref.ref[GradientView]], Callable[[torch.Tensor], None]]:
+) -> Callable[[int], Callable[[torch.Tensor], None]]:
     """Make a factory of hooks that count what was accumulated into views of a bucket."""
     # The hooks share what they can: with thousands of parameters each finds whatever is
     # its own outside of the processor's caches.
 
-    def accumulation_hook(
-        view_reference: weakref.ref[GradientView],
-    ) -> Callable[[torch.Tensor], None]:
+    def accumulation_hook(view_index: int) -> Callable[[torch.Tensor], None]:
         def on_accumulation(_: torch.Tensor) -> None:
             sequence, bucket = sequence_reference(), bucket_reference()
-            view = view_reference()
-            if sequence is not None and bucket is not None and view is not None:
-                sequence.note_accumulation(bucket, view)
+            if sequence is not None and bucket is not None:
+                sequence.note_accumulation(bucket, bucket.views[view_index])
 
         return on_accumulation
 
