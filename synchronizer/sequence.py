@@ -104,7 +104,9 @@ class BucketSequence:
         Raises:
             Exception: Whatever goes wrong; it fails the step and ends the backward.
         """
-        with self._lock:
+        # Not `with`, which takes twice as long, for every gradient.
+        self._lock.acquire()
+        try:
             self.refuse_failed_step()
             if self._backward.was_interrupted:
                 self.refuse_open_backward()
@@ -117,6 +119,8 @@ class BucketSequence:
             except Exception:
                 self.fail()
                 raise
+        finally:
+            self._lock.release()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
