@@ -42,10 +42,12 @@ class GradientView:
     is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
     address: int = field(init=False)
+    _parameter: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        """Ask torch once: the hook of every gradient needs it."""
+        """Look up once what the hook of every gradient needs."""
         self.address = self.local.data_ptr()
+        self._parameter = self.plan.parameter
 
     @classmethod
     def of(cls, plan: ParameterPlan, buffer: torch.Tensor, offset_numel: int) -> Self:
@@ -73,19 +75,19 @@ class GradientView:
     def is_attached(self) -> bool:
         """Tell whether `.grad` still is the view, memory included."""
         return (
-            self.plan.parameter.grad is self.gradient
+            self._parameter.grad is self.gradient
             and local_tensor(self.gradient).data_ptr() == self.address
         )
 
     def is_kept_none(self) -> bool:
         """Tell whether `.grad` is None because no rank used the parameter."""
-        return self.is_dropped and self.plan.parameter.grad is None
+        return self.is_dropped and self._parameter.grad is None
 
     def attach(self) -> None:
         """Make `.grad` the view, whatever it was."""
         if not self.is_attached():
-            self.gradient = _as_gradient(self.local, self.plan.parameter)
-            self.plan.parameter.grad = self.gradient
+            self.gradient = _as_gradient(self.local, self._parameter)
+            self._parameter.grad = self.gradient
 
     def restart(self) -> None:
         """Start the next step; the buffer was zeroed."""
@@ -100,8 +102,8 @@ class GradientView:
 
     def detach(self) -> None:
         """Set `.grad` to None; one that the user put there is left to the user."""
-        if self.plan.parameter.grad is self.gradient:
-            self.plan.parameter.grad = None
+        if self._parameter.grad is self.gradient:
+            self._parameter.grad = None
 
     def take_over(self) -> None:
         """Make up for a `.grad` that autograd or the user exchanged.
@@ -113,7 +115,7 @@ class GradientView:
             GradientMismatchError: The exchanged `.grad` does not fit.
         """
         if not self.is_attached():
-            self._copy(self.plan.parameter.grad)
+            self._copy(self._parameter.grad)
             self.attach()
 
     def refuse_reduced_gradient(self) -> None:
@@ -126,7 +128,7 @@ class GradientView:
             DTensor's in-place add redistributes its argument to the placements of
             `.grad`; from Partial to Replicate that is an all-reduce.
         """
-        parameter = self.plan.parameter
+        parameter = self._parameter
         for axis, placement in enumerate(self.arrived_as):
             if axis in self.plan.reduce_axes and not isinstance(placement, Replicate):
                 raise GradientPlacementError(
