@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 
-.PHONY: verify test lint type fmt check clean
+.PHONY: verify test lint type fmt check bench clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -28,6 +28,11 @@ fmt: $(INSTALLED)
 	$(BIN)/ruff format .
 
 check: lint type test
+
+# d9d's metadata asks for a newer torch than ours, though its synchronizer runs on it.
+bench: $(INSTALLED)
+	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
+	$(BIN)/python -m benchmarks.synchronizer --json bench.json
 
 clean:
 	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

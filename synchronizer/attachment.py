@@ -46,8 +46,9 @@ class Attachments:
         Args:
             listener: Told of each accumulation; referred to weakly.
         """
+        reference = weakref.ref(listener)
         for membership in self.memberships.values():
-            self._handles += install_hooks(membership, listener)
+            self._handles += install_hooks(membership, reference)
 
     def leave_buckets(self) -> None:
         """Forget the views but not the parameters, which are entered again."""

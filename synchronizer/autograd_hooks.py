@@ -38,12 +38,15 @@ class Listener(Protocol):
         """Take note that autograd has accumulated a gradient."""
 
 
-def install_hooks(membership: Membership, listener: Listener) -> list[RemovableHandle]:
+def install_hooks(
+    membership: Membership, listener: weakref.ref[Listener]
+) -> list[RemovableHandle]:
     """Follow the gradients of a parameter.
 
     Args:
         membership: Of the parameter; referred to weakly.
-        listener: Told of each accumulation; referred to weakly.
+        listener: Told of each accumulation. One reference for all hooks: with thousands
+            of them each finds whatever is its own outside of the processor's caches.
 
     Returns:
         What removes the hooks.
@@ -58,7 +61,7 @@ def install_hooks(membership: Membership, listener: Listener) -> list[RemovableH
             return None if known is None else known.view
 
         handles.append(plan.parameter.register_hook(arrival_hook(find_view)))
-    hook = _accumulation_hook(weakref.ref(listener), reference)
+    hook = _accumulation_hook(listener, reference)
     handles.append(plan.parameter.register_post_accumulate_grad_hook(hook))
     return handles
 

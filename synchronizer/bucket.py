@@ -103,6 +103,8 @@ class Bucket:
             self._flags = self._buffer[start : start + len(self.views)]
         # Invariant: the number of views that are not settled.
         self._num_unsettled = len(self.views)
+        # Whom the running backward has brought a gradient.
+        self._arrived: list[GradientView] = []
 
     @property
     def communicates(self) -> bool:
@@ -163,19 +165,19 @@ class Bucket:
         self._writers[self._side.current()] = None
         view.is_used = True
         view.num_arrivals += 1
-        view.num_accumulations += is_first and counts
+        if is_first:
+            self._arrived.append(view)
+            view.num_accumulations += counts
         if view.num_arrivals == view.expected_arrivals:
             self._settle(view)
 
-    def end_backward(self, view: GradientView) -> None:
-        """Take note that the running backward brings no further gradient.
-
-        Args:
-            view: Of this bucket; got at least one.
-        """
-        view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
-        view.num_arrivals = 0
-        self._settle(view)
+    def end_backward(self) -> None:
+        """Take note that the running backward brings no further gradient."""
+        for view in self._arrived:
+            view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
+            view.num_arrivals = 0
+            self._settle(view)
+        self._arrived.clear()
 
     def flush(self) -> None:
         """End the step with the gradients that came; no backward is running."""
@@ -267,6 +269,8 @@ class Bucket:
             return
         current = self._side.current()
         self._offloaded.restore(self._buffer)
+        for view in self.views:
+            view.note_address()
         # As after an allocation: whoever comes next is ordered after the copy.
         self._allocation_stream = current
         self._writers = {current: None}
@@ -326,6 +330,7 @@ class Bucket:
         for view in self.views:
             view.restart()
         self._num_unsettled = len(self.views)
+        self._arrived.clear()
         self._is_flushed = False
         self.state = BucketState.ACCUMULATING
 
@@ -340,6 +345,7 @@ class Bucket:
         for view in self.views:
             view.detach()
         self.views = []
+        self._arrived.clear()
         self._flags = None
         del self._buffer
 

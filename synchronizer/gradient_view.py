@@ -29,6 +29,7 @@ class GradientView:
             because this rank owns only a part of the sum.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
+        address: Of the first byte of `local`; another one after it was offloaded.
     """
 
     plan: ParameterPlan
@@ -41,6 +42,15 @@ class GradientView:
     is_settled: bool = False
     is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
+    address: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask torch once: the hook of every gradient needs it."""
+        self.note_address()
+
+    def note_address(self) -> None:
+        """Learn where the memory is."""
+        self.address = self.local.data_ptr()
 
     @classmethod
     def of(cls, plan: ParameterPlan, buffer: torch.Tensor, offset_numel: int) -> Self:
@@ -69,7 +79,7 @@ class GradientView:
         """Tell whether `.grad` still is the view, memory included."""
         return (
             self.plan.parameter.grad is self.gradient
-            and local_tensor(self.gradient).data_ptr() == self.local.data_ptr()
+            and local_tensor(self.gradient).data_ptr() == self.address
         )
 
     def is_kept_none(self) -> bool:

@@ -268,6 +268,9 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(tensor, DTensor):
         return tensor
+    # Entering `no_grad` takes ten times as long as the rest, and hooks are in it already.
+    if not torch.is_grad_enabled():
+        return tensor.to_local()
     with torch.no_grad():
         return tensor.to_local()
 

@@ -44,8 +44,9 @@ class OffloadedBuffer:
         # The host waits here for the current stream, and so for all users of the memory.
         # So whoever gets it next is ordered after them, on any stream.
         values.copy_(buffer)
-        buffer.untyped_storage().resize_(0)
+        # While there still is an address by which to tell.
         attached = tuple(view for view in views if view.is_attached())
+        buffer.untyped_storage().resize_(0)
         for view in attached:
             view.detach()
         return cls(values, attached)

@@ -5,6 +5,7 @@ import torch
 from . import arguments, refusals
 from .errors import NotBoundError, NotOffloadedError, OffloadedError
 from .norms import clip_factor
+from .norms import grad_norm as measured_norm
 from .ownership import OwnedGradient
 from .sequence import BucketSequence
 from .timing import BucketTiming
@@ -135,7 +136,7 @@ class ReducedGradients:
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
-        return sequence.grad_norm(p)
+        return measured_norm(sequence.buckets, sequence.groups, p)
 
     def _bound(self, call: str) -> BucketSequence:
         """Return the buckets for a call that needs their memory."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from .bucket import Bucket
 from .bucket_state import BucketState
 from .errors import (
@@ -94,6 +96,7 @@ def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
         )
 
 
+@torch.no_grad()  # once, and not for each gradient
 def refuse_replaced_gradients(sequence: BucketSequence) -> None:
     """Refuse a `.grad` that is not the one to be summed; fails the step.
 
@@ -120,6 +123,7 @@ def refuse_replaced_gradients(sequence: BucketSequence) -> None:
         )
 
 
+@torch.no_grad()  # once, and not for each gradient
 def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
     """Refuse to scale or to measure what is not in `.grad` any more.
 

@@ -23,7 +23,6 @@ from .errors import (
 )
 from .grouping import BucketPlan
 from .missing import MissingGradients
-from .norms import grad_norm
 from .process_groups import ReductionGroups
 from .rendezvous import Rendezvous
 from .streams import SideStream
@@ -59,8 +58,7 @@ class BucketSequence:
         self.buckets: list[Bucket] = []
         # The buckets that communicate; local ones hold nobody up.
         self._launch_order: list[Bucket] = []
-        # Whether the plans are those of `rebuild()`.
-        self.is_rebuilt = False
+        self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         # Who got a gradient in this step, by the last one; None once that was learned.
         self._observed: dict[Membership, None] | None = (
@@ -72,19 +70,16 @@ class BucketSequence:
         self.is_offloaded = False
         # Of the buckets before a rebuild.
         self._kept_timings: tuple[BucketTiming, ...] = ()
-        # Why the gradients of this step cannot become right any more, if so.
-        self._failure = ""
+        self._failure = ""  # why the gradients of this step cannot become right, if so
         self._num_launched = 0
         # What ranks have said to lack.
         self.missing = MissingGradients(rendezvous)
         self._watch = LaunchWatch(rendezvous) if config.debug else None
         self._sides: dict[torch.device, SideStream] = {}
-        self._groups = ReductionGroups()
+        self.groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
         self._lock = threading.Lock()
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
-        # Whom the running backward has brought a gradient.
-        self._arrived: list[Membership] = []
         # Backwards of this step that ended and count.
         self.num_backwards = 0
         self._no_sync_depth = 0
@@ -163,8 +158,6 @@ class BucketSequence:
                 if not self._backward.is_open:
                     self._backward_counts = not self._no_sync_depth
                     self._backward.open()
-                if not view.num_arrivals:
-                    self._arrived.append(membership)
                 bucket.accumulate(view, counts=self._backward_counts)
                 if self._observed is not None:
                     self._observed.pop(membership, None)
@@ -225,7 +218,9 @@ class BucketSequence:
         for bucket in self.buckets:
             self._complete(bucket, functools.partial(bucket.finish, scale))
         # Every reduction is over by now, so that `zero_grad()` may start anew.
-        self._refuse_disagreement()
+        with self._failing():
+            for bucket in self.buckets:
+                bucket.refuse_disagreement()
         if not was_reduced:
             for bucket in self.buckets:
                 bucket.drop_scattered()
@@ -242,17 +237,6 @@ class BucketSequence:
         if not was_reduced:
             self.missing.note_reduced()
         self.is_reduced = True
-
-    def grad_norm(self, norm_type: float) -> torch.Tensor:
-        """Measure all gradients, with the ranks that share them; the step is reduced.
-
-        Args:
-            norm_type: p of the p-norm.
-
-        Returns:
-            float64, without dims.
-        """
-        return grad_norm(self.buckets, self._groups, norm_type)
 
     def timings(self) -> tuple[BucketTiming, ...]:
         """List when each bucket of the newest step that was waited for was reduced."""
@@ -273,6 +257,7 @@ class BucketSequence:
             bucket.onload()
         self.is_offloaded = False
 
+    @torch.no_grad()  # once, and not for each gradient
     def restart(self) -> None:
         """Zero every gradient and start the next step; no reduction is in flight."""
         for bucket in self.buckets:
@@ -281,7 +266,6 @@ class BucketSequence:
         self.is_reduced = False
         self.num_backwards = 0
         self._backward.close()
-        self._arrived.clear()
         if self._observed is not None:
             self._observed.clear()
         self.missing.take_back()
@@ -329,7 +313,7 @@ class BucketSequence:
         # back before nothing can use it any more.
         with ExitStack() as stack:
             stack.callback(self._forget)
-            stack.callback(self._groups.destroy)
+            stack.callback(self.groups.destroy)
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.release)
             for bucket in reversed(self.buckets):
@@ -341,9 +325,7 @@ class BucketSequence:
         self.buckets.clear()
         self._launch_order.clear()
         self._attachments.forget()
-        self._arrived.clear()
-        self._observed = None
-        self._watch = None
+        self._observed = self._watch = None
 
     def _allocate(self, require_accumulations: int) -> None:
         """Make the buckets, and put a view of them into every `.grad`."""
@@ -355,7 +337,7 @@ class BucketSequence:
             bucket = Bucket(
                 plan,
                 side=self._sides[device],
-                groups=self._groups,
+                groups=self.groups,
                 require_accumulations=require_accumulations,
                 config=self._config,
                 is_last=plan.index == last,
@@ -367,22 +349,17 @@ class BucketSequence:
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
-        arrived, self._arrived = self._arrived, []
         if self._failure:
             return
-        try:
+        with self._failing():
             self.num_backwards += self._backward_counts
-            for membership in arrived:
-                membership.bucket.end_backward(membership.view)
+            for bucket in self.buckets:
+                bucket.end_backward()
             self._launch_ready()
-        except Exception:
-            self.fail()
-            raise
 
     def _launch_ready(self) -> None:
         """Launch as far as the order allows, see Note [One launch order]."""
-        while self._num_launched < len(self._launch_order):
-            bucket = self._launch_order[self._num_launched]
+        for bucket in self._launch_order[self._num_launched :]:
             if bucket.state is not _READY:
                 return
             bucket.launch()
@@ -390,10 +367,11 @@ class BucketSequence:
                 self._watch.note_launch(bucket)
             self._num_launched += 1
 
-    def _refuse_disagreement(self) -> None:
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Let whatever goes wrong inside fail the step."""
         try:
-            for bucket in self.buckets:
-                bucket.refuse_disagreement()
+            yield
         except Exception:
             self.fail()
             raise
@@ -402,11 +380,8 @@ class BucketSequence:
         """Compare what was launched between ranks, before anything can hang for it."""
         if self._watch is None or self.is_reduced:
             return None
-        try:
+        with self._failing():
             self._watch.refuse_other_order()
-        except Exception:
-            self.fail()
-            raise
         return self._watch.writes_in_flight()
 
     def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("synchronizer", "syncverify", "strategies")
+PACKAGES = ("synchronizer", "syncverify", "strategies", "benchmarks")
 MAX_LINES = 400
 
 # typing_extensions brings to 3.11 what `typing` has later, and torch requires it anyhow.
 STANDARD = sys.stdlib_module_names | {"typing_extensions"}
 CORE = {"syncverify", "torch"}
 FACE = CORE | {"strategies"}
+MEASURED = {"benchmarks", "synchronizer", "torch"}
 # Who may import which top-level names beside the standard library. The longest matching
 # path wins.
 MAY_IMPORT = {
@@ -34,6 +35,10 @@ MAY_IMPORT = {
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
     "syncverify/verification.py": FACE,
+    "benchmarks/": set(),
+    "benchmarks/synchronizer/": MEASURED,
+    "benchmarks/synchronizer/__main__.py": MEASURED | {"click", "rich"},
+    "benchmarks/synchronizer/report.py": MEASURED | {"rich"},
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
@@ -162,6 +167,11 @@ BAD = {
     ),
     "subject in strategies": ("strategies/a.py", "import synchronizer", "synchronizer"),
     "rich outside report": ("syncverify/sim/a.py", "import rich.table", "imports rich"),
+    "harness in a benchmark of its subject": (
+        "benchmarks/synchronizer/a.py",
+        "import syncverify",
+        "imports syncverify",
+    ),
     "undeclared": ("strategies/a.py", "import pandas", "imports pandas"),
     "face in strategies": (
         "strategies/a.py",

@@ -24,7 +24,7 @@ class ScattersAndGathers(GradientSynchronizer):
         assert self._sequence is not None
         for bucket in self._sequence.buckets:
             if bucket.plan.num_shards > 1 and bucket.plan.scope:
-                group = self._sequence._groups.get(bucket.plan.scope)
+                group = self._sequence.groups.get(bucket.plan.scope)
                 with bucket.borrow() as buffer:
                     owned = buffer.chunk(group.size())[group.rank()].clone()
                     dist.all_gather_single(buffer, owned, group=group)

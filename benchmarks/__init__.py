@@ -1,0 +1,1 @@
+"""Measurements of this project: one package for each thing that is measured."""

@@ -1,0 +1,98 @@
+"""What the synchronizer does for each gradient, in microseconds.
+
+One process, plain parameters, nothing to communicate. The graph is one node that hands
+a gradient to every parameter, so the backward is little else than accumulation and
+hooks. The same backward with a hook that does nothing is subtracted: what autograd needs
+to call Python is not our cost, all that happens inside is.
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from benchmarks.synchronizer.measure import Measure, summary
+from benchmarks.synchronizer.ranks import run_on_ranks
+from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns
+from benchmarks.synchronizer.sizes import Sizes
+from synchronizer import GradientSynchronizer
+
+OURS = "GradientSynchronizer"
+EMPTY = "empty hook"
+TARGET_US = 3.0
+PARAMETER_NUMEL = 64
+# Hooks in a round, in as many backwards as that takes: one of 50 is too short to time.
+HOOKS_A_ROUND = 5000
+
+
+def measure_hooks(sizes: Sizes, rounds: Rounds) -> list[Measure]:
+    """Time the hook at all numbers of parameters."""
+    (times_by_count,) = run_on_ranks(1, _times_by_count, sizes, rounds)
+    return [_measure(count, times) for count, times in times_by_count.items()]
+
+
+def _measure(count: int, times: Times) -> Measure:
+    pairs = zip(times[OURS], times[EMPTY], strict=True)
+    hooks = _num_backwards(count) * count
+    return summary(
+        ("hook_us", str(count)),
+        [1e6 * (ours - empty) / hooks for ours, empty in pairs],
+        times,
+        peer=EMPTY,
+        target=TARGET_US,
+        unit="us",
+    )
+
+
+def _times_by_count(sizes: Sizes, rounds: Rounds) -> dict[int, Times]:
+    return {
+        count: take_turns({OURS: _synchronized(count), EMPTY: _empty(count)}, rounds)
+        for count in sizes.hook_counts
+    }
+
+
+def _synchronized(count: int) -> Contestant:
+    parameters = _parameters(count)
+    synchronizer = GradientSynchronizer([parameters], 25, 1)
+    synchronizer.bind()
+
+    def start_next_step() -> None:
+        synchronizer.wait()
+        synchronizer.zero_grad()
+
+    return _backwards(parameters, start_next_step)
+
+
+def _empty(count: int) -> Contestant:
+    parameters = _parameters(count)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+        parameter.register_post_accumulate_grad_hook(lambda _: None)
+    return _backwards(parameters, lambda: None)
+
+
+def _parameters(count: int) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.ones(PARAMETER_NUMEL)) for _ in range(count)]
+
+
+def _backwards(
+    parameters: list[nn.Parameter], start_next_step: Callable[[], None]
+) -> Contestant:
+    """Time backwards only, as many as `HOOKS_A_ROUND` takes."""
+
+    def run() -> float:
+        seconds = 0.0
+        for _ in range(_num_backwards(len(parameters))):
+            loss = torch.stack([*parameters]).sum()
+            start = time.perf_counter()
+            loss.backward()
+            seconds += time.perf_counter() - start
+            start_next_step()
+        return seconds
+
+    return run
+
+
+def _num_backwards(count: int) -> int:
+    return max(1, HOOKS_A_ROUND // count)

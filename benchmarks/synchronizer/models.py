@@ -1,0 +1,67 @@
+"""What is trained: stacks of linear layers, of plain parameters or of DTensors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+from torch.func import functional_call
+
+from benchmarks.synchronizer.sizes import ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Parameters, and a forward and backward pass over them.
+
+    Attributes:
+        parameters: In registration order.
+        backward: Runs both passes and accumulates gradients.
+    """
+
+    parameters: list[nn.Parameter]
+    backward: Callable[[], None]
+
+
+def make_model(size: ModelSize) -> nn.Sequential:
+    """Make a stack of square linear layers, the same on all ranks.
+
+    Nothing lies between the layers, so that little but the gradients takes time. Weights
+    are identities, so that activations and gradients stay what they are through hundreds
+    of layers: denormal numbers would cost more than any synchronizer.
+    """
+    model = nn.Sequential()
+    for _ in range(size.num_layers):
+        layer = nn.Linear(size.width, size.width, bias=False)
+        nn.init.eye_(layer.weight)
+        model.append(layer)
+    return model
+
+
+def make_input(size: ModelSize) -> torch.Tensor:
+    return torch.ones(size.batch, size.width)
+
+
+def plain_training(size: ModelSize) -> Training:
+    """Train plain parameters."""
+    model, x = make_model(size), make_input(size)
+    return Training(list(model.parameters()), lambda: model(x).sum().backward())
+
+
+def replicated_training(size: ModelSize, mesh: DeviceMesh) -> Training:
+    """Train DTensors that are replicated over all axes of a mesh."""
+    model, x = make_model(size), make_input(size)
+    placements = [Replicate()] * mesh.ndim
+    parameters = {
+        name: nn.Parameter(distribute_tensor(weight.detach(), mesh, placements))
+        for name, weight in model.named_parameters()
+    }
+
+    def backward() -> None:
+        local = {name: cast("DTensor", w).to_local() for name, w in parameters.items()}
+        functional_call(model, local, (x,)).sum().backward()
+
+    return Training(list(parameters.values()), backward)

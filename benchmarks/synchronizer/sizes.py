@@ -1,0 +1,89 @@
+"""How large everything is that is measured, and a tiny version to try the command."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KIB_BYTES = 2**10
+MIB_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A stack of linear layers without biases, so that all parameters are alike.
+
+    Attributes:
+        num_layers: One square weight each.
+        width: Of the layers; a weight has width * width float32 elements.
+        batch: Rows of the input.
+    """
+
+    num_layers: int
+    width: int
+    batch: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSize:
+    """A simulated link.
+
+    Attributes:
+        latency_us: Of every message.
+        gb_per_second: In 10**9 bytes.
+    """
+
+    latency_us: float
+    gb_per_second: float
+
+    @property
+    def label(self) -> str:
+        return f"{self.latency_us:g}us_{self.gb_per_second:g}GBps"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """All sizes of one run of the benchmark.
+
+    Attributes:
+        models: By label; the steps that are compared.
+        bucket_mib: Of both sides, against DDP.
+        d9d_bucket_mib: Of both sides, against d9d.
+        mesh_bytes: By label; what is reduced over a mesh of two axes.
+        hook_counts: Numbers of parameters at which a hook is timed.
+        link_model: What is trained over simulated links.
+        links: The links.
+    """
+
+    models: Mapping[str, ModelSize]
+    bucket_mib: float
+    d9d_bucket_mib: float
+    mesh_bytes: Mapping[str, int]
+    hook_counts: tuple[int, ...]
+    link_model: ModelSize
+    links: tuple[LinkSize, ...]
+
+
+FULL = Sizes(
+    models={
+        "small": ModelSize(num_layers=400, width=32),
+        "medium": ModelSize(num_layers=100, width=256),
+        "large": ModelSize(num_layers=24, width=1024),
+    },
+    bucket_mib=25.0,  # DDP's default
+    d9d_bucket_mib=1.0,
+    mesh_bytes={"8MiB": 8 * MIB_BYTES, "4KiB": 4 * KIB_BYTES},
+    hook_counts=(50, 5000),
+    link_model=ModelSize(num_layers=100, width=256, batch=32),
+    # A backward of the model takes tens of milliseconds, and 25 buckets of 1 MiB about
+    # 3, 15 and 50: hidden with ease, just hidden, and longer than the backward.
+    links=(LinkSize(20, 10), LinkSize(100, 2), LinkSize(1000, 1)),
+)
+
+SMOKE = Sizes(
+    models={label: ModelSize(num_layers=4, width=8) for label in FULL.models},
+    bucket_mib=FULL.bucket_mib,
+    d9d_bucket_mib=FULL.d9d_bucket_mib,
+    mesh_bytes=dict.fromkeys(FULL.mesh_bytes, 4 * KIB_BYTES),
+    hook_counts=FULL.hook_counts,
+    link_model=ModelSize(num_layers=4, width=8),
+    links=FULL.links,
+)

@@ -1,0 +1,145 @@
+"""A training step under the synchronizer, under DDP, and with an all-reduce a parameter.
+
+Note [What a step is]
+~~~~~~~~~~~~~~~~~~~~~
+Forward, backward, the mean of every gradient over the ranks, and a fresh start for the
+next step. No optimizer: it would be the same for everybody.
+
+Our `zero_grad()` leaves gradients that are zero. DDP under `optimizer.zero_grad(
+set_to_none=False)` does the same, in one foreach call that is faster than that of the
+module, so it is the peer. Torch's default sets gradients to None instead, which spares
+DDP the zeros and the sum, but not a copy; it is measured as a peer of its own.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.synchronizer.measure import Measure, ratio
+from benchmarks.synchronizer.models import make_input, make_model, plain_training
+from benchmarks.synchronizer.ranks import run_on_ranks
+from benchmarks.synchronizer.rounds import (
+    Contestant,
+    Rounds,
+    Times,
+    slowest_rank,
+    take_turns,
+    timed,
+)
+from benchmarks.synchronizer.sizes import ModelSize, Sizes
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+
+NUM_RANKS = 2
+OURS = "GradientSynchronizer"
+DDP = "DDP"
+DDP_NONE = "DDP, grads to None"
+NAIVE = "all-reduce a parameter"
+ALONE = "no synchronizer"
+STEP_TARGET = 1.0
+NAIVE_TARGET = 0.05
+
+
+def measure_steps(sizes: Sizes, rounds: Rounds) -> list[Measure]:
+    """Compare steps on all models."""
+    by_rank = run_on_ranks(NUM_RANKS, _times_by_model, sizes, rounds)
+    times = {label: slowest_rank([t[label] for t in by_rank]) for label in sizes.models}
+    measures = [
+        ratio((key, label), of, OURS, peer, target=STEP_TARGET)
+        for key, peer in (("step_vs_ddp", DDP), ("step_vs_ddp_to_none", DDP_NONE))
+        for label, of in times.items()
+    ]
+    key = ("step_vs_naive_small",)
+    return [*measures, ratio(key, times["small"], OURS, NAIVE, target=NAIVE_TARGET)]
+
+
+def _times_by_model(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
+    return {
+        label: take_turns(
+            _contestants(label, size, sizes.bucket_mib), rounds, line_up=dist.barrier
+        )
+        for label, size in sizes.models.items()
+    }
+
+
+def _contestants(
+    label: str, size: ModelSize, bucket_mib: float
+) -> dict[str, Contestant]:
+    contestants = {
+        OURS: _synchronized(size, bucket_mib),
+        DDP: _ddp(size, bucket_mib, set_to_none=False),
+        DDP_NONE: _ddp(size, bucket_mib, set_to_none=True),
+        ALONE: _alone(size),
+    }
+    if label == "small":  # where one message a parameter hurts most
+        contestants[NAIVE] = _naive(size)
+    return contestants
+
+
+def _synchronized(size: ModelSize, bucket_mib: float) -> Contestant:
+    training = plain_training(size)
+    synchronizer = GradientSynchronizer(
+        [training.parameters],
+        bucket_mib,
+        1,
+        config=SynchronizerConfig(process_group=dist.group.WORLD),
+    )
+    synchronizer.bind()
+
+    def step() -> None:
+        training.backward()
+        synchronizer.wait(scale=1 / NUM_RANKS)
+        synchronizer.zero_grad()
+
+    return timed(step)
+
+
+def _ddp(size: ModelSize, bucket_mib: float, *, set_to_none: bool) -> Contestant:
+    x = make_input(size)
+    parallel = DistributedDataParallel(
+        make_model(size),
+        bucket_cap_mb=bucket_mib,
+        gradient_as_bucket_view=True,
+        static_graph=True,
+    )
+    zero = zeroing(list(parallel.parameters()), set_to_none=set_to_none)
+
+    def step() -> None:
+        parallel(x).sum().backward()
+        zero()
+
+    return timed(step)
+
+
+def _naive(size: ModelSize) -> Contestant:
+    training = plain_training(size)
+    zero = zeroing(training.parameters, set_to_none=False)
+
+    def step() -> None:
+        training.backward()
+        for parameter in training.parameters:
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            parameter.grad.mul_(1 / NUM_RANKS)
+        zero()
+
+    return timed(step)
+
+
+def _alone(size: ModelSize) -> Contestant:
+    training = plain_training(size)
+    zero = zeroing(training.parameters, set_to_none=False)
+
+    def step() -> None:
+        training.backward()
+        zero()
+
+    return timed(step)
+
+
+def zeroing(parameters: list[nn.Parameter], *, set_to_none: bool) -> Callable[[], None]:
+    """Return what torch's optimizers do to start the next step."""
+    optimizer = torch.optim.SGD(parameters, foreach=True)
+    return lambda: optimizer.zero_grad(set_to_none=set_to_none)
