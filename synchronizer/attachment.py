@@ -5,40 +5,45 @@ import weakref
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from .autograd_hooks import Listener, Membership, install_hooks
+from .autograd_hooks import Listener, install_hooks
 from .bucket import Bucket
 from .gradient_view import GradientView
 
 
 class Attachments:
-    """The views in `.grad` and the hooks of all parameters.
+    """The views in `.grad` and the hooks of all parameters, which are numbered.
 
     Parameters outlive synchronizers: hooks and buffers go with this object even if
-    nobody calls `remove`.
+    nobody calls `remove_hooks`.
+
+    Attributes:
+        views: By number of the parameter.
+        buckets: Those of which the views are parts, likewise.
     """
 
     def __init__(self) -> None:
-        # By parameter; keeps alive what the hooks refer to.
-        self.memberships: dict[nn.Parameter, Membership] = {}
-        self._views: list[GradientView] = []
+        self.views: list[GradientView] = []
+        self.buckets: list[Bucket] = []
+        self._numbers: dict[nn.Parameter, int] = {}
         self._handles: list[RemovableHandle] = []
-        weakref.finalize(self, _drop, self._handles, self._views).atexit = False
+        weakref.finalize(self, _drop, self._handles, self.views).atexit = False
 
-    def enter(self, bucket: Bucket) -> None:
-        """Put a bucket's views into `.grad`, and let hooks find them.
+    def enter(self, buckets: list[Bucket]) -> None:
+        """Put the views of buckets into `.grad`, for hooks to find them.
 
         Args:
-            bucket: New; its parameters may have been in another one.
+            buckets: All of them, new. A second time they hold the same parameters.
         """
-        for view in bucket.views:
+        found = {view.plan.parameter: (view, b) for b in buckets for view in b.views}
+        if not self._numbers:
+            self._numbers = {
+                parameter: number for number, parameter in enumerate(found)
+            }
+        for parameter in self._numbers:
+            view, bucket = found[parameter]
             view.attach()
-            self._views.append(view)
-            parameter = view.plan.parameter
-            membership = self.memberships.get(parameter)
-            if membership is None:
-                self.memberships[parameter] = Membership(bucket, view)
-            else:
-                membership.bucket, membership.view = bucket, view
+            self.views.append(view)
+            self.buckets.append(bucket)
 
     def install_hooks(self, listener: Listener) -> None:
         """Install the hooks of every parameter that was entered.
@@ -47,23 +52,20 @@ class Attachments:
             listener: Told of each accumulation; referred to weakly.
         """
         reference = weakref.ref(listener)
-        for membership in self.memberships.values():
-            self._handles += install_hooks(membership, reference)
-
-    def leave_buckets(self) -> None:
-        """Forget the views but not the parameters, which are entered again."""
-        self._views.clear()
-        for membership in self.memberships.values():
-            del membership.bucket, membership.view
+        for parameter, number in self._numbers.items():
+            is_reduced = bool(self.views[number].plan.reduce_axes)
+            self._handles += install_hooks(
+                parameter, number, reference, is_reduced=is_reduced
+            )
 
     def remove_hooks(self) -> None:
         """Leave no hook on any parameter."""
         _remove_all(self._handles)
 
     def forget(self) -> None:
-        """Let go of every view."""
-        self._views.clear()
-        self.memberships.clear()
+        """Let go of every view, and of every bucket."""
+        self.views.clear()
+        self.buckets.clear()
 
 
 def _drop(handles: list[RemovableHandle], views: list[GradientView]) -> None:

@@ -155,11 +155,17 @@ class Bucket:
             OffloadedError: There is no memory.
         """
         is_first = not view.num_arrivals
-        if self._is_closed or (is_first and self._is_full(view)):
+        # Written out rather than called: every gradient comes this way.
+        if (
+            self._is_flushed
+            or self.state in CLOSED
+            or (is_first and view.num_accumulations == self._require_accumulations)
+        ):
             self._refuse(view)
         if view.arrived_as:
             view.refuse_reduced_gradient()
-        view.take_over()
+        if not view.is_attached():
+            view.take_over()
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
         self._writers[self._side.current()] = None
@@ -348,10 +354,6 @@ class Bucket:
         self._arrived.clear()
         self._flags = None
         del self._buffer
-
-    @property
-    def _is_closed(self) -> bool:
-        return self._is_flushed or self.state in CLOSED
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations

@@ -43,10 +43,12 @@ class GradientView:
     is_dropped: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
     address: int = field(init=False)
+    _parameter: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        """Ask torch once: the hook of every gradient needs it."""
+        """Look up once what the hook of every gradient needs."""
         self.note_address()
+        self._parameter = self.plan.parameter
 
     def note_address(self) -> None:
         """Learn where the memory is."""
@@ -78,7 +80,7 @@ class GradientView:
     def is_attached(self) -> bool:
         """Tell whether `.grad` still is the view, memory included."""
         return (
-            self.plan.parameter.grad is self.gradient
+            self._parameter.grad is self.gradient
             and local_tensor(self.gradient).data_ptr() == self.address
         )
 
@@ -109,7 +111,7 @@ class GradientView:
             self.plan.parameter.grad = None
 
     def take_over(self) -> None:
-        """Make up for a `.grad` that autograd or the user exchanged.
+        """Make up for a `.grad` that autograd or the user exchanged; it is not attached.
 
         It is copied and not added: where autograd replaces a `.grad`, as it does under
         `create_graph=True`, the replacement holds all that was accumulated before.
@@ -117,9 +119,8 @@ class GradientView:
         Raises:
             GradientMismatchError: The exchanged `.grad` does not fit.
         """
-        if not self.is_attached():
-            self._copy(self.plan.parameter.grad)
-            self.attach()
+        self._copy(self.plan.parameter.grad)
+        self.attach()
 
     def refuse_reduced_gradient(self) -> None:
         """Refuse a gradient that DTensor has reduced in order to accumulate it.

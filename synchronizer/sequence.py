@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from .attachment import Attachments
-from .autograd_hooks import Membership
 from .backward import BackwardWatch
 from .bucket import Bucket
 from .bucket_state import BucketState
@@ -21,6 +20,7 @@ from .errors import (
     StepFailedError,
     SynchronizerError,
 )
+from .gradient_view import GradientView
 from .grouping import BucketPlan
 from .missing import MissingGradients
 from .process_groups import ReductionGroups
@@ -60,10 +60,10 @@ class BucketSequence:
         self._launch_order: list[Bucket] = []
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
+        self._views = self._attachments.views
+        self._bucket_of = self._attachments.buckets
         # Who got a gradient in this step, by the last one; None once that was learned.
-        self._observed: dict[Membership, None] | None = (
-            {} if config.may_rebuild else None
-        )
+        self._observed: dict[int, None] | None = {} if config.may_rebuild else None
         # Whether the gradients of this step were given to the caller.
         self.is_reduced = False
         # Whether the buffers have no memory.
@@ -104,7 +104,7 @@ class BucketSequence:
             In the order of each parameter's last gradient.
         """
         observed, self._observed = self._observed or {}, None
-        return [membership.view.plan.parameter for membership in observed]
+        return [self._views[number].plan.parameter for number in observed]
 
     def refuse_failed_step(self) -> None:
         """Refuse to go on with a step in which some gradient is wrong.
@@ -139,11 +139,15 @@ class BucketSequence:
         """
         self._failure = self._failure or failure
 
-    def note_accumulation(self, membership: Membership) -> None:
+    def view(self, number: int) -> GradientView:
+        """Return the view of a parameter, by its number."""
+        return self._views[number]
+
+    def note_accumulation(self, number: int) -> None:
         """Count a gradient, and launch what has become ready.
 
         Args:
-            membership: Of this sequence; autograd has just accumulated into its view.
+            number: Of the parameter; autograd has just accumulated into its view.
 
         Raises:
             Exception: Whatever goes wrong; it fails the step and ends the backward.
@@ -153,15 +157,15 @@ class BucketSequence:
                 self.refuse_failed_step()
             if self._backward.was_interrupted:
                 self.refuse_open_backward()
-            bucket, view = membership.bucket, membership.view
+            view, bucket = self._views[number], self._bucket_of[number]
             try:
                 if not self._backward.is_open:
                     self._backward_counts = not self._no_sync_depth
                     self._backward.open()
                 bucket.accumulate(view, counts=self._backward_counts)
                 if self._observed is not None:
-                    self._observed.pop(membership, None)
-                    self._observed[membership] = None
+                    self._observed.pop(number, None)
+                    self._observed[number] = None
                 if bucket.state is _READY:
                     self._launch_ready()
             except Exception:
@@ -285,10 +289,7 @@ class BucketSequence:
         Raises:
             Exception: The new buffers cannot be allocated; then release everything.
         """
-        learned = {
-            parameter: membership.view.expected_arrivals
-            for parameter, membership in self._attachments.memberships.items()
-        }
+        learned = [view.expected_arrivals for view in self._views]
         self._kept_timings = self.timings()
         # The memory first: `release` orders it after everybody who used it, and nobody
         # here may keep a view of it.
@@ -296,11 +297,11 @@ class BucketSequence:
             bucket.release()
         self.buckets.clear()
         self._launch_order.clear()
-        self._attachments.leave_buckets()
+        self._attachments.forget()
         self.plans = tuple(plans)
         self._allocate(require_accumulations)
-        for parameter, membership in self._attachments.memberships.items():
-            membership.view.expected_arrivals = learned[parameter]
+        for view, count in zip(self._views, learned, strict=True):
+            view.expected_arrivals = count
         self.is_rebuilt = True
 
     def release(self) -> None:
@@ -344,8 +345,7 @@ class BucketSequence:
             )
             self.buckets.append(bucket)
         self._launch_order = [b for b in self.buckets if b.communicates]
-        for bucket in self.buckets:
-            self._attachments.enter(bucket)
+        self._attachments.enter(self.buckets)
 
     def _end_backward(self) -> None:
         """Settle what the backward brought, see Note [When a gradient is complete]."""
