@@ -12,12 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
 from benchmarks.synchronizer.measure import Measure, summary
-from benchmarks.synchronizer.models import make_input, make_model, plain_training
+from benchmarks.synchronizer.models import (
+    averaging,
+    make_input,
+    make_model,
+    plain_training,
+)
 from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns, timed
 from benchmarks.synchronizer.sizes import Sizes
 from benchmarks.synchronizer.steps import zeroing
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from synchronizer import GradientSynchronizer
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
@@ -68,15 +73,14 @@ def _contestants(sizes: Sizes, group: LinkProcessGroup) -> dict[str, Contestant]
 
 def _synchronized(sizes: Sizes, group: LinkProcessGroup) -> Contestant:
     training = plain_training(sizes.link_model)
-    config = SynchronizerConfig(process_group=group)
     synchronizer = GradientSynchronizer(
-        [training.parameters], BUCKET_MIB, 1, config=config
+        [training.parameters], BUCKET_MIB, 1, config=averaging(group)
     )
     synchronizer.bind()
 
     def step() -> None:
         training.backward()
-        synchronizer.wait(scale=1 / NUM_RANKS)
+        synchronizer.wait()
         synchronizer.zero_grad()
 
     return timed(step)

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.func import functional_call
 
 from benchmarks.synchronizer.sizes import ModelSize
+from synchronizer import SynchronizerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +67,10 @@ def replicated_training(size: ModelSize, mesh: DeviceMesh) -> Training:
         functional_call(model, local, (x,)).sum().backward()
 
     return Training(list(parameters.values()), backward)
+
+
+def averaging(group: dist.ProcessGroup | None) -> SynchronizerConfig:
+    """Average over a group as DDP does: divide each bucket before it is summed."""
+    return SynchronizerConfig(
+        process_group=group, process_group_reduction="avg", scaling="before"
+    )

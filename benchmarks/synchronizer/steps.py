@@ -8,7 +8,8 @@ next step. No optimizer: it would be the same for everybody.
 Our `zero_grad()` leaves gradients that are zero. DDP under `optimizer.zero_grad(
 set_to_none=False)` does the same, in one foreach call that is faster than that of the
 module, so it is the peer. Torch's default sets gradients to None instead, which spares
-DDP the zeros and the sum, but not a copy; it is measured as a peer of its own.
+DDP the zeros and the sum, but not a copy; it is measured as a peer of its own. Both
+divide before the sum, as DDP always does.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.synchronizer.measure import Measure, ratio
-from benchmarks.synchronizer.models import make_input, make_model, plain_training
+from benchmarks.synchronizer.models import (
+    averaging,
+    make_input,
+    make_model,
+    plain_training,
+)
 from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.rounds import (
     Contestant,
@@ -30,7 +36,7 @@ from benchmarks.synchronizer.rounds import (
     timed,
 )
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from synchronizer import GradientSynchronizer
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
@@ -84,13 +90,13 @@ def _synchronized(size: ModelSize, bucket_mib: float) -> Contestant:
         [training.parameters],
         bucket_mib,
         1,
-        config=SynchronizerConfig(process_group=dist.group.WORLD),
+        config=averaging(dist.group.WORLD),
     )
     synchronizer.bind()
 
     def step() -> None:
         training.backward()
-        synchronizer.wait(scale=1 / NUM_RANKS)
+        synchronizer.wait()
         synchronizer.zero_grad()
 
     return timed(step)
