@@ -191,10 +191,12 @@ class Explanation:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [_aligned(row, widths) for row in rows]
         num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
-        checks = f" and {num_checks} checks" if num_checks else ""
+        checks = f" and {_counted(num_checks, 'check')}" if num_checks else ""
+        num_reductions = len(self.collectives) - num_checks
         lines.append(
-            f"{len(self.collectives) - num_checks} reductions{checks} a step, of"
-            f" {len(self.buckets)} buckets; {payload_bytes} bytes and {padding_bytes} of"
+            f"{_counted(num_reductions, 'reduction')}{checks} a step, of"
+            f" {_counted(len(self.buckets), 'bucket')}; {payload_bytes} bytes and"
+            f" {padding_bytes} of"
             f" padding; exposed tail {self.exposed_tail_bytes} bytes"
             + "; rebuilt in the order in which gradients were ready"
             * self.is_rebuilt
@@ -279,3 +281,7 @@ def _listed(ranks: Iterable[int]) -> str:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

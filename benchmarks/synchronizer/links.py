@@ -8,21 +8,13 @@ else uses the cores. This is the one place where overlap can be judged without G
 import statistics
 
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
 from benchmarks.synchronizer.measure import Measure, summary
-from benchmarks.synchronizer.models import (
-    averaging,
-    make_input,
-    make_model,
-    plain_training,
-)
 from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns, timed
+from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.sizes import Sizes
-from benchmarks.synchronizer.steps import zeroing
-from synchronizer import GradientSynchronizer
+from benchmarks.synchronizer.steps import alone, ddp, synchronized
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
@@ -64,52 +56,9 @@ def _times_by_link(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
 
 
 def _contestants(sizes: Sizes, group: LinkProcessGroup) -> dict[str, Contestant]:
+    size = sizes.link_model
     return {
-        OURS: _synchronized(sizes, group),
-        DDP: _ddp(sizes, group),
-        ALONE: _alone(sizes),
+        OURS: synchronized(size, BUCKET_MIB, group),
+        DDP: ddp(size, BUCKET_MIB, group, set_to_none=False),
+        ALONE: alone(size),
     }
-
-
-def _synchronized(sizes: Sizes, group: LinkProcessGroup) -> Contestant:
-    training = plain_training(sizes.link_model)
-    synchronizer = GradientSynchronizer(
-        [training.parameters], BUCKET_MIB, 1, config=averaging(group)
-    )
-    synchronizer.bind()
-
-    def step() -> None:
-        training.backward()
-        synchronizer.wait()
-        synchronizer.zero_grad()
-
-    return timed(step)
-
-
-def _ddp(sizes: Sizes, group: LinkProcessGroup) -> Contestant:
-    x = make_input(sizes.link_model)
-    parallel = DistributedDataParallel(
-        make_model(sizes.link_model),
-        process_group=group,
-        bucket_cap_mb=BUCKET_MIB,
-        gradient_as_bucket_view=True,
-        static_graph=True,
-    )
-    zero = zeroing(list(parallel.parameters()), set_to_none=False)
-
-    def step() -> None:
-        parallel(x).sum().backward()
-        zero()
-
-    return timed(step)
-
-
-def _alone(sizes: Sizes) -> Contestant:
-    training = plain_training(sizes.link_model)
-    zero = zeroing(training.parameters, set_to_none=False)
-
-    def step() -> None:
-        training.backward()
-        zero()
-
-    return timed(step)

@@ -74,23 +74,23 @@ def _contestants(
     label: str, size: ModelSize, bucket_mib: float
 ) -> dict[str, Contestant]:
     contestants = {
-        OURS: _synchronized(size, bucket_mib),
-        DDP: _ddp(size, bucket_mib, set_to_none=False),
-        DDP_NONE: _ddp(size, bucket_mib, set_to_none=True),
-        ALONE: _alone(size),
+        OURS: synchronized(size, bucket_mib, dist.group.WORLD),
+        DDP: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=False),
+        DDP_NONE: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=True),
+        ALONE: alone(size),
     }
     if label == "small":  # where one message a parameter hurts most
         contestants[NAIVE] = _naive(size)
     return contestants
 
 
-def _synchronized(size: ModelSize, bucket_mib: float) -> Contestant:
+def synchronized(
+    size: ModelSize, bucket_mib: float, group: dist.ProcessGroup | None
+) -> Contestant:
+    """Train under our synchronizer, averaging over a group."""
     training = plain_training(size)
     synchronizer = GradientSynchronizer(
-        [training.parameters],
-        bucket_mib,
-        1,
-        config=averaging(dist.group.WORLD),
+        [training.parameters], bucket_mib, 1, config=averaging(group)
     )
     synchronizer.bind()
 
@@ -102,15 +102,23 @@ def _synchronized(size: ModelSize, bucket_mib: float) -> Contestant:
     return timed(step)
 
 
-def _ddp(size: ModelSize, bucket_mib: float, *, set_to_none: bool) -> Contestant:
+def ddp(
+    size: ModelSize,
+    bucket_mib: float,
+    group: dist.ProcessGroup | None,
+    *,
+    set_to_none: bool,
+) -> Contestant:
+    """Train under DDP, averaging over a group."""
     x = make_input(size)
     parallel = DistributedDataParallel(
         make_model(size),
+        process_group=group,
         bucket_cap_mb=bucket_mib,
         gradient_as_bucket_view=True,
         static_graph=True,
     )
-    zero = zeroing(list(parallel.parameters()), set_to_none=set_to_none)
+    zero = _zeroing(list(parallel.parameters()), set_to_none=set_to_none)
 
     def step() -> None:
         parallel(x).sum().backward()
@@ -121,7 +129,7 @@ def _ddp(size: ModelSize, bucket_mib: float, *, set_to_none: bool) -> Contestant
 
 def _naive(size: ModelSize) -> Contestant:
     training = plain_training(size)
-    zero = zeroing(training.parameters, set_to_none=False)
+    zero = _zeroing(training.parameters, set_to_none=False)
 
     def step() -> None:
         training.backward()
@@ -134,9 +142,10 @@ def _naive(size: ModelSize) -> Contestant:
     return timed(step)
 
 
-def _alone(size: ModelSize) -> Contestant:
+def alone(size: ModelSize) -> Contestant:
+    """Train without communication."""
     training = plain_training(size)
-    zero = zeroing(training.parameters, set_to_none=False)
+    zero = _zeroing(training.parameters, set_to_none=False)
 
     def step() -> None:
         training.backward()
@@ -145,7 +154,9 @@ def _alone(size: ModelSize) -> Contestant:
     return timed(step)
 
 
-def zeroing(parameters: list[nn.Parameter], *, set_to_none: bool) -> Callable[[], None]:
-    """Return what torch's optimizers do to start the next step."""
+def _zeroing(
+    parameters: list[nn.Parameter], *, set_to_none: bool
+) -> Callable[[], None]:
+    # What torch's optimizers do to start the next step.
     optimizer = torch.optim.SGD(parameters, foreach=True)
     return lambda: optimizer.zero_grad(set_to_none=set_to_none)

@@ -29,7 +29,7 @@ bucket  parameters    dtype     bytes  padding  op   wire     ranks     axes  ch
 0       plain         float32   12     116      -    -        this one  -     -      -
 1       rows          bfloat16  200    56       avg  float32  1, 3      dp    -      0
 2       b and 1 more  bfloat16  400    112      avg  float32  1, 3      dp    0, 1   1
-2 reductions and 1 checks a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
+2 reductions and 1 check a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
 1040 bytes"""
 EMPTY_TABLE = """\
 bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  check  launch
