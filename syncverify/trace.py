@@ -15,33 +15,14 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from typing_extensions import override
 
+from syncverify.memory import MemoryRegion, tensor_region
+
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 
+DEFAULT_STREAM = "default"
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRegion:
-    """Bytes of one storage.
-
-    Attributes:
-        storage: Number of the storage, in order of first appearance on its rank.
-        start_byte: First byte.
-        end_byte: One past the last byte.
-    """
-
-    storage: int
-    start_byte: int
-    end_byte: int
-
-    def overlaps(self, other: MemoryRegion) -> bool:
-        """Tell whether the two regions share a byte."""
-        first_shared = max(self.start_byte, other.start_byte)
-        return self.storage == other.storage and first_shared < min(
-            self.end_byte, other.end_byte
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +49,110 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleCall:
-    """The rank program is about to call a method of the subject."""
+    """The rank program is about to call a method of the subject.
+
+    Attributes:
+        moment: Which call.
+        stream: Stream that is current.
+    """
 
     moment: Moment
+    stream: str = DEFAULT_STREAM
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleReturn:
+    """The call returned; it has the fields of the call."""
+
+    moment: Moment
+    stream: str = DEFAULT_STREAM
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operator was queued that reads or writes memory.
+
+    Attributes:
+        moment: When.
+        stream: Stream that it was queued on.
+        operator: Name of the operator, such as `aten.add_.Tensor`.
+        reads: Memory that it reads.
+        writes: Memory that it writes.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    stream: str
+    operator: str
+    reads: tuple[MemoryRegion, ...]
+    writes: tuple[MemoryRegion, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event was recorded: a mark in a stream, after all that it holds by now.
+
+    Attributes:
+        moment: When.
+        stream: Stream that holds the mark.
+        mark: Number of the mark, unique on its rank.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    stream: str
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """Whatever a stream is given from now on runs after a mark.
+
+    Attributes:
+        moment: When.
+        stream: Stream that waits.
+        mark: Number of the mark.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    stream: str
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """The host went on only after the device had passed a mark.
+
+    Attributes:
+        moment: When.
+        mark: Number of the mark.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFreed:
+    """The last reference to a storage went away, and its memory back to a pool.
+
+    Attributes:
+        moment: When.
+        storage: Number of the storage.
+        stream: Stream whose pool it came from and returns to.
+        recorded_streams: Streams for which `Tensor.record_stream` defers the return.
+    """
+
+    moment: Moment
+    storage: int
+    stream: str
+    recorded_streams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +167,14 @@ class CollectiveLaunch:
         reduce_op: `SUM`, `AVG`, ...; empty where nothing is reduced.
         dtype: Name of the element dtype.
         numel: Elements that this rank contributes.
-        regions: Memory that it reads and writes.
+        regions: Memory that this rank contributes.
         parameters: Names of the parameters whose gradients lie in those regions.
         source: The subject's line that issued it.
         stream: Stream that it was issued on.
+        communication_stream: Stream that it runs on: NCCL has one of its own for each
+            communicator, which first waits for `stream`; a synchronous call (of torch 2.8
+            and later) runs on `stream` itself.
+        written: Memory that receives results.
     """
 
     moment: Moment
@@ -101,7 +187,9 @@ class CollectiveLaunch:
     regions: tuple[MemoryRegion, ...]
     parameters: tuple[str, ...]
     source: str
-    stream: str = "default"
+    stream: str = DEFAULT_STREAM
+    communication_stream: str = DEFAULT_STREAM
+    written: tuple[MemoryRegion, ...] = ()
 
     @property
     def reduces(self) -> bool:
@@ -125,14 +213,33 @@ class CollectiveLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWait:
-    """The host waited for a collective; its result may be read from here on."""
+    """A collective was waited for; its result may be read from here on.
+
+    Attributes:
+        moment: When.
+        ranks: Global ranks of the communicator.
+        sequence: Which of its collectives.
+        stream: Stream that waits for it: NCCL orders only what that stream is given
+            from now on. gloo blocks the host.
+    """
 
     moment: Moment
     ranks: tuple[int, ...]
     sequence: int
+    stream: str = DEFAULT_STREAM
 
 
-Event = LifecycleCall | CollectiveLaunch | CollectiveWait
+Event = (
+    LifecycleCall
+    | LifecycleReturn
+    | CollectiveLaunch
+    | CollectiveWait
+    | Access
+    | Mark
+    | StreamWait
+    | HostWait
+    | StorageFreed
+)
 
 
 class StorageNumbers:
@@ -146,15 +253,8 @@ class StorageNumbers:
         self._next_number = 0
 
     def region(self, tensor: torch.Tensor) -> MemoryRegion:
-        """Return the bytes between a tensor's first and last element."""
-        start = int(tensor.storage_offset())
-        extent = 1 + sum(
-            (size - 1) * stride
-            for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-        )
-        end = start + (extent if tensor.numel() else 0)
-        width = tensor.element_size()
-        return MemoryRegion(self._number(tensor), start * width, end * width)
+        """Return the bytes that a tensor consists of."""
+        return tensor_region(tensor, self._number(tensor))
 
     def _number(self, tensor: torch.Tensor) -> int:
         reference = StorageWeakRef(tensor.untyped_storage())

@@ -9,7 +9,7 @@ from syncverify.backends.messages import Answer, unpack_result
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.rank_program import SubjectRaisedError
 from syncverify.run import Fault
-from syncverify.sim.process_group import Mismatch
+from syncverify.sim.meetings import Mismatch
 from syncverify.sim.scheduler import RankThread, RunEndedError, Stall
 from syncverify.sourcelines import outermost_frames
 from syncverify.trace import CollectiveLaunch

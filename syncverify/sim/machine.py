@@ -10,11 +10,8 @@ from datetime import timedelta
 import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
-from syncverify.sim.process_group import (
-    BACKEND_NAME,
-    SimulatedProcessGroup,
-    SimulatedWorld,
-)
+from syncverify.sim.meetings import SimulatedWorld
+from syncverify.sim.process_group import BACKEND_NAME, SimulatedProcessGroup
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
 from syncverify.sim.sharding_plans import remembered_plans
 from syncverify.sim.store import SimulatedStore

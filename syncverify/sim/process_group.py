@@ -12,9 +12,6 @@ disagree end the run instead of exchanging nonsense.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,134 +23,15 @@ from syncverify.sim.collectives import (
     SUPPORTED_REDUCTIONS,
     Call,
     Tensors,
-    compute,
-    deliver,
     reduce_op_name,
 )
-from syncverify.sim.scheduler import RunEndedError, Scheduler, Wait
+from syncverify.sim.meetings import Meeting, Mismatch, SimulatedWorld
+from syncverify.sim.scheduler import RunEndedError, Wait
+from syncverify.sim.work import SimulatedWork
 from syncverify.sourcelines import calling_line
 from syncverify.trace import CollectiveLaunch, Recorder
 
 BACKEND_NAME = "simulated"
-
-
-@dataclass(slots=True)
-class Meeting:
-    """The n-th collective of a communicator, filled as ranks arrive.
-
-    Attributes:
-        calls: Each rank's call, by group rank; None until it arrives.
-    """
-
-    calls: list[Call | None]
-
-    @property
-    def is_complete(self) -> bool:
-        """Tell whether every rank has arrived."""
-        return all(call is not None for call in self.calls)
-
-
-@dataclass(slots=True)
-class Mismatch:
-    """Two ranks that met in one collective and disagree.
-
-    Attributes:
-        ranks: Their global ranks.
-        lines: What each issued, and where.
-    """
-
-    ranks: tuple[int, int]
-    lines: tuple[str, str]
-
-
-@dataclass(slots=True)
-class SimulatedWorld:
-    """What the simulated process groups of one run share.
-
-    Attributes:
-        scheduler: Hands out turns.
-        recorders: One per global rank.
-        meetings: Collectives by communicator, in order.
-        mismatch: The first disagreement, which ended the run.
-    """
-
-    scheduler: Scheduler
-    recorders: Sequence[Recorder]
-    meetings: dict[str, list[Meeting]] = field(default_factory=dict)
-    mismatch: Mismatch | None = None
-
-    def meet(self, communicator: str, size: int, sequence: int) -> Meeting:
-        """Find the n-th collective of a communicator, or open it."""
-        opened = self.meetings.setdefault(communicator, [])
-        while len(opened) <= sequence:
-            opened.append(Meeting([None] * size))
-        return opened[sequence]
-
-
-class SimulatedWork(dist.Work):
-    """Handle of a simulated collective; results arrive when it is waited for."""
-
-    def __init__(
-        self, group: SimulatedProcessGroup, meeting: Meeting, launched: CollectiveLaunch
-    ) -> None:
-        super().__init__()
-        self._group = group
-        self._meeting = meeting
-        self._launched = launched
-        self._delivered = False
-
-    @override
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block this rank until all ranks arrived, then deliver."""
-        if not self._delivered:
-            self._group.await_meeting(self._meeting, self._launched)
-            self._deliver()
-        return True
-
-    @override
-    def is_completed(self) -> bool:
-        """Let other ranks move on, then tell whether all have arrived."""
-        self._group.world.scheduler.yield_turn()
-        if self._meeting.is_complete and not self._delivered:
-            self._deliver()
-        return self._delivered
-
-    @override
-    def is_success(self) -> bool:
-        return self._delivered
-
-    @override
-    def synchronize(self) -> None:
-        self.wait()
-
-    @override
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return self._own_call().outputs
-
-    @override
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a completed future.
-
-        C++ code (the reducer of DistributedDataParallel) waits for futures where no turn
-        can be given away, so the wait happens here.
-        """
-        self.wait()
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._own_call().outputs)
-        return future
-
-    def _own_call(self) -> Call:
-        call = self._meeting.calls[self._group.rank()]
-        assert call is not None  # this rank arrived when the work was made
-        return call
-
-    def _deliver(self) -> None:
-        calls = [call for call in self._meeting.calls if call is not None]
-        values = compute(calls, self._group.rank())
-        deliver(values, self._own_call().outputs)
-        self._delivered = True
-        self._group.recorder.wait(self._launched)
 
 
 def _not_simulated(name: str) -> EnvironmentNotSupportedError:

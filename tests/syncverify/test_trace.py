@@ -1,11 +1,10 @@
-import pytest
 import torch
 
+from syncverify.memory import MemoryRegion
 from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
     LifecycleCall,
-    MemoryRegion,
     Moment,
     Recorder,
     StorageNumbers,
@@ -14,28 +13,6 @@ from syncverify.trace import (
 
 def floats(count: int) -> torch.Tensor:
     return torch.zeros(count)
-
-
-@pytest.mark.parametrize(
-    ("tensor", "start", "end"),
-    [
-        (floats(10), 0, 40),
-        (floats(10)[2:5], 8, 20),
-        (floats(10).to(torch.bfloat16)[3:], 6, 20),
-        (floats(12).view(3, 4)[1], 16, 32),
-        (floats(12).view(3, 4)[:, 1], 4, 40),
-        (floats(12).view(3, 4).T, 0, 48),
-        (floats(12)[::5], 0, 44),
-        (floats(3)[1].expand(7), 4, 8),
-        (floats(10)[4:4], 16, 16),
-        (torch.zeros(()), 0, 4),
-        (torch.zeros(2, 0, 3), 0, 0),
-    ],
-)
-def test_region_spans_the_bytes_of_a_tensor(
-    tensor: torch.Tensor, start: int, end: int
-) -> None:
-    assert StorageNumbers().region(tensor) == MemoryRegion(0, start, end)
 
 
 def test_storages_are_numbered_in_order_of_appearance() -> None:
@@ -63,23 +40,6 @@ def test_freed_storage_loses_its_number() -> None:
         del tensor
     assert len(addresses) < 20
     assert seen == list(range(20))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ((0, 0, 8), (0, 4, 12), True),
-        ((0, 0, 8), (0, 8, 12), False),
-        ((0, 0, 8), (0, 2, 3), True),
-        ((0, 0, 8), (1, 0, 8), False),
-        ((0, 4, 4), (0, 0, 8), False),
-    ],
-)
-def test_regions_overlap_where_they_share_a_byte(
-    one: tuple[int, int, int], other: tuple[int, int, int], expected: object
-) -> None:
-    assert MemoryRegion(*one).overlaps(MemoryRegion(*other)) is expected
-    assert MemoryRegion(*other).overlaps(MemoryRegion(*one)) is expected
 
 
 def launch(recorder: Recorder, *tensors: torch.Tensor, **changes: object) -> object:

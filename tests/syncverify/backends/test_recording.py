@@ -11,8 +11,9 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.backends.recording import CollectiveRecording
+from syncverify.memory import MemoryRegion
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.trace import CollectiveLaunch, MemoryRegion, Recorder
+from syncverify.trace import CollectiveLaunch, Recorder
 
 F32, BF16 = torch.float32, torch.bfloat16
 # torch 2.13 renamed some functions; the old names are the ones in use.

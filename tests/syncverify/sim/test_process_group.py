@@ -11,7 +11,7 @@ import torch.distributed._functional_collectives as funcol
 
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.process_group import Mismatch
+from syncverify.sim.meetings import Mismatch
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 PLACE = "/".join(Path(__file__).parts[-2:])
