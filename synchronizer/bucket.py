@@ -188,6 +188,10 @@ class Bucket:
     def flush(self) -> None:
         """End the step with the gradients that came; no backward is running."""
         self._is_flushed = True
+        for view in self.views:
+            if view.is_stale:
+                view.freshen()
+                self._writers[self._side.current()] = None
         if self.state is BucketState.ACCUMULATING:
             self._become_ready()
 
@@ -324,17 +328,22 @@ class Bucket:
             else:
                 owned.mul_(factor)
 
-    def restart(self) -> None:
-        """Zero every gradient and start the next step; no reduction is in flight."""
+    def restart(self, *, set_to_none: bool) -> None:
+        """Start the next step; no reduction is in flight.
+
+        Args:
+            set_to_none: Whether every `.grad` becomes None rather than zero.
+        """
         current = self._side.current()
-        # What overlaps: nothing. The zeros overwrite what the last reduction wrote.
+        # What overlaps: nothing. Zeros or gradients overwrite what the reduction wrote.
         # `wait()` ordered that before the stream *it* was called on, which need not be
         # this one, so the order is stated again.
         self._side.release_to(current)
-        self._buffer.zero_()
+        if not set_to_none:
+            self._buffer.zero_()
         self._writers = {current: None}
         for view in self.views:
-            view.restart()
+            view.restart(set_to_none=set_to_none)
         self._num_unsettled = len(self.views)
         self._arrived.clear()
         self._is_flushed = False

@@ -25,8 +25,10 @@ class GradientView:
         num_arrivals: Gradients that the running backward has brought so far.
         expected_arrivals: The most that one backward has ever brought; 0 before any.
         is_settled: Whether this step brings no further gradient.
-        is_dropped: Whether `.grad` is None because no rank used the parameter, or
-            because this rank owns only a part of the sum.
+        is_dropped: Whether `.grad` is None because the step has not brought a gradient
+            yet, because no rank used the parameter, or because this rank owns only a
+            part of the sum.
+        is_stale: Whether `local` holds what an earlier step left there.
         arrived_as: Placements of the newest gradient before it was accumulated; empty
             where nobody looks.
         address: Of the first byte of `local`; another one after it was offloaded.
@@ -41,6 +43,7 @@ class GradientView:
     expected_arrivals: int = 0
     is_settled: bool = False
     is_dropped: bool = False
+    is_stale: bool = False
     arrived_as: tuple[Placement, ...] = field(default=())
     address: int = field(init=False)
     _parameter: torch.Tensor = field(init=False)
@@ -90,14 +93,29 @@ class GradientView:
 
     def attach(self) -> None:
         """Make `.grad` the view, whatever it was."""
-        if not self.is_attached():
+        if local_tensor(self.gradient).data_ptr() != self.address:
             self.gradient = _as_gradient(self.local, self.plan.parameter)
-            self.plan.parameter.grad = self.gradient
+        self._parameter.grad = self.gradient
 
-    def restart(self) -> None:
-        """Start the next step; the buffer was zeroed."""
+    def restart(self, *, set_to_none: bool) -> None:
+        """Start the next step.
+
+        Args:
+            set_to_none: Whether the first gradient is going to be copied into the view.
+                Otherwise the buffer was zeroed.
+        """
         self.num_accumulations = self.num_arrivals = 0
-        self.is_used = self.is_settled = self.is_dropped = False
+        self.is_used = self.is_settled = False
+        self.is_dropped = self.is_stale = set_to_none
+        if set_to_none:
+            self._parameter.grad = None
+        elif not self.is_attached():
+            self.attach()
+
+    def freshen(self) -> None:
+        """Make up for a gradient that did not come: it is zero."""
+        self.local.zero_()
+        self.is_stale = self.is_dropped = False
         self.attach()
 
     def drop(self) -> None:
@@ -111,15 +129,17 @@ class GradientView:
             self.plan.parameter.grad = None
 
     def take_over(self) -> None:
-        """Make up for a `.grad` that autograd or the user exchanged; it is not attached.
+        """Move a gradient into the view that autograd or the user put beside it.
 
-        It is copied and not added: where autograd replaces a `.grad`, as it does under
+        It is copied and not added: autograd puts the first gradient beside the view where
+        `.grad` was None, and where it replaces a `.grad`, as it does under
         `create_graph=True`, the replacement holds all that was accumulated before.
 
         Raises:
-            GradientMismatchError: The exchanged `.grad` does not fit.
+            GradientMismatchError: The gradient does not fit.
         """
-        self._copy(self.plan.parameter.grad)
+        self._copy(self._parameter.grad)
+        self.is_stale = self.is_dropped = False
         self.attach()
 
     def refuse_reduced_gradient(self) -> None:
@@ -144,17 +164,40 @@ class GradientView:
                 )
 
     def _copy(self, gradient: torch.Tensor | None) -> None:
-        # Not `self.gradient`: that is `.grad` itself, and `module.double()` converts it.
-        expected = _kind(_as_gradient(self.local, self.plan.parameter))
-        got = _kind(gradient)
-        if gradient is None or got != expected:
+        if self.is_stale and isinstance(gradient, DTensor):
+            gradient = self._placed(gradient)
+        if gradient is None or not self._fits(gradient):
+            # Not `self.gradient`: that is `.grad`, and `module.double()` converts it.
             raise GradientMismatchError(
                 f"the gradient of {self.plan.name} does not fit its view",
-                expected=expected,
-                got=got,
+                expected=_kind(_as_gradient(self.local, self.plan.parameter)),
+                got=_kind(gradient),
             )
-        with torch.no_grad():
-            self.local.copy_(local_tensor(gradient))
+        source = local_tensor(gradient)
+        # As under `create_graph=True`; entering `no_grad` takes longer than the copy.
+        self.local.copy_(source.detach() if source.requires_grad else source)
+
+    def _fits(self, gradient: torch.Tensor) -> bool:
+        """Tell whether a gradient can be copied, without the cost of saying why not."""
+        local, parameter = self.local, self._parameter
+        if gradient.dtype != local.dtype or gradient.device != local.device:
+            return False
+        if isinstance(parameter, DTensor):
+            return (
+                isinstance(gradient, DTensor)
+                and gradient.shape == parameter.shape
+                and gradient.placements == parameter.placements
+            )
+        is_plain = gradient.layout is torch.strided and type(gradient) is not DTensor
+        return is_plain and gradient.shape == local.shape
+
+    def _placed(self, gradient: DTensor) -> DTensor:
+        """Do what DTensor's add would have done had there been a `.grad` to add to."""
+        assert isinstance(self.gradient, DTensor), "as its parameter is"
+        placements = self.gradient.placements
+        if gradient.placements == placements:
+            return gradient
+        return gradient.redistribute(placements=placements)
 
 
 def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

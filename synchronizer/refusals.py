@@ -111,7 +111,7 @@ def refuse_replaced_gradients(sequence: BucketSequence) -> None:
         for bucket in sequence.buckets
         if bucket.state is not BucketState.REDUCED
         for view in bucket.views
-        if not view.is_attached()
+        if not (view.is_attached() or view.is_kept_none())
     ]
     if replaced:
         sequence.fail()

@@ -13,15 +13,14 @@ from .backward import BackwardWatch
 from .bucket import Bucket
 from .bucket_state import BucketState
 from .config import SynchronizerConfig
-from .debugging import LaunchWatch
 from .errors import (
-    InFlightWriteError,
     ReductionFailedError,
     StepFailedError,
     SynchronizerError,
 )
 from .gradient_view import GradientView
 from .grouping import BucketPlan
+from .launch_order import LaunchOrder
 from .missing import MissingGradients
 from .process_groups import ReductionGroups
 from .rendezvous import Rendezvous
@@ -56,8 +55,7 @@ class BucketSequence:
         # In launch order, as are the buckets.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
-        # The buckets that communicate; local ones hold nobody up.
-        self._launch_order: list[Bucket] = []
+        self._launches = LaunchOrder(rendezvous, debug=config.debug)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -71,10 +69,8 @@ class BucketSequence:
         # Of the buckets before a rebuild.
         self._kept_timings: tuple[BucketTiming, ...] = ()
         self._failure = ""  # why the gradients of this step cannot become right, if so
-        self._num_launched = 0
         # What ranks have said to lack.
         self.missing = MissingGradients(rendezvous)
-        self._watch = LaunchWatch(rendezvous) if config.debug else None
         self._sides: dict[torch.device, SideStream] = {}
         self.groups = ReductionGroups()
         # Autograd runs the hooks of each device on a thread of its own.
@@ -167,7 +163,7 @@ class BucketSequence:
                     self._observed.pop(number, None)
                     self._observed[number] = None
                 if bucket.state is _READY:
-                    self._launch_ready()
+                    self._launches.launch_ready()
             except Exception:
                 self.fail()
                 raise
@@ -181,13 +177,14 @@ class BucketSequence:
         finally:
             self._no_sync_depth -= 1
 
+    @torch.no_grad()
     def flush(self) -> None:
         """End the step with the gradients that came, and launch what is not launched."""
         with self._lock:
             for bucket in self.buckets:
                 bucket.flush()
             try:
-                self._launch_ready()
+                self._launches.launch_ready()
             except Exception:
                 self.fail()
                 raise
@@ -218,7 +215,8 @@ class BucketSequence:
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
-        written = self._check_launches()
+        with self._failing():
+            written = None if was_reduced else self._launches.check()
         for bucket in self.buckets:
             self._complete(bucket, functools.partial(bucket.finish, scale))
         # Every reduction is over by now, so that `zero_grad()` may start anew.
@@ -262,19 +260,21 @@ class BucketSequence:
         self.is_offloaded = False
 
     @torch.no_grad()  # once, and not for each gradient
-    def restart(self) -> None:
-        """Zero every gradient and start the next step; no reduction is in flight."""
+    def restart(self, *, set_to_none: bool) -> None:
+        """Start the next step; no reduction is in flight.
+
+        Args:
+            set_to_none: Whether every `.grad` becomes None rather than zero.
+        """
         for bucket in self.buckets:
-            bucket.restart()
-        self._num_launched = 0
+            bucket.restart(set_to_none=set_to_none)
         self.is_reduced = False
         self.num_backwards = 0
         self._backward.close()
         if self._observed is not None:
             self._observed.clear()
         self.missing.take_back()
-        if self._watch is not None:
-            self._watch.restart()
+        self._launches.restart()
         self._failure = ""
 
     def rebuild(
@@ -296,7 +296,7 @@ class BucketSequence:
         for bucket in self.buckets:
             bucket.release()
         self.buckets.clear()
-        self._launch_order.clear()
+        self._launches.buckets.clear()
         self._attachments.forget()
         self.plans = tuple(plans)
         self._allocate(require_accumulations)
@@ -324,9 +324,9 @@ class BucketSequence:
     def _forget(self) -> None:
         """Let go of every view: an error's traceback may keep this object alive."""
         self.buckets.clear()
-        self._launch_order.clear()
+        self._launches.forget()
         self._attachments.forget()
-        self._observed = self._watch = None
+        self._observed = None
 
     def _allocate(self, require_accumulations: int) -> None:
         """Make the buckets, and put a view of them into every `.grad`."""
@@ -344,7 +344,7 @@ class BucketSequence:
                 is_last=plan.index == last,
             )
             self.buckets.append(bucket)
-        self._launch_order = [b for b in self.buckets if b.communicates]
+        self._launches.enter(self.buckets)
         self._attachments.enter(self.buckets)
 
     def _end_backward(self) -> None:
@@ -355,17 +355,7 @@ class BucketSequence:
             self.num_backwards += self._backward_counts
             for bucket in self.buckets:
                 bucket.end_backward()
-            self._launch_ready()
-
-    def _launch_ready(self) -> None:
-        """Launch as far as the order allows, see Note [One launch order]."""
-        for bucket in self._launch_order[self._num_launched :]:
-            if bucket.state is not _READY:
-                return
-            bucket.launch()
-            if self._watch is not None:
-                self._watch.note_launch(bucket)
-            self._num_launched += 1
+            self._launches.launch_ready()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -375,14 +365,6 @@ class BucketSequence:
         except Exception:
             self.fail()
             raise
-
-    def _check_launches(self) -> InFlightWriteError | None:
-        """Compare what was launched between ranks, before anything can hang for it."""
-        if self._watch is None or self.is_reduced:
-            return None
-        with self._failing():
-            self._watch.refuse_other_order()
-        return self._watch.writes_in_flight()
 
     def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
         try:

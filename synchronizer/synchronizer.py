@@ -270,12 +270,18 @@ class GradientSynchronizer(ReducedGradients):
         refusals.refuse_replaced_results(sequence, "scale_grads()")
         sequence.scale(checked)
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, *, set_to_none: bool = False) -> None:
         """Zero every gradient and start the next step.
 
         An exchanged `.grad` becomes the view again. Accumulations of a step that was not
         waited for are dropped. The first time after one that was, buckets may be cut
         anew, and then every `.grad` is another tensor: see Note [What a rebuild keeps].
+
+        Args:
+            set_to_none: Whether every `.grad` becomes None until its first gradient is
+                copied into the bucket, which spares the zeros and the sum, and for
+                DTensors the dispatch of the sum. Worth it with large parameters and with
+                DTensors; many small plain ones cost more so.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
@@ -286,7 +292,7 @@ class GradientSynchronizer(ReducedGradients):
         sequence = self._bound("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
         plans = None if self._rebuild is None else self._rebuild.plan(sequence)
-        sequence.restart()
+        sequence.restart(set_to_none=set_to_none)
         if plans is not None:
             try:
                 sequence.rebuild(
@@ -295,6 +301,7 @@ class GradientSynchronizer(ReducedGradients):
             except BaseException:
                 self.unbind()
                 raise
+            sequence.restart(set_to_none=set_to_none)
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
         """Change how many gradients each parameter accumulates in a step.

@@ -1,6 +1,7 @@
 """A training step under the synchronizer and under that of d9d, on the same DTensors.
 
-Both sum, neither scales, and both zero in place. d9d's is made for CUDA, where its
+Both sum, neither scales, and both zero in place; ours is measured with gradients that are
+set to None as well, which d9d has no way to do. d9d's is made for CUDA, where its
 collectives do not block the host; on CPU they do, inside of the hooks. Its streams are
 made harmless for it (`virtual_cuda`).
 """
@@ -29,6 +30,7 @@ from synchronizer import GradientSynchronizer
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
+OURS_NONE = "GradientSynchronizer, grads to None"
 D9D = "d9d"
 TARGET = 0.8
 # The one with several parameters in each of several buckets.
@@ -47,7 +49,11 @@ def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     by_rank = run_on_ranks(NUM_RANKS, _times_by_model, sizes, rounds)
     times = {label: slowest_rank([t[label] for t in by_rank]) for label in keys}
     return [
-        ratio(k, times[label], OURS, D9D, target=TARGET) for label, k in keys.items()
+        *(ratio(k, times[m], OURS, D9D, target=TARGET) for m, k in keys.items()),
+        *(
+            ratio(("step_vs_d9d_to_none", m), times[m], OURS_NONE, D9D, target=TARGET)
+            for m in keys
+        ),
     ]
 
 
@@ -58,6 +64,11 @@ def _times_by_model(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
         label: take_turns(
             {
                 OURS: _ours(replicated_training(size, mesh), sizes.d9d_bucket_mib),
+                OURS_NONE: _ours(
+                    replicated_training(size, mesh),
+                    sizes.d9d_bucket_mib,
+                    set_to_none=True,
+                ),
                 D9D: _d9d(replicated_training(size, mesh), sizes.d9d_bucket_mib),
             },
             rounds,
@@ -67,14 +78,16 @@ def _times_by_model(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
     }
 
 
-def _ours(training: Training, bucket_mib: float) -> Contestant:
+def _ours(
+    training: Training, bucket_mib: float, *, set_to_none: bool = False
+) -> Contestant:
     synchronizer = GradientSynchronizer([training.parameters], bucket_mib, 1)
     synchronizer.bind()
 
     def step() -> None:
         training.backward()
         synchronizer.wait()
-        synchronizer.zero_grad()
+        synchronizer.zero_grad(set_to_none=set_to_none)
 
     return timed(step)
 

@@ -5,11 +5,10 @@ Note [What a step is]
 Forward, backward, the mean of every gradient over the ranks, and a fresh start for the
 next step. No optimizer: it would be the same for everybody.
 
-Our `zero_grad()` leaves gradients that are zero. DDP under `optimizer.zero_grad(
-set_to_none=False)` does the same, in one foreach call that is faster than that of the
-module, so it is the peer. Torch's default sets gradients to None instead, which spares
-DDP the zeros and the sum, but not a copy; it is measured as a peer of its own. Both
-divide before the sum, as DDP always does.
+Gradients start a step as zeros or as None, on both sides alike. Our `zero_grad()` leaves
+zeros, and so does `optimizer.zero_grad(set_to_none=False)` for DDP, in one foreach call
+that is faster than that of the module. `set_to_none=True` spares both sides the zeros and
+the sum, but not a copy. Both divide before the sum, as DDP always does.
 """
 
 from collections.abc import Callable
@@ -40,6 +39,7 @@ from synchronizer import GradientSynchronizer
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"
+OURS_NONE = "GradientSynchronizer, grads to None"
 DDP = "DDP"
 DDP_NONE = "DDP, grads to None"
 NAIVE = "all-reduce a parameter"
@@ -53,8 +53,11 @@ def measure_steps(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     by_rank = run_on_ranks(NUM_RANKS, _times_by_model, sizes, rounds)
     times = {label: slowest_rank([t[label] for t in by_rank]) for label in sizes.models}
     measures = [
-        ratio((key, label), of, OURS, peer, target=STEP_TARGET)
-        for key, peer in (("step_vs_ddp", DDP), ("step_vs_ddp_to_none", DDP_NONE))
+        ratio((key, label), of, ours, peer, target=STEP_TARGET)
+        for key, ours, peer in (
+            ("step_vs_ddp", OURS, DDP),
+            ("step_vs_ddp_to_none", OURS_NONE, DDP_NONE),
+        )
         for label, of in times.items()
     ]
     key = ("step_vs_naive_small",)
@@ -75,6 +78,7 @@ def _contestants(
 ) -> dict[str, Contestant]:
     contestants = {
         OURS: synchronized(size, bucket_mib, dist.group.WORLD),
+        OURS_NONE: synchronized(size, bucket_mib, dist.group.WORLD, set_to_none=True),
         DDP: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=False),
         DDP_NONE: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=True),
         ALONE: alone(size),
@@ -85,7 +89,11 @@ def _contestants(
 
 
 def synchronized(
-    size: ModelSize, bucket_mib: float, group: dist.ProcessGroup | None
+    size: ModelSize,
+    bucket_mib: float,
+    group: dist.ProcessGroup | None,
+    *,
+    set_to_none: bool = False,
 ) -> Contestant:
     """Train under our synchronizer, averaging over a group."""
     training = plain_training(size)
@@ -97,7 +105,7 @@ def synchronized(
     def step() -> None:
         training.backward()
         synchronizer.wait()
-        synchronizer.zero_grad()
+        synchronizer.zero_grad(set_to_none=set_to_none)
 
     return timed(step)
 

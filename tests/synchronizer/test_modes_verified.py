@@ -47,7 +47,14 @@ class SumsInAHook(GradientSynchronizer):
         return future
 
 
+class LeavesNone(GradientSynchronizer):
+    """Leaves the bucket as it is, for the first gradients to be copied over it."""
+
+    def zero_grad(self, **_: object) -> None:
+        super().zero_grad(set_to_none=True)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", [ScattersAndGathers, SumsInAHook])
+@pytest.mark.parametrize("subject", [ScattersAndGathers, SumsInAHook, LeavesNone])
 def test_the_harness_finds_nothing(subject: type[GradientSynchronizer]) -> None:
     verify(subject, backend="sim", ranks=4, examples=10, seed=0)
