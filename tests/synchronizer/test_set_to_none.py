@@ -128,6 +128,7 @@ def test_a_gradient_that_is_placed_otherwise_is_placed_as_a_sum_would_be(ranks) 
         assert found == [[float(8 * rank + i) for i in range(8)]] * 2
 
 
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph:UserWarning")
 def test_as_under_create_graph(one_rank) -> None:
     parameter = nn.Parameter(torch.full((3,), 2.0))
     with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
