@@ -1,6 +1,7 @@
 import torch
 
 from syncverify.memory import MemoryRegion
+from syncverify.slots import ParameterSlot
 from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
@@ -67,6 +68,7 @@ def test_launch_records_what_is_reduced() -> None:
             regions=(MemoryRegion(0, 8, 24), MemoryRegion(0, 24, 32)),
             parameters=("w",),
             source="a.py:1 in f",
+            slots=(ParameterSlot("w", -8, 32),),
         ),
         CollectiveWait(Moment("backward", 1, 0), (0, 1), 0),
     ]

@@ -3,7 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from syncverify.sim.scheduler import RankThread, RunEndedError, Scheduler, Stall, Wait
+from syncverify.sim.scheduler import RankThread, RunEndedError, Scheduler
+from syncverify.sim.stalls import Stall, Wait
 
 
 class World:
@@ -121,6 +122,7 @@ def test_deadlock_names_ranks_and_operations() -> None:
             "rank 0: waits for rank 1 in waiting for '1never'",
             "rank 1: waits for rank 0 in waiting for '0never'",
             "rank 2: has finished",
+            "wait-for cycle: rank 0 -> rank 1 -> rank 0",
         ),
     )
     assert [type(thread.error) for thread in threads] == [
