@@ -31,8 +31,8 @@ from syncverify.sim.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sourcelines import outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
-# Hundreds of times what a rank of a drawn scenario takes, and less than a second.
-MAX_STEPS_PER_RANK = 10_000
+# Many times what a rank of a large scenario takes, and still a fraction of a second.
+MAX_STEPS_PER_RANK = 5_000
 _GRACE_SECONDS = 1.0
 
 
