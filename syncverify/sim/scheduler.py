@@ -185,7 +185,8 @@ class Scheduler:
             if not self._ended:
                 program(rank)
         except BaseException as error:  # noqa: BLE001  # handed on, unchanged
-            own.error = error
+            # What is raised after the end, while cleaning up, follows from it.
+            own.error = RunEndedError() if self._ended else error
         finally:
             own.finished = True
             self._returned.release()

@@ -174,6 +174,23 @@ def test_an_exception_ends_every_rank_and_stays_with_its_own() -> None:
     assert not any(thread.thread.is_alive() for thread in threads)
 
 
+def test_what_cleanup_raises_is_not_taken_for_the_cause() -> None:
+    world = World(2)
+    failure = ValueError("mine")
+
+    def program(rank: int) -> None:
+        if rank == 1:
+            raise failure
+        try:
+            world.wait_for(1, "never")
+        finally:
+            raise KeyError("bucket in flight")
+
+    threads, _ = world.run(program)
+    assert threads[1].error is failure
+    assert isinstance(threads[0].error, RunEndedError)
+
+
 def test_cleanup_of_an_ended_rank_runs_without_another_turn() -> None:
     world = World(2)
 
