@@ -42,7 +42,7 @@ def _meetings(judgement: Judgement) -> dict[Place, Meeting]:
     meetings: dict[Place, Meeting] = {}
     for rank, rank_run in enumerate(judgement.run.ranks):
         for event in rank_run.events:
-            if isinstance(event, CollectiveLaunch) and len(event.ranks) > 1:
+            if isinstance(event, CollectiveLaunch):
                 meetings.setdefault(event.place, {})[rank] = event
     return meetings
 

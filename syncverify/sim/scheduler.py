@@ -203,7 +203,7 @@ class Scheduler:
                 stack = tuple(chosen.stack())
                 _interrupt(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
-            if chosen.error is not None or self._stall is not None:
+            if chosen.error is not None:
                 break
         return self._stall
 

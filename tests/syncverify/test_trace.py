@@ -81,6 +81,12 @@ def test_sequences_count_per_communicator() -> None:
         for ranks in ((0, 1), (0, 2), (0, 1), (0, 2), (0, 1))
     ]
     assert [event.sequence for event in issued] == [0, 0, 1, 1, 2]
+    named = [launch(recorder, floats(1), communicator=name) for name in "aba"]
+    assert [event.place for event in named] == [
+        ("a", (0, 1), 0),
+        ("b", (0, 1), 0),
+        ("a", (0, 1), 1),
+    ]
 
 
 def test_gradient_bound_later_is_found_in_its_bucket() -> None:

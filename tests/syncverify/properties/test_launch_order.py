@@ -55,6 +55,17 @@ def test_circle_over_communicators_that_share_one_rank_each_is_found() -> None:
     assert len(findings[0].evidence["details"]) == 4
 
 
+def test_smallest_circle_is_told() -> None:
+    three = [
+        launch(name, ranks, 0)
+        for name, ranks in (("c", (0, 1)), ("d", (1, 2)), ("e", (0, 2)))
+    ]
+    x, y = (launch(name, (3, 4), 0) for name in "xy")
+    c, d, e = three
+    findings = found([c, e], [d, c], [e, d], [x, y], [y, x])
+    assert [finding.rank for finding in findings] == [3, 4]
+
+
 def test_ranks_beside_the_circle_are_not_named() -> None:
     world = launch("world", (0, 1, 2), 0)
     findings = found([A0, B0, world], [B0, A0, world], [world])

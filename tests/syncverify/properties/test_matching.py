@@ -8,7 +8,7 @@ from handmade_traces import causes, judgement, launch
 
 from syncverify.properties.matching import collectives_match_across_ranks
 from syncverify.run import Fault
-from syncverify.trace import CollectiveLaunch, Event, Moment
+from syncverify.trace import CollectiveLaunch, Event
 
 PAIR = (0, 1)
 
@@ -90,6 +90,7 @@ def test_only_one_rank_of_many_need_differ() -> None:
         ([("p", 0), ("alias", 0)], [("p", 0)]),  # two names of one gradient
         ([("p", 0), ("p", 32)], [("p", 32), ("p", 0)]),  # one gradient, twice
         ([("p", -8)], [("p", -8)]),  # the second half of a gradient
+        ([("p", 0)], [("q", 16)]),  # each copied elsewhere first, on the other rank
     ],
 )
 def test_rank_may_know_no_name_or_another_one(left: Any, right: Any) -> None:
@@ -141,8 +142,3 @@ def test_mismatch_that_only_the_backend_saw_is_told() -> None:
         (1, "they disagree"),
     ]
     assert findings[0].evidence == {"details": ["rank 0: a", "rank 1: b"]}
-
-
-def test_collective_over_one_rank_meets_nobody() -> None:
-    alone = launch("tp", (0,), 0, [("p", 0)], moment=Moment("backward", 0, 0))
-    assert found([alone, first()], [first()]) == []

@@ -289,6 +289,13 @@ DISAGREEMENTS = {
         "all_to_all of 2 x float32",
         "all_to_all of 3 x float32",
     ),
+    "part of the first": (
+        lambda rank: dist.all_to_all(
+            [torch.ones(1), torch.ones(1)], [torch.ones(1), torch.ones(2 - rank)]
+        ),
+        "all_to_all of 3 x float32",
+        "all_to_all of 2 x float32",
+    ),
     "expected part": (
         lambda rank: dist.all_to_all(
             [torch.ones(1), torch.ones(2)], [torch.ones(1), torch.ones(1)]
@@ -309,3 +316,16 @@ def test_ranks_that_expect_something_else_are_named(
     assert isinstance(found, Mismatch)
     assert first in found.lines[0]
     assert second in found.lines[1]
+
+
+def test_part_for_oneself_that_does_not_fit_is_an_error_of_its_own(
+    on_ranks: OnRanks,
+) -> None:
+    def program(rank: int) -> None:
+        outputs = [torch.zeros(2), torch.zeros(2)]
+        inputs = [torch.zeros(2), torch.zeros(2)]
+        inputs[rank] = torch.zeros(3)
+        dist.all_to_all(outputs, inputs)
+
+    with pytest.raises(RuntimeError, match="shape"):
+        on_ranks(2, program)
