@@ -12,7 +12,12 @@ from syncverify.trace import Event
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
 FaultKind = Literal[
-    "raised", "deadlock", "collective_mismatch", "never_returns", "process_died"
+    "raised",
+    "deadlock",
+    "collective_mismatch",
+    "never_returns",
+    "step_bound",
+    "process_died",
 ]
 
 

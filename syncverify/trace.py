@@ -16,13 +16,23 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from typing_extensions import override
 
 from syncverify.memory import MemoryRegion, tensor_region
+from syncverify.slots import ParameterSlot, find_slots
 
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
+
+# A communicator, its ranks, and the position of a meeting among its meetings.
+Place = tuple[str, tuple[int, ...], int]
 
 DEFAULT_STREAM = "default"
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
+# Ranks may contribute different amounts to these: uneven parts, or only the root's.
+UNEVEN_OPERATIONS = frozenset(
+    {"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"}
+)
+# Two ranks of a communicator meet in these, the others never hear of it.
+POINT_TO_POINT = frozenset({"send", "recv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +171,10 @@ class CollectiveLaunch:
 
     Attributes:
         moment: When.
-        ranks: Global ranks of the communicator, in group order.
-        sequence: Position among this rank's collectives on that communicator.
+        ranks: Global ranks of the communicator, in group order; of a message from rank
+            to rank, the sender and the receiver.
+        sequence: Position among this rank's collectives on that communicator; messages
+            are counted by sender and receiver.
         operation: torch's name of it, such as `all_reduce`.
         reduce_op: `SUM`, `AVG`, ...; empty where nothing is reduced.
         dtype: Name of the element dtype.
@@ -175,6 +187,10 @@ class CollectiveLaunch:
             communicator, which first waits for `stream`; a synchronous call (of torch 2.8
             and later) runs on `stream` itself.
         written: Memory that receives results.
+        communicator: Name that its ranks share. Two communicators may have the same ranks.
+        root: Global rank of the root; None where there is none.
+        slots: Where in the contribution the gradients of `parameters` lie. Gradients that
+            were copied elsewhere first are not known by name.
     """
 
     moment: Moment
@@ -190,6 +206,14 @@ class CollectiveLaunch:
     stream: str = DEFAULT_STREAM
     communication_stream: str = DEFAULT_STREAM
     written: tuple[MemoryRegion, ...] = ()
+    communicator: str = ""
+    root: int | None = None
+    slots: tuple[ParameterSlot, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Return which meeting of ranks this is; all of them call it the same."""
+        return (self.communicator, self.ranks, self.sequence)
 
     @property
     def reduces(self) -> bool:
@@ -198,15 +222,24 @@ class CollectiveLaunch:
 
     @property
     def signature(self) -> tuple[str, str, str, int]:
-        """Return what must be equal on all ranks of the communicator."""
+        """Return what it is, in short."""
         return (self.operation, self.reduce_op, self.dtype, self.numel)
+
+    @property
+    def terms(self) -> tuple[str, str, str, int | None, int | None]:
+        """Return what must be equal on all ranks of the communicator."""
+        is_message = self.operation in POINT_TO_POINT
+        operation = "message" if is_message else self.operation
+        numel = None if self.operation in UNEVEN_OPERATIONS else self.numel
+        return (operation, self.reduce_op, self.dtype, numel, self.root)
 
     @override
     def __str__(self) -> str:
         """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
+        root = "" if self.root is None else f" with root {self.root}"
         return (
-            f"{self.operation}{reduce_op} of {self.numel} x {self.dtype} over ranks "
+            f"{self.operation}{reduce_op} of {self.numel} x {self.dtype}{root} over ranks "
             f"{list(self.ranks)}, at {self.source}"
         )
 
@@ -221,12 +254,19 @@ class CollectiveWait:
         sequence: Which of its collectives.
         stream: Stream that waits for it: NCCL orders only what that stream is given
             from now on. gloo blocks the host.
+        communicator: Name that its ranks share.
     """
 
     moment: Moment
     ranks: tuple[int, ...]
     sequence: int
     stream: str = DEFAULT_STREAM
+    communicator: str = ""
+
+    @property
+    def place(self) -> Place:
+        """Return which meeting of ranks was waited for."""
+        return (self.communicator, self.ranks, self.sequence)
 
 
 Event = (
@@ -278,7 +318,7 @@ class Recorder:
         self.events: list[Event] = []
         self.moment = Moment("bind", 0)
         self._numbers = StorageNumbers()
-        self._sequences: dict[tuple[int, ...], int] = {}
+        self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
 
     def watch(self, gradients: Callable[[], Mapping[str, torch.Tensor]]) -> None:
@@ -298,6 +338,8 @@ class Recorder:
         ranks: tuple[int, ...],
         reduce_op: str,
         source: str,
+        communicator: str = "",
+        root: int | None = None,
     ) -> CollectiveLaunch:
         """Record a collective as it is issued.
 
@@ -307,13 +349,18 @@ class Recorder:
             ranks: Global ranks of the communicator.
             reduce_op: Name of the reduction, or an empty string.
             source: The line that issued it.
+            communicator: Name that its ranks share.
+            root: Global rank of the root, if there is one.
 
         Returns:
             The record.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
-        sequence = self._sequences.get(ranks, 0)
-        self._sequences[ranks] = sequence + 1
+        # A rank that sends to itself is twice in one meeting.
+        counted = (communicator, ranks, operation == "recv")
+        sequence = self._sequences.get(counted, 0)
+        self._sequences[counted] = sequence + 1
+        slots = self._slots(regions)
         event = CollectiveLaunch(
             moment=self.moment,
             ranks=ranks,
@@ -323,8 +370,11 @@ class Recorder:
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             numel=sum(tensor.numel() for tensor in tensors),
             regions=regions,
-            parameters=self._owners(regions),
+            parameters=tuple(dict.fromkeys(slot.parameter for slot in slots)),
             source=source,
+            communicator=communicator,
+            root=root,
+            slots=slots,
         )
         self.events.append(event)
         return event
@@ -332,14 +382,15 @@ class Recorder:
     def wait(self, launched: CollectiveLaunch) -> None:
         """Record that the host waited for a collective."""
         self.events.append(
-            CollectiveWait(self.moment, launched.ranks, launched.sequence)
-        )
-
-    def _owners(self, regions: tuple[MemoryRegion, ...]) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name, gradient in self._gradients().items()
-            if any(
-                self._numbers.region(gradient).overlaps(region) for region in regions
+            CollectiveWait(
+                self.moment,
+                launched.ranks,
+                launched.sequence,
+                communicator=launched.communicator,
             )
         )
+
+    def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
+        gradients = self._gradients().items()
+        owned = {name: self._numbers.region(gradient) for name, gradient in gradients}
+        return find_slots(owned, regions)

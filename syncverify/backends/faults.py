@@ -10,9 +10,10 @@ from syncverify.errors import InternalError, SyncverifyError
 from syncverify.rank_program import SubjectRaisedError
 from syncverify.run import Fault
 from syncverify.sim.meetings import Mismatch
-from syncverify.sim.scheduler import RankThread, RunEndedError, Stall
+from syncverify.sim.scheduler import RankThread, RunEndedError
+from syncverify.sim.stalls import Stall
 from syncverify.sourcelines import outermost_frames
-from syncverify.trace import CollectiveLaunch
+from syncverify.trace import CollectiveLaunch, Place
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
@@ -41,7 +42,7 @@ def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> 
     """Describe ranks that cannot go on.
 
     Args:
-        kind: `deadlock` or `never_returns`.
+        kind: `deadlock`, `never_returns` or `step_bound`.
         ranks: The ranks at fault.
         details: What each rank waits for, or where one stands.
 
@@ -53,6 +54,9 @@ def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> 
         return Fault(
             "deadlock", ranks, f"no rank can go on: {named} never arrives", details
         )
+    if kind == "step_bound":
+        said = f"{named} kept going without an end, up to the bound of a run"
+        return Fault("step_bound", ranks, said, details)
     return Fault(
         "never_returns", ranks, f"{named} made no progress and was ended", details
     )
@@ -101,19 +105,18 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
         Ranks that met and disagree, or ranks that issued fewer collectives than a peer
         of the communicator; None if all match.
     """
-    meetings: dict[tuple[tuple[int, ...], int], list[tuple[int, CollectiveLaunch]]] = {}
+    meetings: dict[Place, list[tuple[int, CollectiveLaunch]]] = {}
     for rank, issued in sorted(launches.items()):
         for launch in issued:
-            place = (launch.ranks, launch.sequence)
-            meetings.setdefault(place, []).append((rank, launch))
+            meetings.setdefault(launch.place, []).append((rank, launch))
     for (first, launch), *others in meetings.values():
         for rank, other in others:
-            if other.signature != launch.signature:
+            if other.terms != launch.terms:
                 said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
                 return _mismatch_fault((first, rank), said)
     behind = {
         rank
-        for (group, _), arrived in meetings.items()
+        for (_, group, _), arrived in meetings.items()
         for rank in group
         if rank in launches and rank not in {there for there, _ in arrived}
     }
@@ -134,11 +137,10 @@ def awaits_peers(rank: int, launches: Launches) -> bool:
         Whether it has somebody to wait for.
     """
     issued = {
-        peer: {(launch.ranks, launch.sequence) for launch in theirs}
-        for peer, theirs in launches.items()
+        peer: {launch.place for launch in theirs} for peer, theirs in launches.items()
     }
     return any(
-        place not in issued.get(peer, ()) for place in issued[rank] for peer in place[0]
+        place not in issued.get(peer, ()) for place in issued[rank] for peer in place[1]
     )
 
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from syncverify.sourcelines import calling_line
-from syncverify.trace import Recorder
+from syncverify.trace import POINT_TO_POINT, Recorder
 
 # Operators of the `c10d` and `_c10d_functional` libraries: what the trace calls them, and
 # which argument holds what this rank contributes, where the first one does not.
@@ -33,8 +33,14 @@ _OPERATIONS = {
     "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
     "gather_": "gather",
     "scatter_": "scatter",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "allgather_coalesced_": "all_gather",
     "barrier": "barrier",
+    "send": "send",
+    "recv_": "recv",
 }
+_ROOTED_OPERATIONS = frozenset({"reduce", "broadcast", "gather", "scatter"})
 _OUTPUTS_COME_FIRST = frozenset(
     {
         "allgather_",
@@ -45,6 +51,9 @@ _OUTPUTS_COME_FIRST = frozenset(
         "reduce_scatter_tensor_coalesced_",
         "gather_",
         "scatter_",
+        "alltoall_",
+        "alltoall_base_",
+        "allgather_coalesced_",
     }
 )
 _FUNCTIONAL_OPERATIONS = {
@@ -60,6 +69,7 @@ _FUNCTIONAL_OPERATIONS = {
     "reduce_scatter_tensor_coalesced": "reduce_scatter_single",
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
+    "all_to_all_single": "all_to_all_single",
 }
 
 
@@ -104,12 +114,19 @@ class CollectiveRecording(TorchDispatchMode):
         operation = names.get(operator)
         if operation is None:
             return
+        group = group_of(args)
+        ranks = tuple(dist.get_process_group_ranks(group))
+        named = _named_rank(args)
         self._recorder.launch(
             operation,
             _contribution(operator, args),
-            ranks=tuple(dist.get_process_group_ranks(group_of(args))),
+            ranks=_ends(operation, ranks[group.rank()], ranks[named])
+            if operation in POINT_TO_POINT
+            else ranks,
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
             source=calling_line(),
+            communicator=group.group_name,
+            root=ranks[named] if operation in _ROOTED_OPERATIONS else None,
         )
 
 
@@ -119,6 +136,15 @@ def _contribution(operator: str, args: tuple[Any, ...]) -> list[torch.Tensor]:
     if operator in _OUTPUTS_COME_FIRST:  # a rank that is not the root may give nothing
         return _tensors(args[1]) or _tensors(args[0])
     return _tensors(args[0])
+
+
+def _named_rank(args: tuple[Any, ...]) -> int:
+    """Return the group rank that a call names: its first whole number, if it has any."""
+    return next((a for a in args if type(a) is int), 0)
+
+
+def _ends(operation: str, own: int, other: int) -> tuple[int, int]:
+    return (own, other) if operation == "send" else (other, own)
 
 
 def _tensors(argument: Any) -> list[torch.Tensor]:

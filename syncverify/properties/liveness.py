@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.run import FaultKind
 
 
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
-    """Every rank plays a legal scenario to its end.
+    """No rank ends early on a legal scenario.
 
-    No call of the subject raises, every wait ends, no process dies, and ranks that meet
-    in a collective agree on what it is.
+    No call of the subject raises, and no process dies.
 
-    Catches: a rank that skips a collective, collectives in different orders, waits that
-    nothing ends, errors on legal programs.
+    Catches: errors on legal programs, crashes. Does not speak of ranks that go on for
+    ever: `every_wait_completes` does.
     """
+    yield from _fault(judgement, {"raised", "process_died"})
+
+
+def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
+    """Every wait ends, and so does every loop.
+
+    No ranks wait for each other in a circle or for one that has ended, none keeps to
+    itself for ever, and none polls or communicates without an end.
+
+    Catches: a rank that skips a collective, communicators waited for in different orders,
+    completion that nobody brings about. Does not promise an end within a time: what is
+    slow and moves on is fine.
+    """
+    yield from _fault(judgement, {"deadlock", "never_returns", "step_bound"})
+
+
+def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:
     fault = judgement.run.fault
-    if fault is None:
+    if fault is None or fault.kind not in kinds:
         return
     for rank in fault.ranks:
         yield Finding(

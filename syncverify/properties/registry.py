@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from syncverify.oracle import reference
 from syncverify.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.properties.judgement import Check, Judgement, merge
+from syncverify.properties.launch_order import launch_order_agrees
 from syncverify.properties.lifecycle import unbind_restores_parameters, zero_grad_clears
-from syncverify.properties.liveness import every_rank_finishes
+from syncverify.properties.liveness import every_rank_finishes, every_wait_completes
+from syncverify.properties.matching import collectives_match_across_ranks
 from syncverify.properties.values import (
     accumulation_is_local_until_reduced,
     gradient_equals_reference,
@@ -47,6 +49,9 @@ class Property:
 
 ALL_PROPERTIES = (
     Property(every_rank_finishes, needs_data=False),
+    Property(every_wait_completes, needs_data=False),
+    Property(collectives_match_across_ranks, needs_data=False),
+    Property(launch_order_agrees, needs_data=False),
     Property(gradient_equals_reference),
     Property(replicas_agree),
     Property(unreduced_stay_local),

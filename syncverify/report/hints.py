@@ -5,12 +5,22 @@ from __future__ import annotations
 _HINTS = {
     # every_rank_finishes
     "raised": "the program is legal: make this line accept it",
+    "process_died": "run the replay line with --backend sim to see the Python error, if any",
+    # every_wait_completes
     "deadlock": "issue the same collectives in the same order on every rank of a group",
+    "never_returns": "end every wait by an event of this step, and every loop by a bound",
+    "step_bound": "poll only for what every rank does in this step, or wait instead",
+    # collectives_match_across_ranks, launch_order_agrees
     "collective_mismatch": (
         "build and launch buckets in an order that does not depend on the rank"
     ),
-    "never_returns": "end every wait by an event of this step, and every loop by a bound",
-    "process_died": "run the replay line with --backend sim to see the Python error, if any",
+    "collective_missing": "issue every collective on all ranks of its group, or on none",
+    "bucket_mismatch": (
+        "put the same parameters into the n-th bucket on every rank, used or not"
+    ),
+    "deadlock_hazard": (
+        "launch on all communicators in one order that does not depend on the rank"
+    ),
     # values
     "gradient_missing": "leave the reduced gradient in `.grad` after wait()",
     "wrong_shape": "give every gradient the local shape of its parameter",

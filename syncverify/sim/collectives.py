@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from typing_extensions import override
+
+from syncverify.sim.reductions import Factor, reduced
 
 Tensors = list[torch.Tensor]
 
@@ -22,7 +22,8 @@ class Call:
         reduce_op: `SUM`, `AVG`, ...; empty where nothing is reduced.
         inputs: What the rank contributed, copied when it issued the call.
         outputs: Where its results go.
-        root: Group rank of the root; 0 where there is none.
+        root: Group rank of the root; None where there is none.
+        factor: By what its inputs are multiplied first, of `PREMUL_SUM`.
         source: The line that issued it.
     """
 
@@ -30,66 +31,57 @@ class Call:
     reduce_op: str
     inputs: Tensors
     outputs: Tensors
-    root: int = 0
+    root: int | None = None
+    factor: Factor | None = None
     source: str = "unknown line"
-
-    def agreement(self) -> tuple[object, ...]:
-        """Return what all ranks must have in common."""
-        rooted = self.operation in {
-            "broadcast",
-            "scatter",
-        }  # only the root's inputs count
-        shapes = () if rooted else tuple((t.dtype, t.numel()) for t in self.inputs)
-        outputs = (
-            ()
-            if self.operation in {"reduce", "gather"}
-            else tuple((t.dtype, t.numel()) for t in self.outputs)
-        )
-        return (self.operation, self.reduce_op, self.root, shapes, outputs)
 
     @override
     def __str__(self) -> str:
         """Say it in words."""
-        numel = sum(t.numel() for t in self.inputs)
-        dtype = (
-            str(self.inputs[0].dtype).removeprefix("torch.")
-            if self.inputs
-            else "nothing"
+        tensors = self.inputs or self.outputs
+        numel = sum(t.numel() for t in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "nothing"
+        reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
+        return f"{self.operation}{reduce_op} of {numel} x {dtype}"
+
+
+def agree(calls: Sequence[Call | None], seat: int, other: int) -> bool:
+    """Tell whether the calls of two ranks fit together.
+
+    Args:
+        calls: By seat; both have arrived.
+        seat: One of them.
+        other: Another one.
+
+    Returns:
+        Whether what one gives is what the other takes.
+    """
+    one, two = calls[seat], calls[other]
+    assert one is not None
+    assert two is not None
+    if {one.operation, two.operation} == {"send", "recv"}:
+        return _layout([*one.inputs, *one.outputs]) == _layout(
+            [*two.inputs, *two.outputs]
         )
-        return f"{self.operation}{' ' if self.reduce_op else ''}{self.reduce_op} of {numel} x {dtype}"
+    if _terms(one) != _terms(two):
+        return False
+    if one.operation in _PART_FOR_EACH_RANK:
+        return _fits(one, two, seat, other) and _fits(two, one, other, seat)
+    return True
 
 
-_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "SUM": lambda stacked: stacked.sum(dim=0, dtype=stacked.dtype),
-    "AVG": lambda stacked: stacked.sum(dim=0, dtype=stacked.dtype) / len(stacked),
-    "PRODUCT": lambda stacked: stacked.prod(dim=0, dtype=stacked.dtype),
-    "MIN": lambda stacked: stacked.amin(dim=0),
-    "MAX": lambda stacked: stacked.amax(dim=0),
-    "BAND": lambda stacked: _fold(torch.bitwise_and, stacked),
-    "BOR": lambda stacked: _fold(torch.bitwise_or, stacked),
-    "BXOR": lambda stacked: _fold(torch.bitwise_xor, stacked),
-}
-SUPPORTED_REDUCTIONS = frozenset(_REDUCTIONS)
-
-
-def reduce_op_name(opts: Any) -> str:
-    """Name the reduction that torch's options for a collective ask for."""
-    reduce_op = dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
-    return str(kind).rpartition(".")[2]
-
-
-def compute(calls: Sequence[Call], rank: int) -> Tensors:
+def compute(calls: Sequence[Call], seat: int) -> Tensors:
     """Compute what one rank receives.
 
     Args:
-        calls: One per rank of the group, in group order, in agreement.
-        rank: Group rank.
+        calls: One per rank of the group, in group order, in agreement; of a message, the
+            sender's and the receiver's.
+        seat: Position of the rank among them.
 
     Returns:
         One value per output of that rank; none where it receives nothing.
     """
-    return _COMPUTE[calls[rank].operation](calls, rank)
+    return _COMPUTE[calls[seat].operation](calls, seat)
 
 
 def deliver(values: Tensors, outputs: Tensors) -> None:
@@ -105,56 +97,99 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
             output.detach().copy_(value.reshape(output.shape))
 
 
-def _all_reduce(calls: Sequence[Call], _rank: int) -> Tensors:
-    reduction = _REDUCTIONS[calls[0].reduce_op]
+# What ranks must have in common. As on NCCL, the parts of list forms may differ in size
+# as long as every rank expects of each other one what that one gives.
+_PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
+_SAME_INPUTS = frozenset(
+    {"all_reduce", "reduce", "broadcast", "all_gather_single", "gather"}
+    | {"reduce_scatter", "reduce_scatter_single"}
+)
+_SAME_OUTPUTS = frozenset(
+    {"all_gather", "all_gather_single", "reduce_scatter_single", "scatter"}
+)
+
+
+def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
+    return [(tensor.dtype, tensor.numel()) for tensor in tensors]
+
+
+def _terms(call: Call) -> tuple[object, ...]:
+    inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
+    outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
+    return (call.operation, call.reduce_op, call.root, inputs, outputs)
+
+
+def _fits(giver: Call, taker: Call, giver_seat: int, taker_seat: int) -> bool:
+    given, taken = giver.inputs[taker_seat], taker.outputs[giver_seat]
+    return _layout([given]) == _layout([taken])
+
+
+def _all_reduce(calls: Sequence[Call], _seat: int) -> Tensors:
     return [
-        reduction(torch.stack(list(parts)))
+        reduced(torch.stack(list(parts)), calls[0].reduce_op)
         for parts in zip(*(call.inputs for call in calls), strict=True)
     ]
 
 
-def _reduce(calls: Sequence[Call], rank: int) -> Tensors:
-    return _all_reduce(calls, rank) if rank == calls[rank].root else []
+def _reduce(calls: Sequence[Call], seat: int) -> Tensors:
+    return _all_reduce(calls, seat) if seat == calls[seat].root else []
 
 
-def _broadcast(calls: Sequence[Call], rank: int) -> Tensors:
-    return calls[calls[rank].root].inputs
+def _broadcast(calls: Sequence[Call], seat: int) -> Tensors:
+    return _of_root(calls, seat).inputs
 
 
-def _all_gather(calls: Sequence[Call], _rank: int) -> Tensors:
+def _all_gather(calls: Sequence[Call], _seat: int) -> Tensors:
     return [part for call in calls for part in call.inputs]
 
 
-def _all_gather_single(calls: Sequence[Call], _rank: int) -> Tensors:
+def _all_gather_single(calls: Sequence[Call], _seat: int) -> Tensors:
     return [
         torch.cat([part.reshape(-1) for part in parts])
         for parts in zip(*(call.inputs for call in calls), strict=True)
     ]
 
 
-def _gather(calls: Sequence[Call], rank: int) -> Tensors:
-    return _all_gather(calls, rank) if rank == calls[rank].root else []
+def _gather(calls: Sequence[Call], seat: int) -> Tensors:
+    return _all_gather(calls, seat) if seat == calls[seat].root else []
 
 
-def _scatter(calls: Sequence[Call], rank: int) -> Tensors:
-    return [calls[calls[rank].root].inputs[rank]]
+def _scatter(calls: Sequence[Call], seat: int) -> Tensors:
+    return [_of_root(calls, seat).inputs[seat]]
 
 
-def _reduce_scatter(calls: Sequence[Call], rank: int) -> Tensors:
-    reduction = _REDUCTIONS[calls[0].reduce_op]
-    return [reduction(torch.stack([call.inputs[rank] for call in calls]))]
+def _reduce_scatter(calls: Sequence[Call], seat: int) -> Tensors:
+    stacked = torch.stack([call.inputs[seat] for call in calls])
+    return [reduced(stacked, calls[0].reduce_op)]
 
 
-def _reduce_scatter_single(calls: Sequence[Call], rank: int) -> Tensors:
-    reduction = _REDUCTIONS[calls[0].reduce_op]
+def _reduce_scatter_single(calls: Sequence[Call], seat: int) -> Tensors:
     return [
-        reduction(torch.stack([part.reshape(len(calls), -1)[rank] for part in parts]))
+        reduced(
+            torch.stack([part.reshape(len(calls), -1)[seat] for part in parts]),
+            calls[0].reduce_op,
+        )
         for parts in zip(*(call.inputs for call in calls), strict=True)
     ]
 
 
-def _barrier(_calls: Sequence[Call], _rank: int) -> Tensors:
+def _all_to_all(calls: Sequence[Call], seat: int) -> Tensors:
+    return [call.inputs[seat] for call in calls]
+
+
+def _receive(calls: Sequence[Call], _seat: int) -> Tensors:
+    sender, _ = calls
+    return sender.inputs
+
+
+def _nothing(_calls: Sequence[Call], _seat: int) -> Tensors:
     return []
+
+
+def _of_root(calls: Sequence[Call], seat: int) -> Call:
+    root = calls[seat].root
+    assert root is not None  # torch asks for one
+    return calls[root]
 
 
 _COMPUTE: dict[str, Callable[[Sequence[Call], int], Tensors]] = {
@@ -167,14 +202,9 @@ _COMPUTE: dict[str, Callable[[Sequence[Call], int], Tensors]] = {
     "scatter": _scatter,
     "reduce_scatter": _reduce_scatter,
     "reduce_scatter_single": _reduce_scatter_single,
-    "barrier": _barrier,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all,
+    "send": _nothing,
+    "recv": _receive,
+    "barrier": _nothing,
 }
-
-
-def _fold(
-    combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], stacked: torch.Tensor
-) -> torch.Tensor:
-    result = stacked[0]
-    for part in stacked[1:]:
-        result = combine(result, part)
-    return result

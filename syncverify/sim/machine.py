@@ -10,10 +10,12 @@ from datetime import timedelta
 import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
+from syncverify.sim.communicator import BACKEND_NAME
 from syncverify.sim.meetings import SimulatedWorld
-from syncverify.sim.process_group import BACKEND_NAME, SimulatedProcessGroup
-from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
+from syncverify.sim.process_group import SimulatedProcessGroup
+from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
 from syncverify.sim.sharding_plans import remembered_plans
+from syncverify.sim.stalls import Stall
 from syncverify.sim.store import SimulatedStore
 from syncverify.sim.threaded_world import thread_local_world
 from syncverify.trace import Recorder

@@ -1,4 +1,8 @@
-"""Where the calls of ranks meet: the n-th collective of each communicator."""
+"""Where the calls of ranks meet: the n-th collective of each communicator.
+
+A message from rank to rank is a meeting of two. NCCL pairs messages by their order alone,
+whatever their tags, and so do we.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass, field
 
 from syncverify.sim.collectives import Call
 from syncverify.sim.scheduler import Scheduler
-from syncverify.trace import Recorder
+from syncverify.trace import Place, Recorder
 
 
 @dataclass(slots=True)
@@ -15,15 +19,25 @@ class Meeting:
     """The n-th collective of a communicator, filled as ranks arrive.
 
     Attributes:
-        calls: Each rank's call, by group rank; None until it arrives.
+        ranks: Global ranks that meet, by seat: in group order, or sender and receiver.
+        calls: Each rank's call, by seat; None until it arrives.
     """
 
+    ranks: tuple[int, ...]
     calls: list[Call | None]
 
     @property
     def is_complete(self) -> bool:
         """Tell whether every rank has arrived."""
         return all(call is not None for call in self.calls)
+
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Return the global ranks that have not arrived."""
+        return tuple(
+            rank
+            for rank, call in zip(self.ranks, self.calls, strict=True)
+            if call is None
+        )
 
 
 @dataclass(slots=True)
@@ -46,18 +60,18 @@ class SimulatedWorld:
     Attributes:
         scheduler: Hands out turns.
         recorders: One per global rank.
-        meetings: Collectives by communicator, in order.
+        meetings: Collectives by communicator and position.
         mismatch: The first disagreement, which ended the run.
     """
 
     scheduler: Scheduler
     recorders: Sequence[Recorder]
-    meetings: dict[str, list[Meeting]] = field(default_factory=dict)
+    meetings: dict[Place, Meeting] = field(default_factory=dict)
     mismatch: Mismatch | None = None
 
-    def meet(self, communicator: str, size: int, sequence: int) -> Meeting:
+    def meet(self, place: Place) -> Meeting:
         """Find the n-th collective of a communicator, or open it."""
-        opened = self.meetings.setdefault(communicator, [])
-        while len(opened) <= sequence:
-            opened.append(Meeting([None] * size))
-        return opened[sequence]
+        _, ranks, _ = place
+        if place not in self.meetings:
+            self.meetings[place] = Meeting(ranks, [None] * len(ranks))
+        return self.meetings[place]

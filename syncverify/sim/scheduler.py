@@ -10,6 +10,12 @@ Note [A rank that does not come back]
     endless loop) keeps its turn for ever. No schedule can end that, so here, and only
     here, the wall clock decides: a rank that neither returned its turn nor recorded an
     event for a while is interrupted, and the run ends with the line that it stood on.
+
+Note [The step bound]
+    A loop whose rounds all pass through the machine (asking for ever whether a collective
+    is complete, issuing one after the other) has turns, and still no end. So steps are
+    counted, turns and collectives, and a run has a number of them. No clock is involved:
+    the same run ends at the same step.
 """
 
 from __future__ import annotations
@@ -21,27 +27,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from syncverify.sim.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sourcelines import outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
+# Many times what a rank of a large scenario takes, and still a fraction of a second.
+MAX_STEPS_PER_RANK = 5_000
 _GRACE_SECONDS = 1.0
 
 
 class RunEndedError(BaseException):
     """Unwinds a rank thread after the run has ended; nobody may swallow it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What a blocked rank waits for.
-
-    Attributes:
-        operation: The operation in words.
-        missing_ranks: Whose arrival would let it go on.
-    """
-
-    operation: str
-    missing_ranks: Callable[[], tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -53,7 +49,7 @@ class RankThread:
         thread: The thread.
         turn: Released by the scheduler to let it run.
         ready: Tells whether a blocked rank can go on.
-        wait: What it waits for; None while it runs or can run.
+        wait: What it waits or asks for; None while it runs.
         finished: Whether its program has ended, one way or another.
         error: What its program raised.
     """
@@ -70,20 +66,10 @@ class RankThread:
         """Tell whether handing it the turn would make progress."""
         return not self.finished and (self.ready is None or self.ready())
 
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """Why the scheduler ended a run early.
-
-    Attributes:
-        kind: `deadlock` when no rank can move, `never_returns` when one kept its turn.
-        ranks: The ranks at fault, as far as one can tell.
-        details: One line per rank, or the stack of the rank that kept its turn.
-    """
-
-    kind: str
-    ranks: tuple[int, ...]
-    details: tuple[str, ...]
+    def stack(self) -> list[str]:
+        """List the subject's lines that it stands on, outermost call first."""
+        frame = sys._current_frames().get(self.thread.ident or 0)  # documented
+        return outermost_frames(traceback.extract_stack(frame)) if frame else []
 
 
 class Scheduler:
@@ -93,6 +79,7 @@ class Scheduler:
         num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
+        max_steps_per_rank: How many steps a run may take, for each of its ranks.
     """
 
     def __init__(
@@ -101,6 +88,7 @@ class Scheduler:
         *,
         progress: Callable[[], int],
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
         self._progress = progress
@@ -108,6 +96,8 @@ class Scheduler:
         self._ranks: list[RankThread] = []
         self._returned = threading.Semaphore(0)
         self._ended = False
+        self._steps_left = max_steps_per_rank * num_ranks
+        self._stall: Stall | None = None
 
     def run(
         self, program: Callable[[int], None]
@@ -151,15 +141,36 @@ class Scheduler:
             return
         self._give_turn(ready, wait)
 
-    def yield_turn(self) -> None:
-        """Let other ranks move on; called where a host polls for completion."""
+    def yield_turn(self, wait: Wait | None = None) -> None:
+        """Let other ranks move on; called where a host polls for completion.
+
+        Args:
+            wait: What it polls for; said when it does so for ever.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
         if self._ended:
             raise RunEndedError
-        self._give_turn(None, None)
+        self._give_turn(None, wait)
+
+    def count_step(self) -> None:
+        """Count an operation of a rank, on its own thread; see Note [The step bound].
+
+        Raises:
+            RunEndedError: It was one too many, or the run has ended meanwhile.
+        """
+        self._steps_left -= 1
+        if self._steps_left < 0 and self._stall is None:
+            blocked = {own.rank for own in self._ranks if not own.can_run()}
+            self._stall = endless(self._positions(), frozenset(blocked))
+        if self._ended or self._stall is not None:
+            raise RunEndedError
 
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
         own = self._ranks[_current_rank()]
         own.ready, own.wait = ready, wait
+        self.count_step()
         self._returned.release()
         own.turn.acquire()
         own.ready = own.wait = None
@@ -174,7 +185,8 @@ class Scheduler:
             if not self._ended:
                 program(rank)
         except BaseException as error:  # noqa: BLE001  # handed on, unchanged
-            own.error = error
+            # What is raised after the end, while cleaning up, follows from it.
+            own.error = RunEndedError() if self._ended else error
         finally:
             own.finished = True
             self._returned.release()
@@ -184,16 +196,16 @@ class Scheduler:
         while any(not own.finished for own in self._ranks):
             chosen = self._choose(last)
             if chosen is None:
-                return self._deadlock()
+                return deadlock(self._positions())
             last = chosen.rank
             chosen.turn.release()
             if not self._await_return():
-                stall = self._never_returns(chosen)
+                stack = tuple(chosen.stack())
                 _interrupt(chosen.thread)
-                return stall
+                return Stall("never_returns", (chosen.rank,), stack)
             if chosen.error is not None:
-                return None
-        return None
+                break
+        return self._stall
 
     def _choose(self, last: int) -> RankThread | None:
         order = [(last + 1 + i) % self._num_ranks for i in range(self._num_ranks)]
@@ -209,16 +221,11 @@ class Scheduler:
             before = after
         return True
 
-    def _deadlock(self) -> Stall:
-        blocked = [own for own in self._ranks if not own.finished]
-        missing = {r for own in blocked if own.wait for r in own.wait.missing_ranks()}
-        lines = tuple(_describe(own) for own in self._ranks)
-        return Stall("deadlock", tuple(sorted(missing)), lines)
-
-    def _never_returns(self, stuck: RankThread) -> Stall:
-        frame = sys._current_frames().get(stuck.thread.ident or 0)  # documented
-        stack = traceback.extract_stack(frame) if frame is not None else []
-        return Stall("never_returns", (stuck.rank,), tuple(outermost_frames(stack)))
+    def _positions(self) -> list[Position]:
+        return [
+            Position(own.rank, own.finished, own.wait, _innermost(own))
+            for own in self._ranks
+        ]
 
     def _end(self) -> None:
         """Unwind every rank thread that still lives."""
@@ -244,12 +251,9 @@ def _current_rank() -> int:
     return rank
 
 
-def _describe(own: RankThread) -> str:
-    if own.finished:
-        return f"rank {own.rank}: has finished"
-    assert own.wait is not None  # only blocked ranks are left in a deadlock
-    missing = ", ".join(f"rank {r}" for r in own.wait.missing_ranks())
-    return f"rank {own.rank}: waits for {missing} in {own.wait.operation}"
+def _innermost(own: RankThread) -> str:
+    stack = own.stack()
+    return stack[-1] if stack else "unknown line"
 
 
 def _interrupt(thread: threading.Thread) -> None:

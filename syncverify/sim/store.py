@@ -7,7 +7,8 @@ from datetime import timedelta
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.sim.scheduler import Scheduler, Wait
+from syncverify.sim.scheduler import Scheduler
+from syncverify.sim.stalls import Wait
 
 
 class SimulatedStore(dist.Store):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,25 +18,30 @@ from syncverify.sim.meetings import Meeting
 from syncverify.trace import CollectiveLaunch
 
 if TYPE_CHECKING:
-    from syncverify.sim.process_group import SimulatedProcessGroup
+    from syncverify.sim.communicator import SimulatedCommunicator
 
 
 class SimulatedWork(dist.Work):
     """Handle of a simulated collective; results arrive when it is waited for."""
 
     def __init__(
-        self, group: SimulatedProcessGroup, meeting: Meeting, launched: CollectiveLaunch
+        self,
+        group: SimulatedCommunicator,
+        meeting: Meeting,
+        seat: int,
+        launched: CollectiveLaunch,
     ) -> None:
         super().__init__()
         self._group = group
         self._meeting = meeting
+        self._seat = seat
         self._launched = launched
         self._delivered = False
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block this rank until all ranks arrived, then deliver."""
-        if not self._delivered:
+        if not self._delivered and not self._group.is_held_back(self):
             self._group.await_meeting(self._meeting, self._launched)
             self._deliver()
         return True
@@ -43,7 +49,7 @@ class SimulatedWork(dist.Work):
     @override
     def is_completed(self) -> bool:
         """Let other ranks move on, then tell whether all have arrived."""
-        self._group.world.scheduler.yield_turn()
+        self._group.poll_meeting(self._meeting, self._launched)
         if self._meeting.is_complete and not self._delivered:
             self._deliver()
         return self._delivered
@@ -74,13 +80,43 @@ class SimulatedWork(dist.Work):
         return future
 
     def _own_call(self) -> Call:
-        call = self._meeting.calls[self._group.rank()]
+        call = self._meeting.calls[self._seat]
         assert call is not None  # this rank arrived when the work was made
         return call
 
     def _deliver(self) -> None:
         calls = [call for call in self._meeting.calls if call is not None]
-        values = compute(calls, self._group.rank())
+        values = compute(calls, self._seat)
         deliver(values, self._own_call().outputs)
         self._delivered = True
         self._group.recorder.wait(self._launched)
+
+
+class CoalescedWork(dist.Work):
+    """Handle of several collectives that were issued as one.
+
+    Args:
+        works: Handles of the collectives.
+    """
+
+    def __init__(self, works: Sequence[SimulatedWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    @override
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for all of them."""
+        return all(work.wait() for work in self._works)
+
+    @override
+    def is_completed(self) -> bool:
+        """Let other ranks move on, then tell whether all are complete."""
+        return all(work.is_completed() for work in self._works)
+
+    @override
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    @override
+    def synchronize(self) -> None:
+        self.wait()

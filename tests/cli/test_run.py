@@ -180,5 +180,5 @@ def test_deadlock_is_reported_with_what_each_rank_waits_for(call: Call) -> None:
     outcome = call("run", "cli_subjects:SkipsRankOne", *SEARCH)
     assert outcome.code == 1
     assert "VIOLATION" in outcome.out
-    assert "every_rank_finishes" in outcome.out
+    assert "every_wait_completes" in outcome.out
     assert re.search(r"rank 0: (waits for rank 1 in )?barrier", outcome.out)

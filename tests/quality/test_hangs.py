@@ -118,6 +118,13 @@ IN_PROCESSES = [
     (Exits, "process_died", (1,), "rank 1: ended by exit code 3"),
     (IsKilled, "process_died", (1,), "rank 1: ended by signal 9"),
 ]
+PROPERTIES = {
+    "never_returns": "every_wait_completes",
+    "deadlock": "every_wait_completes",
+    "collective_mismatch": "collectives_match_across_ranks",
+    "raised_ValueError": "every_rank_finishes",
+    "process_died": "every_rank_finishes",
+}
 
 
 def named(cases: list[tuple[Any, ...]]) -> Any:
@@ -160,7 +167,7 @@ def assert_ends(
     backend: Any, subject: type[Any], cause: str, ranks: tuple[int, ...], place: str
 ) -> None:
     first, *_ = violations(backend, subject)
-    assert first.identity == ("every_rank_finishes", cause)
+    assert first.identity == (PROPERTIES[cause], cause)
     assert first.ranks == ranks
     reported = ReportedViolation(first, TWO_BUCKETS)
     text = violation_text(reported, subject=subject.__name__, backend=backend.name)
@@ -195,5 +202,5 @@ def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     """Every example would hang: the search gives up after a few."""
     report = run_search(resolve(Spins), sim, ranks=2, examples=50, seed=0)
     identities = {found.violation.identity for found in report.violations}
-    assert identities == {("every_rank_finishes", "never_returns")}
+    assert identities == {("every_wait_completes", "never_returns")}
     assert report.examples < 50

@@ -84,7 +84,7 @@ def test_several_violations_are_numbered() -> None:
 
 def test_fault_shows_its_details() -> None:
     fault = Violation(
-        property="every_rank_finishes",
+        property="every_wait_completes",
         cause="deadlock",
         summary="no rank can go on: rank 1 never arrives",
         evidence={"details": ["rank 0: waits for rank 1", "rank 1: has finished"]},

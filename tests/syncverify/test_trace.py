@@ -1,6 +1,7 @@
 import torch
 
 from syncverify.memory import MemoryRegion
+from syncverify.slots import ParameterSlot
 from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
@@ -67,6 +68,7 @@ def test_launch_records_what_is_reduced() -> None:
             regions=(MemoryRegion(0, 8, 24), MemoryRegion(0, 24, 32)),
             parameters=("w",),
             source="a.py:1 in f",
+            slots=(ParameterSlot("w", -8, 32),),
         ),
         CollectiveWait(Moment("backward", 1, 0), (0, 1), 0),
     ]
@@ -79,6 +81,12 @@ def test_sequences_count_per_communicator() -> None:
         for ranks in ((0, 1), (0, 2), (0, 1), (0, 2), (0, 1))
     ]
     assert [event.sequence for event in issued] == [0, 0, 1, 1, 2]
+    named = [launch(recorder, floats(1), communicator=name) for name in "aba"]
+    assert [event.place for event in named] == [
+        ("a", (0, 1), 0),
+        ("b", (0, 1), 0),
+        ("a", (0, 1), 1),
+    ]
 
 
 def test_gradient_bound_later_is_found_in_its_bucket() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 from planted import cross_rank, layout, lifecycle, numerics
 
 LIVE = "every_rank_finishes"
+WAITS = "every_wait_completes"
+MATCH = "collectives_match_across_ranks"
+ORDER = "launch_order_agrees"
 VALUE = "gradient_equals_reference"
 AGREE = "replicas_agree"
 LOCAL = "unreduced_stay_local"
@@ -72,7 +75,7 @@ NUMERICS = [
     ),
     Defect(
         numerics.ReducesOverDefaultGroup, LOCAL, "foreign_contribution",
-        wrong("rank 1 must not contribute but did"), also=frozenset({LIVE}),
+        wrong("rank 1 must not contribute but did"), also=frozenset({MATCH}),
     ),
     Defect(
         numerics.AddsResultToItself, LOCAL, "scaled",
@@ -163,6 +166,11 @@ LAYOUT = [
         also=frozenset({AGREE, ONCE}),
     ),
     Defect(
+        layout.FlushesWhatIsNotThere, LIVE, "raised_IndexError",
+        "rank 0 raised IndexError in step 0, bind: list index out of range", mesh=(1,),
+        examples=20,
+    ),
+    Defect(
         layout.ShardsWithoutPadding, VALUE, "rank_contribution_missing",
         wrong(UNREDUCED), also=frozenset({AGREE, ONCE}),
     ),
@@ -171,19 +179,24 @@ CROSS_RANK = [
     Defect(
         cross_rank.ReducesInRankOrder, VALUE, "misplaced",
         wrong("on rank 1 the value belongs to parameter 'p1'"),
-        also=frozenset({LIVE, AGREE}), num_parameters=2, examples=40,
+        also=frozenset({MATCH, AGREE}), num_parameters=2, examples=40,
         seed=1,
     ),
     Defect(
         # It takes an uneven shard, two replicated parameters of one dtype and a cap
         # between them: three of five searches of 200 scenarios meet all of that at once.
-        cross_rank.CutsByAllBytes, LIVE, "collective_mismatch",
+        cross_rank.CutsByAllBytes, MATCH, "collective_mismatch",
         "ranks [0, 1] met in one collective and disagree", num_parameters=3,
         examples=60, seed=1,
     ),
     Defect(
-        cross_rank.TakesAxesInTurn, LIVE, "deadlock",
+        cross_rank.TakesAxesInTurn, WAITS, "deadlock",
         "no rank can go on: rank 0, rank 1, rank 2, rank 3 never arrives", mesh=(2, 2),
+    ),
+    Defect(
+        cross_rank.ChecksInTurn, ORDER, "deadlock_hazard",
+        "ranks [0, 1] launch collectives in orders that exclude each other: a deadlock "
+        "hazard on NCCL", examples=5,
     ),
 ]  # fmt: skip
 DEFECTS = [*NUMERICS, *LIFECYCLE, *LAYOUT, *CROSS_RANK]

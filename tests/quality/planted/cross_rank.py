@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import torch
 import torch.distributed as dist
 from planted.main_grads import Bucket, MainGrads, kind_of
 from planted.placements import local_bytes
+from planted.view_buckets import Bucket as ViewBucket
+from planted.view_buckets import ViewBuckets
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -54,3 +57,34 @@ class TakesAxesInTurn(MainGrads):
             if sum(row_and_column) % 2:
                 bucket.groups = bucket.groups[::-1]
         super().reduce(bucket)
+
+
+class ChecksInTurn(ViewBuckets):
+    """A check for overflow has a communicator of its own, and no place in the order.
+
+    Source: NVIDIA/nccl#195.
+    """
+
+    def bind(self) -> None:
+        self.group = dist.new_group()
+        self.checks: list[dist.Work] = []
+        super().bind()
+
+    def launch(self, bucket: ViewBucket) -> None:
+        if dist.get_rank() % 2:  # what threads of their own do, made repeatable
+            super().launch(bucket)
+            self.check()
+        else:
+            self.check()
+            super().launch(bucket)
+
+    def check(self) -> None:
+        largest = torch.zeros(1)
+        self.checks.append(
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        )
+
+    def wait(self) -> None:
+        while self.checks:
+            self.checks.pop().wait()
+        super().wait()

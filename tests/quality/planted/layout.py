@@ -1,5 +1,7 @@
 """Planted defects in which gradient lies in which bucket."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from planted.main_grads import Bucket, MainGrads
@@ -27,6 +29,19 @@ class LosesLastBucket(MainGrads):
     def reduce(self, bucket: Bucket) -> None:
         if sum(map(local_bytes, bucket.slots)) >= self.cap_bytes:
             super().reduce(bucket)
+
+
+class FlushesWhatIsNotThere(ViewBuckets):
+    """A parameter beyond the cap flushes the bucket before it, if there is one or not.
+
+    Source: deepspeedai/DeepSpeed#1214.
+    """
+
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        for members in super().plan():
+            if local_bytes(members[0]) > self.cap_bytes:
+                yield []
+            yield members
 
 
 class ShardsWithoutPadding(MainGrads):

@@ -13,6 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.memory import MemoryRegion
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.slots import ParameterSlot
 from syncverify.trace import CollectiveLaunch, Recorder
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -106,6 +107,20 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
         ("scatter", "", "float32", 3),
     ),
     "barrier": (dist.barrier, ("barrier", "", "", 0)),
+    "all_to_all": (
+        lambda: dist.all_to_all(several(), several()),
+        ("all_to_all", "", "float32", 3),
+    ),
+    "all_to_all_single": (
+        lambda: dist.all_to_all_single(torch.cat(several()), torch.cat(several())),
+        ("all_to_all_single", "", "float32", 3),
+    ),
+    "functional all_to_all": (
+        lambda: funcol.all_to_all_single(
+            torch.cat(several()), None, None, dist.group.WORLD
+        ).clone(),
+        ("all_to_all_single", "", "float32", 3),
+    ),
     "functional all_reduce": (
         lambda: funcol.all_reduce(ones(3), "sum", dist.group.WORLD).clone(),
         ("all_reduce", "SUM", "float32", 3),
@@ -138,7 +153,7 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
 
 # A rank contributes all of what is scattered among three.
 CONTRIBUTES_ALL = {
-    "reduce_scatter", "reduce_scatter_tensor", "functional reduce_scatter",
+    "all_to_all", "all_to_all_single", "functional all_to_all", "reduce_scatter", "reduce_scatter_tensor", "functional reduce_scatter",
 }  # fmt: skip
 NAMES = pytest.mark.parametrize("name", COLLECTIVES)
 
@@ -174,6 +189,44 @@ def test_simulated_collective_is_recorded_alike(name: str, num_ranks: int) -> No
     assert launch.source.startswith("backends/test_recording.py:")
 
 
+def messages_and_roots() -> None:
+    """Issue, on rank 1 of three, what names another rank by its global number."""
+    pair = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        dist.irecv(ones(1), 1)
+        return
+    dist.broadcast(ones(1), src=2, group=pair)
+    dist.reduce(ones(1), dst=1, group=pair)
+    dist.all_reduce(ones(1), group=pair)
+    if dist.get_rank() == 1:
+        dist.isend(ones(1), 0)
+        dist.irecv(ones(1), 2, group=pair)
+    else:
+        dist.isend(ones(1), 1, group=pair)
+
+
+def assert_names_others(found: list[CollectiveLaunch]) -> None:
+    assert [(each.operation, each.root, each.ranks) for each in found] == [
+        ("broadcast", 2, (1, 2)),
+        ("reduce", 1, (1, 2)),
+        ("all_reduce", None, (1, 2)),
+        ("send", None, (1, 0)),
+        ("recv", None, (2, 1)),
+    ]
+    *in_pair, in_world, last = (each.communicator for each in found)
+    assert {*in_pair, last} == {last} != {in_world}
+    assert [each.sequence for each in found] == [0, 1, 2, 0, 0]
+
+
+@pytest.mark.usefixtures("one_of_three")
+def test_roots_and_messages_are_recorded_by_global_rank() -> None:
+    assert_names_others(record(messages_and_roots))
+
+
+def test_simulated_roots_and_messages_are_recorded_alike() -> None:
+    assert_names_others(simulate(messages_and_roots, 3))
+
+
 @pytest.mark.usefixtures("alone")
 def test_bytes_and_their_owners_are_recorded() -> None:
     recorder = Recorder()
@@ -185,6 +238,7 @@ def test_bytes_and_their_owners_are_recorded() -> None:
     (launch,) = launches(recorder)
     assert launch.regions == (MemoryRegion(0, 8, 32),)
     assert launch.parameters == ("w", "b")
+    assert launch.slots == (ParameterSlot("w", -8, 12), ParameterSlot("b", 4, 4))
 
 
 @pytest.mark.usefixtures("alone")

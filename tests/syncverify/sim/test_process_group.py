@@ -211,13 +211,15 @@ def test_swapped_collectives_of_equal_size_meet_silently(on_ranks: OnRanks) -> N
     assert on_ranks(2, program) == [[-9.0, 9.0], [9.0, -9.0]]
 
 
-PAIR = [torch.ones(1), torch.ones(1)]
+ONE = torch.ones(1)
+WHOLE = torch.ones(2, dtype=torch.int64)
 NOT_SIMULATED = {
-    "PREMUL_SUM": lambda: dist.all_reduce(PAIR[0], dist._make_nccl_premul_sum(2.0)),
-    "all_to_all": lambda: dist.all_to_all(PAIR, PAIR),
-    "all_to_all_single": lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2)),
-    "send": lambda: dist.send(PAIR[0], 1 - dist.get_rank()),
-    "recv": lambda: dist.recv(PAIR[0], 1 - dist.get_rank()),
+    "AVG of bool": lambda: dist.all_reduce(WHOLE.bool(), dist.ReduceOp.AVG),
+    "PREMUL_SUM of int64": lambda: dist.all_reduce(
+        WHOLE, dist._make_nccl_premul_sum(2.0)
+    ),
+    "recv from any rank": lambda: dist.recv(ONE),
+    "monitored_barrier": lambda: dist.group.WORLD.monitored_barrier(),
 }
 
 
@@ -248,7 +250,7 @@ def test_absent_rank_ends_the_run_at_once() -> None:
     for rank in (0, 2):
         assert stall.details[rank].startswith(
             f"rank {rank}: waits for rank 1 in all_reduce #0 over ranks [0, 1, 2], "
-            f"at {PLACE}:"
+            f"on stream default, at {PLACE}:"
         )
 
 

@@ -1,9 +1,11 @@
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from syncverify.sim.scheduler import RankThread, RunEndedError, Scheduler, Stall, Wait
+from syncverify.sim.scheduler import RankThread, RunEndedError, Scheduler
+from syncverify.sim.stalls import Stall, Wait
 
 
 class World:
@@ -121,6 +123,7 @@ def test_deadlock_names_ranks_and_operations() -> None:
             "rank 0: waits for rank 1 in waiting for '1never'",
             "rank 1: waits for rank 0 in waiting for '0never'",
             "rank 2: has finished",
+            "wait-for cycle: rank 0 -> rank 1 -> rank 0",
         ),
     )
     assert [type(thread.error) for thread in threads] == [
@@ -169,6 +172,23 @@ def test_an_exception_ends_every_rank_and_stays_with_its_own() -> None:
     assert isinstance(threads[0].error, RunEndedError)
     assert threads[2].error is None  # it never had a turn, and gets none
     assert not any(thread.thread.is_alive() for thread in threads)
+
+
+def test_what_cleanup_raises_is_not_taken_for_the_cause() -> None:
+    world = World(2)
+    failure = ValueError("mine")
+
+    def program(rank: int) -> None:
+        if rank == 1:
+            raise failure
+        try:
+            world.wait_for(1, "never")
+        finally:
+            raise KeyError("bucket in flight")
+
+    threads, _ = world.run(program)
+    assert threads[1].error is failure
+    assert isinstance(threads[0].error, RunEndedError)
 
 
 def test_cleanup_of_an_ended_rank_runs_without_another_turn() -> None:
@@ -248,3 +268,52 @@ def test_a_rank_in_a_blocking_call_of_its_own_does_not_hold_up_the_end() -> None
     finally:
         lock.release()
         threads[0].thread.join()
+
+
+def test_polling_without_an_end_ends_at_the_bound() -> None:
+    def play() -> tuple[Stall | None, int]:
+        scheduler = Scheduler(2, progress=lambda: 0, max_steps_per_rank=50)
+        turns = 0
+
+        def program(rank: int) -> None:
+            nonlocal turns
+            while rank == 0:
+                turns += 1
+                scheduler.yield_turn(Wait("a work", lambda: (1,)))
+
+        _, stall = scheduler.run(program)
+        return stall, turns
+
+    first, turns = play()
+    assert first is not None
+    assert (first.kind, first.ranks, turns) == ("step_bound", (0,), 101)
+    assert first.details[0].startswith(
+        "rank 0: polls for rank 1 in a work; polls at sim/"
+    )
+    assert first.details[1] == "rank 1: has finished"
+    assert play() == (first, turns)
+
+
+def test_operations_count_even_if_nobody_waits_for_them() -> None:
+    scheduler = Scheduler(1, progress=lambda: 0, max_steps_per_rank=50)
+
+    def program(_rank: int) -> None:
+        while True:
+            scheduler.count_step()
+
+    _, stall = scheduler.run(program)
+    assert stall is not None
+    assert stall.details[0].startswith("rank 0: goes on at sim/test_scheduler.py:")
+
+
+def test_a_rank_that_swallows_the_bound_does_not_outlive_it() -> None:
+    scheduler = Scheduler(1, progress=lambda: 0, max_steps_per_rank=50)
+
+    def program(_rank: int) -> None:
+        for _ in range(200):
+            with suppress(BaseException):
+                scheduler.count_step()
+
+    _, stall = scheduler.run(program)
+    assert stall is not None
+    assert stall.kind == "step_bound"
