@@ -11,8 +11,13 @@
     await c1 main          `main` waits for it
     free b main            back to the pool of `main`
     free b main side       ... deferred by `record_stream(side)`
+    call wait 1            the program calls `wait()` in step 1
+    call backward 1 0      ... runs the backward of its micro-batch 0
+    return                 the call returns
+    @here w b[0:8] main    any statement, written in line `here`
 
-Statements are separated by `;`. Collectives of one name on several ranks are one.
+Statements are separated by `;`. Collectives of one name on several ranks are one. What a
+collective reads says whose gradients it reduces: those of parameter `b`, here.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ from syncverify.trace import (
     CollectiveWait,
     Event,
     HostWait,
+    LifecycleCall,
+    LifecycleReturn,
     Mark,
     Moment,
     StorageFreed,
@@ -34,6 +41,8 @@ from syncverify.trace import (
 )
 
 AT = Moment("backward", 0, 0)
+# Recorded and waited for at once, so that one number serves all.
+WAIT_MARK = 0
 REGION = re.compile(r"(\w)\[(\d+)(?::(\d+)|\+(\d+)x(\d+)@(\d+))\]")
 
 
@@ -54,42 +63,54 @@ def traces(*programs: str) -> list[list[Event]]:
 
 
 def _events(program: str, ranks: tuple[int, ...]) -> list[Event]:
-    statements = [line.split() for line in program.split(";") if line.strip()]
-    return [
-        event
-        for number, words in enumerate(statements)
-        for event in _statement(words, ranks, f"line {number}")
-    ]
+    events: list[Event] = []
+    moment = AT
+    for number, text in enumerate(filter(str.strip, program.split(";"))):
+        source, words = f"line {number}", text.split()
+        if words[0].startswith("@"):
+            source = words.pop(0)[1:]
+        if words[0] == "call":
+            moment = _moment(words[1:])
+        events += _statement(words, ranks, source, moment)
+    return events
+
+
+def _moment(words: Sequence[str]) -> Moment:
+    phase, step, *micro_batch = words
+    return Moment(phase, int(step), *map(int, micro_batch))  # type: ignore[arg-type]  # a literal
 
 
 def _statement(
-    words: Sequence[str], ranks: tuple[int, ...], source: str
+    words: Sequence[str], ranks: tuple[int, ...], source: str, at: Moment
 ) -> list[Event]:
     match words:
+        case ["call", *_]:
+            return [LifecycleCall(at, "main")]
+        case ["return"]:
+            return [LifecycleReturn(at, "main")]
         case ["r" | "w" | "rw" as kind, text, stream]:
             touched = (region(text),)
             reads, writes = touched * ("r" in kind), touched * ("w" in kind)
-            return [Access(AT, stream, f"aten.{kind}", reads, writes, source)]
+            return [Access(at, stream, f"aten.{kind}", reads, writes, source)]
         case ["mark", mark, stream]:
-            return [Mark(AT, stream, _number(mark), source)]
+            return [Mark(at, stream, _number(mark), source)]
         case ["until", stream, mark]:
-            return [StreamWait(AT, stream, _number(mark), source)]
+            return [StreamWait(at, stream, _number(mark), source)]
         case ["host", mark]:
-            return [HostWait(AT, _number(mark), source)]
+            return [HostWait(at, _number(mark), source)]
         case ["wait", waiting, awaited]:
-            number = -1 - int(source.split()[1])
             return [
-                Mark(AT, awaited, number, source),
-                StreamWait(AT, waiting, number, source),
+                Mark(at, awaited, WAIT_MARK, source),
+                StreamWait(at, waiting, WAIT_MARK, source),
             ]
         case ["reduce", name, text, streams]:
-            return [launch(name, (text,), (text,), streams, ranks, source)]
+            return [launch(name, (text,), (text,), streams, ranks, source, at)]
         case ["gather", name, read, written, streams]:
-            return [launch(name, (read,), (written,), streams, ranks, source)]
+            return [launch(name, (read,), (written,), streams, ranks, source, at)]
         case ["await", name, stream]:
-            return [CollectiveWait(AT, ranks, _number(name), stream)]
+            return [CollectiveWait(at, ranks, _number(name), stream)]
         case ["free", name, stream, *recorded]:
-            return [StorageFreed(AT, ord(name), stream, tuple(recorded))]
+            return [StorageFreed(at, ord(name), stream, tuple(recorded))]
     raise ValueError(words)
 
 
@@ -100,10 +121,11 @@ def launch(
     streams: str,
     ranks: tuple[int, ...],
     source: str,
+    at: Moment = AT,
 ) -> CollectiveLaunch:
     stream, _, communication_stream = streams.partition(">")
     return CollectiveLaunch(
-        moment=AT,
+        moment=at,
         ranks=ranks,
         sequence=_number(name),
         operation="all_reduce",
@@ -111,7 +133,7 @@ def launch(
         dtype="float32",
         numel=1,
         regions=tuple(region(text) for text in reads),
-        parameters=(),
+        parameters=tuple(text[0] for text in reads),
         source=source,
         stream=stream,
         communication_stream=communication_stream or stream,
