@@ -3,7 +3,8 @@
 from collections import Counter
 
 import pytest
-from labelled import CASES, Case, Label
+from case import Case, Label
+from labelled import CASES
 from micro_traces import traces
 
 from syncverify.ordering.races import judge_orderings
