@@ -200,7 +200,6 @@ class _RankWalk:
         join(lane.clock, {in_flight.lane.index: in_flight.count})
         if self.semantics == "host" and in_flight.lane is not lane:
             del self.launched[key]
-            in_flight.lane.meetings.clear()
             self.idle.append(in_flight.lane)
 
     def _synchronize(self, event: Mark | StreamWait | HostWait) -> Iterator[Meeting]:

@@ -75,6 +75,8 @@ class StorageShadow:
         (lane,) = self.last
         for region, writes, at in noted:
             cell = self.cell(region)
+            if writes:
+                cell.reads.clear()
             (cell.writes if writes else cell.reads)[lane] = at
 
     def _introduce(self, cell: Cell) -> None:

@@ -154,6 +154,49 @@ RANKS = [
         ),
     ),
     Case(
+        "a synchronous collective tells its own stream what the peer had waited for",
+        "legal",
+        (
+            (
+                "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
+                "gather d z[0:4] u[0:4] main>main; w b[0:8] main"
+            ),
+            (
+                "gather c x[0:4] y[0:4] main>first; await c main;"
+                "gather d z[0:4] u[0:4] main>main"
+            ),
+        ),
+    ),
+    Case(
+        "a communication stream tells its next collective what the peer had waited for",
+        "legal",
+        (
+            (
+                "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
+                "gather d z[0:4] u[0:4] main>second; reduce e b[0:8] main>second"
+            ),
+            (
+                "gather c x[0:4] y[0:4] main>first; await c main;"
+                "gather d z[0:4] u[0:4] main>second; reduce e b[0:8] main>second"
+            ),
+        ),
+    ),
+    Case(
+        "a third rank, which comes last, is waited for",
+        "legal",
+        (
+            (
+                "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
+                "gather d z[0:4] u[0:4] main>main over 0 1; w b[0:8] main"
+            ),
+            (
+                "gather c x[0:4] y[0:4] main>first; await c main;"
+                "gather d z[0:4] u[0:4] main>main over 0 1"
+            ),
+            "gather c x[0:4] y[0:4] main>first",
+        ),
+    ),
+    Case(
         "a peer launches two communicators the other way round",
         "legal",
         (

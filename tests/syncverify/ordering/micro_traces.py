@@ -9,6 +9,7 @@
     reduce c1 b[0:8] main>nccl    all-reduce, issued on `main`, run on `nccl`
     gather c1 b[0:8] g[0:16] main>nccl    reads the one and writes the other
     await c1 main          `main` waits for it
+    reduce c1 b[0:8] main>nccl over 0 1    of ranks 0 and 1 only; `await` likewise
     free b main            back to the pool of `main`
     free b main side       ... deferred by `record_stream(side)`
     call wait 1            the program calls `wait()` in step 1
@@ -71,7 +72,11 @@ def _events(program: str, ranks: tuple[int, ...]) -> list[Event]:
             source = words.pop(0)[1:]
         if words[0] == "call":
             moment = _moment(words[1:])
-        events += _statement(words, ranks, source, moment)
+        group = ranks
+        if "over" in words:
+            words, members = words[: (at := words.index("over"))], words[at + 1 :]
+            group = tuple(map(int, members))
+        events += _statement(words, group, source, moment)
     return events
 
 
