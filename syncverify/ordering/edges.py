@@ -26,6 +26,8 @@ from syncverify.trace import (
 
 # Recorded and waited for at once, so that one number serves all.
 _INSERTED_MARK = -1
+# What a recorder writes where no line of the subject asked for the work.
+NO_LINES = frozenset({"autograd", "optimizer", "unknown line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class BeforeUse:
     @override
     def __str__(self) -> str:
         """Say it in words."""
+        if self.source in NO_LINES:
+            return f"before {self.source} goes on"
         return f"before {self.source}"
 
     def is_before(self, event: Event) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from syncverify.ordering.edges import (
+    NO_LINES,
     BeforeFree,
     BeforeReturn,
     BeforeUse,
@@ -186,9 +187,16 @@ def _candidates(target: Found, events: Sequence[Event]) -> Iterator[Edge]:
 def _places(race: Race, events: Sequence[Event]) -> Iterator[Place]:
     """Where a wait may be: in the subject, rather than in whoever uses it."""
     turn = last_turn(events, race.second_index)
+    use = BeforeUse(race.second.source, race.second.stream)
     if isinstance(turn, LifecycleReturn):
         yield BeforeReturn(turn.moment.phase)
-    yield BeforeUse(race.second.source, race.second.stream)
+    elif use.source in NO_LINES:
+        between = events[race.first_index : race.second_index]
+        for event in reversed(between):
+            if isinstance(event, LifecycleReturn):
+                yield BeforeReturn(event.moment.phase)
+                break
+    yield use
 
 
 def _waits(

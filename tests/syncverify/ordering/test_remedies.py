@@ -98,6 +98,24 @@ def test_memory_in_flight_is_held_until_the_work_is_done() -> None:
     ]
 
 
+def test_backward_that_must_wait_is_told_so_where_the_subject_can() -> None:
+    """Nobody can insert a line into autograd; the call before it is the subject's."""
+    program = (
+        "call zero_grad 0; @zero w b[0:4] side; return;"
+        "call backward 1 0; @autograd rw b[0:4] main"
+    )
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before zero_grad() returns: holds"
+    ]
+
+
+def test_within_one_backward_there_is_no_such_place() -> None:
+    program = "call backward 0 0; @hook w b[0:4] side; @autograd rw b[0:4] main"
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before autograd goes on: holds"
+    ]
+
+
 def test_on_the_host_only_work_can_be_waited_for() -> None:
     program = "@launch reduce c b[0:4] main>gloo; @refill w b[0:4] main"
     assert remedies(traces(program), "host") == [
