@@ -123,7 +123,11 @@ def last_turn(
 
 
 def _all(orderings: Orderings) -> list[Found]:
-    return [*orderings.races, *orderings.early_frees]
+    """List everything; of several that a use races with, the latest one comes first."""
+    races = sorted(
+        orderings.races, key=lambda r: (r.rank, r.second_index, -r.first_index)
+    )
+    return [*races, *orderings.early_frees]
 
 
 def _key(found: Found) -> tuple[int, int, int]:

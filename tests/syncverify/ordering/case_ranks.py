@@ -75,6 +75,11 @@ LIFETIMES = [
         "legal",
         ("w b[0:8] main; reduce c b[0:8] main>main; free b main",),
     ),
+    Case(
+        "what is recorded is the stream that issued the collective, not the one it runs on",
+        "early free",
+        ("wait side main; reduce c b[0:8] side>nccl; free b main side",),
+    ),
     Case("freed, never used", "legal", ("w a[0:8] side; free b main",)),
     Case(
         "another storage is in use",

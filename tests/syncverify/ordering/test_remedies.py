@@ -55,8 +55,8 @@ def test_two_writers_need_two_edges() -> None:
     program = "w b[0:4] one; w b[4:8] two; @launch reduce c b[0:8] side>nccl"
     assert remedies(traces(program)) == [
         (
-            "insert `side.wait_stream(one)` before launch and insert "
-            "`side.wait_stream(two)` before launch: holds"
+            "insert `side.wait_stream(two)` before launch and insert "
+            "`side.wait_stream(one)` before launch: holds"
         )
     ]
 

@@ -136,7 +136,7 @@ def test_the_summary_names_both_sides_and_the_remedy() -> None:
         "rank 1: expected an order between aten.rw at hook (step 0, micro-batch 0, "
         "backward), on stream 'main' and, queued later, all_reduce SUM of 1 x float32 "
         "over ranks [0, 1], at launch (step 0, micro-batch 0, backward), running on "
-        "stream 'nccl', but nothing orders them, and both touch bytes 0 to 8 of storage "
+        "stream 'nccl', but nothing orders them, and both touch bytes 8 to 16 of storage "
         "98 (gradients of b); insert `side.wait_stream(main)` before launch: holds"
     )
 
