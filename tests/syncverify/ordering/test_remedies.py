@@ -51,6 +51,33 @@ def test_two_waits_that_are_missing_are_two_disorders() -> None:
     ]
 
 
+def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> None:
+    program = without("join", without("divide"))
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before wait() returns: holds"
+    ]
+
+
+def test_of_edges_that_do_as_much_the_one_in_the_subject_is_told() -> None:
+    program = without("join") + "w q[0:4] one; @other w q[0:4] two"
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
+        "insert `two.wait_stream(one)` before other: holds",
+    ]
+
+
+def test_an_edge_that_orders_other_pairs_only_is_no_remedy() -> None:
+    program = """
+        call wait 0; return; w b[0:4] main; @one r b[0:4] side;
+        call wait 1; w c[0:4] main; w d[0:4] main; return;
+        @two r c[0:4] side; @three r d[0:4] side
+    """
+    assert remedies(traces(program)) == [
+        "insert `side.wait_stream(main)` before one: orders 1 of 3 such pairs",
+        "insert `side.wait_stream(main)` before wait() returns: holds",
+    ]
+
+
 def test_two_writers_need_two_edges() -> None:
     program = "w b[0:4] one; w b[4:8] two; @launch reduce c b[0:8] side>nccl"
     assert remedies(traces(program)) == [

@@ -64,6 +64,13 @@ DEFECTS = {
         "reduce_reads_after_accumulation",
         "accumulated_unordered",
     ),
+    "a copy in a later step does not wait": (
+        "@fork wait side main".join(STEPS.split("@fork wait side main")[:-1])
+        + "@copy r b[0:16] side"
+        + STEPS.split("@fork wait side main")[-1],
+        "reduce_reads_after_accumulation",
+        "accumulated_unordered",
+    ),
     "launched after the first gradient": (
         with_line(
             "launch",
