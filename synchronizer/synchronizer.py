@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
@@ -54,6 +54,9 @@ class GradientSynchronizer(ReducedGradients):
     Raises:
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
     """
+
+    # A promise that a harness may look up and hold us to.
+    overlaps_backward: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -107,6 +107,8 @@ class Run:
         carries_data: False where collectives move nothing (`fake`), so that values say
             nothing about the subject.
         lost_backend: Whether the backend cannot play anything after this run.
+        semantics: What orders queued work: streams, as on a GPU, or the host, which
+            runs it itself on CPU.
     """
 
     backend: str
@@ -114,3 +116,4 @@ class Run:
     fault: Fault | None = None
     carries_data: bool = True
     lost_backend: bool = False
+    semantics: Literal["stream", "host"] = "stream"

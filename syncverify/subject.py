@@ -71,6 +71,8 @@ class Capabilities:
         separate_grad_dtype: Whether gradients may have a dtype of their own.
         varying_accumulations: Whether the number of micro-batches may change.
         needs_data: Whether it cannot run where collectives move no data (`fake`).
+        overlaps_backward: Whether it promises to reduce while backward still runs. A
+            subject that declares no `Capabilities` says so by an attribute of this name.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -78,6 +80,7 @@ class Capabilities:
     separate_grad_dtype: bool = True
     varying_accumulations: bool = False
     needs_data: bool = False
+    overlaps_backward: bool = False
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""
@@ -161,7 +164,8 @@ def _capabilities(factory: SubjectFactory) -> Capabilities:
     if isinstance(declared, Capabilities):
         return declared
     varies = callable(getattr(factory, "set_required_accumulations", None))
-    return Capabilities(varying_accumulations=varies)
+    overlaps = bool(getattr(factory, "overlaps_backward", False))
+    return Capabilities(varying_accumulations=varies, overlaps_backward=overlaps)
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from syncverify.oracle import Reference
+from syncverify.ordering.remedies import Disorder, disorders
 from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.violation import Violation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
 class Judgement:
     """A run beside what it should have been.
 
@@ -25,6 +27,12 @@ class Judgement:
     scenario: Scenario
     run: Run
     reference: Reference
+
+    @cached_property
+    def disorders(self) -> list[Disorder]:
+        """What no stream, event or host wait orders; found once for all properties."""
+        traces = [rank_run.events for rank_run in self.run.ranks]
+        return disorders(traces, self.run.semantics)
 
 
 @dataclass(frozen=True, slots=True)

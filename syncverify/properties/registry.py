@@ -12,6 +12,17 @@ from syncverify.properties.launch_order import launch_order_agrees
 from syncverify.properties.lifecycle import unbind_restores_parameters, zero_grad_clears
 from syncverify.properties.liveness import every_rank_finishes, every_wait_completes
 from syncverify.properties.matching import collectives_match_across_ranks
+from syncverify.properties.ordering import (
+    bucket_is_exclusive_while_reducing,
+    memory_outlives_its_streams,
+    reduce_reads_after_accumulation,
+    wait_orders_reads_after_reduce,
+    zero_grad_waits_for_reduce,
+)
+from syncverify.properties.streams import (
+    overlap_is_possible,
+    stream_context_is_restored,
+)
 from syncverify.properties.values import (
     accumulation_is_local_until_reduced,
     gradient_equals_reference,
@@ -59,6 +70,14 @@ ALL_PROPERTIES = (
     Property(zero_grad_clears, needs_data=False),
     Property(each_bucket_reduced_once_per_step, needs_data=False),
     Property(unbind_restores_parameters, needs_data=False),
+    # Where collectives move no data, operators leave no accesses behind to judge.
+    Property(reduce_reads_after_accumulation),
+    Property(bucket_is_exclusive_while_reducing),
+    Property(wait_orders_reads_after_reduce),
+    Property(zero_grad_waits_for_reduce),
+    Property(memory_outlives_its_streams),
+    Property(stream_context_is_restored, needs_data=False),
+    Property(overlap_is_possible),
 )
 
 

@@ -65,6 +65,31 @@ _HINTS = {
     "backward_not_plain": "restore in unbind() whatever bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
     "not_reduced": "launch every bucket by the time wait() returns, the last one included",
+    # orderings
+    "reduced_before_accumulated": (
+        "before a launch, let its stream wait for every stream that wrote into the bucket"
+    ),
+    "accumulated_unordered": (
+        "let the stream that prepares a bucket wait for those that accumulate into it"
+    ),
+    "touched_in_flight": (
+        "wait for the collective, on the stream that touches its memory next, before that"
+    ),
+    "collectives_overlap": (
+        "wait for the first collective before the second one is launched on its memory"
+    ),
+    "read_before_reduced": (
+        "let the stream that is current in wait() wait for every reduction, there and then"
+    ),
+    "zeroed_in_flight": "clear on a stream that has waited for the reductions",
+    "used_before_zeroed": "clear on the stream that accumulates, or let that one wait",
+    "freed_in_use": (
+        "hold a reference until the stream of the pool has waited, or call record_stream()"
+    ),
+    "stream_changed": "leave every stream context that you enter, by a `with` block",
+    "never_overlapped": (
+        "launch a bucket from the hook that sees its last gradient, not when backward ends"
+    ),
 }
 
 

@@ -43,6 +43,7 @@ class DistributedDataParallelSubject:
         separate_grad_dtype=False,
         varying_accumulations=True,
         needs_data=True,
+        overlaps_backward=True,
     )
 
     def __init__(

@@ -92,7 +92,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
     assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
-    assert ours.capabilities == Capabilities(varying_accumulations=True)
+    assert ours.capabilities == Capabilities(
+        varying_accumulations=True, overlaps_backward=True
+    )
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject
     assert ddp.capabilities == Capabilities(
@@ -101,6 +103,7 @@ def test_built_in_names() -> None:
         separate_grad_dtype=False,
         varying_accumulations=True,
         needs_data=True,
+        overlaps_backward=True,
     )
 
 

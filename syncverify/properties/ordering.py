@@ -1,0 +1,212 @@
+"""Properties of what streams may run in the wrong order.
+
+Note [One disorder, one property]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A missing wait shows in many pairs of accesses. All pairs that one remedy removes are one
+disorder, and its first pair says which property it violates:
+
+    memory that is given back early                     memory_outlives_its_streams
+    one of the two is of zero_grad()                    zero_grad_waits_for_reduce
+    the second is no call of the subject                wait_orders_reads_after_reduce
+    the second is a collective, the first is not        reduce_reads_after_accumulation
+    the first is a collective, or uses what one has     bucket_is_exclusive_while_reducing
+      touched in this step
+    otherwise                                           reduce_reads_after_accumulation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.memory import MemoryRegion
+from syncverify.ordering.races import EarlyFree, MemoryUse, Race
+from syncverify.ordering.remedies import Disorder, last_turn
+from syncverify.properties.judgement import Finding, Judgement
+from syncverify.trace import Access, CollectiveLaunch, Event, LifecycleReturn
+
+
+def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
+    """A reduction reads gradients only after all that was queued before to make them.
+
+    For all ranks: whatever the reduction reads or writes, be it the collective or what
+    the subject queues to prepare it, is ordered after each accumulation that its host
+    queued before and that touches the same bytes.
+
+    Catches: a communication stream that does not wait for the stream that filled the
+    bucket, or for only one of several. Does not judge what the host queues later, which
+    `bucket_is_exclusive_while_reducing` does.
+    """
+    yield from _of_family(
+        judgement, {"reduced_before_accumulated", "accumulated_unordered"}
+    )
+
+
+def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding]:
+    """While a reduction is in flight, nothing else touches what it reads or writes.
+
+    For all ranks: what the subject, or a backward under its care, queues after a
+    collective was launched is ordered after it wherever they share a byte, unless both
+    only read.
+
+    Catches: buckets launched before their last gradient, buffers refilled early, results
+    copied out without waiting, two communicators on one bucket.
+    """
+    yield from _of_family(judgement, {"touched_in_flight", "collectives_overlap"})
+
+
+def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
+    """What uses gradients after the subject's calls runs after what those calls queued.
+
+    For all ranks: each use of a gradient by the training program itself, on the stream
+    that is current, is ordered after every write of the subject to the same bytes.
+
+    Catches: a `wait()` that waits for nothing, or on the wrong stream, or for the wrong
+    work.
+    """
+    yield from _of_family(judgement, {"read_before_reduced"})
+
+
+def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
+    """`zero_grad()` clears after all that still uses a gradient, and before all that will.
+
+    For all ranks: what it queues is ordered after everything queued earlier that touches
+    the same bytes, and before everything queued later that does.
+
+    Catches: buffers cleared in flight, or cleared on a stream that the next backward
+    does not wait for.
+    """
+    yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
+
+
+def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
+    """Memory goes back to its pool only when no other stream may still use it.
+
+    For all ranks: each use of a storage that is freed is ordered before what the stream
+    of its pool is given next, or on a stream that `record_stream` named.
+
+    Catches: temporaries of a side stream that are dropped while it still uses them,
+    buffers allocated on one stream and replaced on another.
+    """
+    yield from _of_family(judgement, {"freed_in_use"})
+
+
+def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Finding]:
+    for disorder in judgement.disorders:
+        cause = _cause(judgement, disorder.found[0])
+        if cause in causes:
+            yield from _findings(judgement, disorder, cause)
+
+
+def _cause(judgement: Judgement, found: Race | EarlyFree) -> str:
+    if isinstance(found, EarlyFree):
+        return "freed_in_use"
+    if found.second.moment.phase == "zero_grad":
+        return "zeroed_in_flight"
+    if found.first.moment.phase == "zero_grad":
+        return "used_before_zeroed"
+    events = judgement.run.ranks[found.rank].events
+    if _is_outside(events, found.second_index):
+        return "read_before_reduced"
+    first_reduces = isinstance(found.first, CollectiveLaunch)
+    if isinstance(found.second, CollectiveLaunch):
+        return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
+    if first_reduces or _follows_a_collective(events, found):
+        return "touched_in_flight"
+    return "accumulated_unordered"
+
+
+def _is_outside(events: list[Event], index: int) -> bool:
+    """Tell whether the training program did it, not a call of the subject."""
+    turn = last_turn(events, index)
+    return isinstance(turn, LifecycleReturn) or (
+        turn is not None and turn.moment.phase == "after_unbind"
+    )
+
+
+def _follows_a_collective(events: list[Event], race: Race) -> bool:
+    """Tell whether the first use is part of a reduction: a copy of its result, say."""
+    return any(
+        isinstance(event, CollectiveLaunch)
+        and event.moment.step == race.first.moment.step
+        and any(race.region.overlaps(region) for region in _regions(event))
+        for event in events[: race.first_index]
+    )
+
+
+def _findings(
+    judgement: Judgement, disorder: Disorder, cause: str
+) -> Iterator[Finding]:
+    told: set[tuple[int, str | None]] = set()
+    for found in disorder.found:
+        parameters = ", ".join(_parameters(judgement, found)) or None
+        if (found.rank, parameters) not in told:
+            told.add((found.rank, parameters))
+            yield _finding(found, disorder, cause, parameters)
+
+
+def _finding(
+    found: Race | EarlyFree, disorder: Disorder, cause: str, parameters: str | None
+) -> Finding:
+    if isinstance(found, Race):
+        first, second = _use(found.first), _use(found.second)
+        region = found.region
+        shared = f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
+        summary = f"expected an order between {first} and, queued later, {second}"
+    else:
+        first = _use(found.use)
+        second = f"what the pool of stream {found.freed.stream!r} gives the memory to"
+        shared = f"storage {found.freed.storage}"
+        summary = (
+            f"expected {first} to be over when its memory was freed ({found.freed.moment}) "
+            f"to the pool of stream {found.freed.stream!r}"
+        )
+    remedy = str(disorder.remedy) if disorder.remedy else "no single wait orders them"
+    gradients = f" (gradients of {parameters})" if parameters else ""
+    return Finding(
+        cause,
+        f"rank {found.rank}: {summary}, but nothing orders them, and both touch {shared}"
+        f"{gradients}; {remedy}",
+        found.rank,
+        parameters,
+        {
+            "rank": found.rank,
+            "first": first,
+            "second": second,
+            "shared": shared,
+            "remedy": remedy,
+            "details": [
+                f"first:  {first}",
+                f"second: {second}",
+                f"remedy: {remedy}",
+            ],
+        },
+    )
+
+
+def _use(use: MemoryUse) -> str:
+    if isinstance(use, CollectiveLaunch):
+        on = use.communication_stream
+        return f"{use} ({use.moment}), running on stream {on!r}"
+    return f"{use.operator} at {use.source} ({use.moment}), on stream {use.stream!r}"
+
+
+def _parameters(judgement: Judgement, found: Race | EarlyFree) -> tuple[str, ...]:
+    """Name the parameters whose gradients are concerned, by the collectives' lists."""
+    uses = (found.first, found.second) if isinstance(found, Race) else (found.use,)
+    for use in uses:
+        if isinstance(use, CollectiveLaunch) and use.parameters:
+            return use.parameters
+    regions = [region for use in uses for region in _regions(use)]
+    names = (
+        event.parameters
+        for event in judgement.run.ranks[found.rank].events
+        if isinstance(event, CollectiveLaunch)
+        and any(one.overlaps(other) for one in regions for other in _regions(event))
+    )
+    return next(names, ())
+
+
+def _regions(use: Access | CollectiveLaunch) -> tuple[MemoryRegion, ...]:
+    if isinstance(use, Access):
+        return (*use.reads, *use.writes)
+    return (*use.regions, *use.written)

@@ -1,0 +1,174 @@
+"""What is said to be missing is what was taken away."""
+
+from collections.abc import Sequence
+
+import pytest
+from labelled import CASES
+from micro_traces import traces
+from steps import STEPS, without
+
+from syncverify.ordering.edges import Edge
+from syncverify.ordering.happens_before import Semantics, Traces
+from syncverify.ordering.races import judge_orderings
+from syncverify.ordering.remedies import disorders
+
+
+def remedies(ranks: Traces, semantics: Semantics = "stream") -> list[str]:
+    return [str(disorder.remedy) for disorder in disorders(ranks, semantics)]
+
+
+def test_nothing_is_missing_from_the_whole() -> None:
+    assert disorders(traces(STEPS, STEPS)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fork", "insert `side.wait_stream(main)` before launch: holds"),
+        ("join", "insert `main.wait_stream(side)` before wait() returns: holds"),
+        (
+            "await",
+            (
+                "insert `work.wait()` of the all_reduce launched at launch, while `side` is "
+                "current, before divide: holds"
+            ),
+        ),
+    ],
+)
+def test_a_wait_that_is_taken_away_is_asked_for(line: str, expected: str) -> None:
+    """One line less in every step of every rank: one disorder, one edge."""
+    program = without(line)
+    assert program != STEPS
+    assert remedies(traces(program, program)) == [expected]
+    assert remedies(traces(STEPS, program)) == [expected]
+
+
+def test_two_waits_that_are_missing_are_two_disorders() -> None:
+    program = without("fork", without("join"))
+    assert remedies(traces(program)) == [
+        "insert `side.wait_stream(main)` before launch: orders 16 of 26 such pairs",
+        "insert `main.wait_stream(side)` before wait() returns: holds",
+    ]
+
+
+def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> None:
+    program = without("join", without("divide"))
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before wait() returns: holds"
+    ]
+
+
+def test_of_edges_that_do_as_much_the_one_in_the_subject_is_told() -> None:
+    program = without("join") + "w q[0:4] one; @other w q[0:4] two"
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
+        "insert `two.wait_stream(one)` before other: holds",
+    ]
+
+
+def test_an_edge_that_orders_other_pairs_only_is_no_remedy() -> None:
+    program = """
+        call wait 0; return; w b[0:4] main; @one r b[0:4] side;
+        call wait 1; w c[0:4] main; w d[0:4] main; return;
+        @two r c[0:4] side; @three r d[0:4] side
+    """
+    assert remedies(traces(program)) == [
+        "insert `side.wait_stream(main)` before one: orders 1 of 3 such pairs",
+        "insert `side.wait_stream(main)` before wait() returns: holds",
+    ]
+
+
+def test_two_writers_need_two_edges() -> None:
+    program = "w b[0:4] one; w b[4:8] two; @launch reduce c b[0:8] side>nccl"
+    assert remedies(traces(program)) == [
+        (
+            "insert `side.wait_stream(two)` before launch and insert "
+            "`side.wait_stream(one)` before launch: holds"
+        )
+    ]
+
+
+def test_a_use_outside_of_any_call_is_waited_for_at_the_use() -> None:
+    program = "w b[0:4] main; @copy r b[0:4] side"
+    assert remedies(traces(program)) == [
+        "insert `side.wait_stream(main)` before copy: holds"
+    ]
+
+
+def test_work_whose_stream_has_no_name_is_waited_for_itself() -> None:
+    program = "@launch reduce c b[0:4] main>nccl; @refill w b[0:4] main"
+    assert remedies(traces(program)) == [
+        (
+            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "current, before refill: holds"
+        )
+    ]
+
+
+def test_memory_of_a_named_stream_is_recorded() -> None:
+    program = "w b[0:4] main; wait side main; @copy r b[0:4] side; free b main"
+    assert remedies(traces(program)) == [
+        (
+            "insert `tensor.record_stream(side)` after copy, or hold a reference until its "
+            "stream waited for `side`: holds"
+        )
+    ]
+
+
+def test_memory_in_flight_is_held_until_the_work_is_done() -> None:
+    program = "@launch reduce c b[0:4] main>nccl; free b main; await c main"
+    assert remedies(traces(program)) == [
+        (
+            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "current, before the last reference to its memory goes away: holds"
+        )
+    ]
+
+
+def test_backward_that_must_wait_is_told_so_where_the_subject_can() -> None:
+    """Nobody can insert a line into autograd; the call before it is the subject's."""
+    program = (
+        "call zero_grad 0; @zero w b[0:4] side; return;"
+        "call backward 1 0; @autograd rw b[0:4] main"
+    )
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before zero_grad() returns: holds"
+    ]
+
+
+def test_within_one_backward_there_is_no_such_place() -> None:
+    program = "call backward 0 0; @hook w b[0:4] side; @autograd rw b[0:4] main"
+    assert remedies(traces(program)) == [
+        "insert `main.wait_stream(side)` before autograd goes on: holds"
+    ]
+
+
+def test_on_the_host_only_work_can_be_waited_for() -> None:
+    program = "@launch reduce c b[0:4] main>gloo; @refill w b[0:4] main"
+    assert remedies(traces(program), "host") == [
+        (
+            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "current, before refill: holds"
+        )
+    ]
+
+
+WRONG = [case for case in CASES if case.label != "legal"]
+
+
+def test_every_labelled_disorder_has_a_remedy_that_holds() -> None:
+    """Applied, not believed: the edges make the trace legal."""
+    for case in WRONG:
+        ranks: Traces = traces(*case.programs)
+        for disorder in disorders(ranks, case.semantics):
+            assert disorder.remedy is not None, case.name
+            ranks = applied(disorder.remedy.edges, ranks)
+        judged = judge_orderings(ranks, case.semantics)
+        assert not judged.races, case.name
+        assert not judged.early_frees, case.name
+
+
+def applied(edges: Sequence[Edge], ranks: Traces) -> Traces:
+    for edge in edges:
+        ranks = edge.applied(ranks)
+    return ranks
