@@ -33,6 +33,13 @@ class Call:
     root: int = 0
     source: str = "unknown line"
 
+    def written_by(self, rank: int) -> Tensors:
+        """Return the outputs that a rank of the group receives anything in."""
+        if self.operation == "broadcast":
+            return [] if rank == self.root else self.outputs
+        receives = self.operation not in {"reduce", "gather"} or rank == self.root
+        return self.outputs if receives else []
+
     def agreement(self) -> tuple[object, ...]:
         """Return what all ranks must have in common."""
         rooted = self.operation in {

@@ -12,6 +12,7 @@ disagree end the run instead of exchanging nonsense.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.recorder import Recorder
 from syncverify.sim.collectives import (
     SUPPORTED_REDUCTIONS,
     Call,
@@ -29,9 +31,27 @@ from syncverify.sim.meetings import Meeting, Mismatch, SimulatedWorld
 from syncverify.sim.scheduler import RunEndedError, Wait
 from syncverify.sim.work import SimulatedWork
 from syncverify.sourcelines import calling_line
-from syncverify.trace import CollectiveLaunch, Recorder
+from syncverify.trace import CollectiveLaunch
 
 BACKEND_NAME = "simulated"
+_WITH_OPTIONS = (
+    "allreduce",
+    "reduce",
+    "broadcast",
+    "allgather",
+    "all_gather_single",
+    "_allgather_base",
+    "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "barrier",
+)
 
 
 def _not_simulated(name: str) -> EnvironmentNotSupportedError:
@@ -49,6 +69,25 @@ def _refusal(name: str) -> Any:
     return refuse
 
 
+def _noting_async(issue: Any) -> Any:
+    """Note whether torch asks for a handle to wait for, which its options say.
+
+    Since torch 2.8 NCCL runs a collective without one on the caller's own stream.
+
+    Returns:
+        The method, which does so.
+    """
+
+    @functools.wraps(issue)
+    def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+        opts = named.get("opts", given[-1] if given else None)
+        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # a part of it
+        work: dist.Work = issue(group, *given, **named)
+        return work
+
+    return noting
+
+
 class SimulatedProcessGroup(dist.ProcessGroup):
     """One rank's handle of a simulated communicator."""
 
@@ -57,6 +96,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.world = world
         self._size = size
         self._issued = 0
+        self._is_async = True  # what is being issued
         self._global_ranks: tuple[int, ...] | None = None
         self._group_name: str | None = None
 
@@ -224,14 +264,19 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             ranks=self.global_ranks,
             reduce_op=call.reduce_op,
             source=calling_line(),
+            written=call.written_by(self.rank()),
+            communication_stream=self.recorder.communication_stream(
+                self.group_name, self.global_ranks, is_async=self._is_async
+            ),
         )
         meeting = self.world.meet(self.group_name, self._size, self._issued)
         self._issued += 1
         self._arrive(meeting, call, launched)
-        return SimulatedWork(self, meeting, launched)
+        return SimulatedWork(self, meeting, call, launched)
 
     def _arrive(self, meeting: Meeting, call: Call, launched: CollectiveLaunch) -> None:
-        inputs: Tensors = [tensor.detach().clone() for tensor in call.inputs]
+        with self.recorder.not_recording_accesses():
+            inputs: Tensors = [tensor.detach().clone() for tensor in call.inputs]
         meeting.calls[self.rank()] = Call(
             call.operation,
             call.reduce_op,
@@ -268,6 +313,11 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.world.scheduler.block_until(
             lambda: meeting.is_complete, Wait(operation, missing)
         )
+
+
+for _name in _WITH_OPTIONS:
+    _issue = getattr(SimulatedProcessGroup, _name)
+    setattr(SimulatedProcessGroup, _name, _noting_async(_issue))
 
 
 def _listed(tensors: Any) -> Tensors:

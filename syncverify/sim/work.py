@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from typing_extensions import override
 
 from syncverify.sim.collectives import Call, compute, deliver
 from syncverify.sim.meetings import Meeting
+from syncverify.sim.streams import own_streams
 from syncverify.trace import CollectiveLaunch
 
 if TYPE_CHECKING:
@@ -24,13 +26,21 @@ class SimulatedWork(dist.Work):
     """Handle of a simulated collective; results arrive when it is waited for."""
 
     def __init__(
-        self, group: SimulatedProcessGroup, meeting: Meeting, launched: CollectiveLaunch
+        self,
+        group: SimulatedProcessGroup,
+        meeting: Meeting,
+        call: Call,
+        launched: CollectiveLaunch,
     ) -> None:
         super().__init__()
         self._group = group
         self._meeting = meeting
         self._launched = launched
         self._delivered = False
+        self._outputs = call.outputs
+        self._streams = own_streams()
+        if self._streams is not None:
+            self._streams.in_flight.append(self)
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -59,7 +69,7 @@ class SimulatedWork(dist.Work):
     @override
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._own_call().outputs
+        return self._outputs
 
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
@@ -70,17 +80,18 @@ class SimulatedWork(dist.Work):
         """
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._own_call().outputs)
+        future.set_result(self._outputs)
         return future
 
-    def _own_call(self) -> Call:
-        call = self._meeting.calls[self._group.rank()]
-        assert call is not None  # this rank arrived when the work was made
-        return call
-
     def _deliver(self) -> None:
-        calls = [call for call in self._meeting.calls if call is not None]
-        values = compute(calls, self._group.rank())
-        deliver(values, self._own_call().outputs)
+        delivered = [call for call in self._meeting.calls if call is not None]
+        with self._group.recorder.not_recording_accesses():
+            values = compute(delivered, self._group.rank())
+            deliver(values, self._outputs)
+        # The meeting lives as long as the run, and must not hold the tensors any more.
+        own, calls = self._group.rank(), self._meeting.calls
+        calls[own] = dataclasses.replace(delivered[own], outputs=[])
+        if self._streams is not None:
+            self._streams.in_flight.remove(self)
         self._delivered = True
         self._group.recorder.wait(self._launched)
