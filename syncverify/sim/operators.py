@@ -106,3 +106,28 @@ def _is_told_by_groups(operator: Any, name: str) -> bool:
     # Functional collectives copy their input first, which no process group sees.
     copies = operator.namespace == "_c10d_functional" and not name.endswith("_")
     return operator.namespace in _COLLECTIVES and not copies
+
+
+def tensors_at(
+    places: tuple[tuple[int, str], ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+) -> list[torch.Tensor]:
+    """List the tensors among the arguments of an operator.
+
+    Args:
+        places: Position and name of each argument.
+        args: By position.
+        kwargs: By name.
+    """
+    found: list[torch.Tensor] = []
+    for index, name in places:
+        if index < len(args):
+            given = args[index]
+        else:
+            given = kwargs.get(name) if kwargs else None
+        if isinstance(given, torch.Tensor):
+            found.append(given)
+        elif isinstance(given, (list, tuple)):
+            found += [entry for entry in given if entry is not None]
+    return found

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.recorder import Recorder
 from syncverify.sim.access_recording import AccessRecording
-from syncverify.sim.operators import Effects
+from syncverify.sim.operators import Effects, tensors_at
 from syncverify.sim.raw_accesses import (
     RawAccess,
     RawFree,
     Touch,
     merged,
-    touch,
     without_order,
 )
 from syncverify.sim.storages import Storage, StorageTable
@@ -43,9 +44,7 @@ class RankRecorder(Recorder):
         self._records_accesses = records_accesses
         self._raw: list[RawAccess | RawFree] = []
         self._mode = AccessRecording(
-            self._note_operator,
-            on_wrapped=self._note_wrapped,
-            num_events=lambda: len(self.events),
+            self._note_operator, num_events=lambda: len(self.events)
         )
         self._communicators: dict[str, str] = {}
 
@@ -101,11 +100,9 @@ class RankRecorder(Recorder):
     def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
         if self._records_accesses:
             stream = self.current_stream()
-            reads = self._touches(tensors, stream)
+            reads = [self._touch(tensor, stream) for tensor in tensors]
             self._raw.append(
-                RawAccess(
-                    len(self.events), self.moment, stream, operator, reads, (), operator
-                )
+                (len(self.events), self.moment, stream, operator, reads, [], operator)
             )
 
     @override
@@ -145,62 +142,62 @@ class RankRecorder(Recorder):
         """Note that memory must not go back before a stream is done with it."""
         self.storages.of(tensor, self.current_stream()).record_stream(stream)
 
-    def _note_wrapped(self, arguments: Iterable[object]) -> None:
-        if self.streams.current() is not self.streams.default:
-            tensors = (a for a in arguments if isinstance(a, torch.Tensor))
-            self._note_leaves(tensors)
-
-    def _note_leaves(self, used: Iterable[torch.Tensor]) -> None:
-        if torch.is_grad_enabled():
-            self.streams.engine.note_leaves(used)
-
     def _note_operator(
         self,
         position: int,
         effects: Effects,
-        reads: list[torch.Tensor],
-        writes: list[torch.Tensor],
-        results: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        result: Any,
     ) -> None:
-        current = self.streams.current()
+        # Written for speed: this is most of what a recording costs.
+        streams = self.streams
+        current = streams.engine.current()
         stream = current.name
-        if current is not self.streams.default:
-            self._note_leaves(reads)
-        read = self._touches(reads, stream)
-        written = self._touches(writes, stream)
-        known = self.storages.num_seen
-        filled = self._touches(results, stream, since=known)
-        if effects.fills:
-            written += filled
-        if any(storage.is_on_device for storage, *_ in read):
-            for storage, *_ in written:
-                storage.is_on_device = True
+        if current is not streams.default and torch.is_grad_enabled():
+            streams.engine.note_leaves(tensors_at(effects.reads, args, kwargs))
+        reads = [
+            self._touch(t, stream) for t in tensors_at(effects.reads, args, kwargs)
+        ]
+        writes: list[Touch] = []
+        if effects.writes:
+            written = tensors_at(effects.writes, args, kwargs)
+            writes = [self._touch(tensor, stream) for tensor in written]
+        if result is not None and not (args and result is args[0]):
+            self._meet_results(result, stream, writes if effects.fills else [])
+        if reads and any(touch[0].is_on_device for touch in reads):
+            for touch in writes:
+                touch[0].is_on_device = True
         elif effects.waits_on_host:
             return  # the host reads what it has anyway
-        if read or written:
-            line = innermost_subject_line() or "autograd"
-            self._raw.append(
-                RawAccess(
-                    position, self.moment, stream, effects.name, read, written, line
-                )
-            )
+        line = innermost_subject_line() or "autograd"
+        self._raw.append(
+            (position, self.moment, stream, effects.name, reads, writes, line)
+        )
         if effects.waits_on_host:
-            self.streams.wait_on_host(self.streams.mark(current))
+            streams.wait_on_host(streams.mark(current))
 
-    def _touches(
-        self, tensors: Iterable[torch.Tensor], stream: str, since: int = 0
-    ) -> list[Touch]:
-        """Write down where tensors lie, as far as their storages are new `since`."""
-        found = []
-        for tensor in tensors:
-            if tensor.is_meta or tensor.layout is not torch.strided:
-                continue  # no memory, or none that has a place
-            storage = self.storages.of(tensor, stream)
-            if storage.stream != stream:
-                storage.is_shared = True
-            if storage.number >= since:
-                found.append(touch(storage, tensor))
-        return found
+    def _touch(self, tensor: torch.Tensor, stream: str) -> Touch:
+        """Write down where a tensor lies, and that a stream has to do with it."""
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+        storage = self.storages.of(tensor, stream)
+        if storage.stream is not stream:
+            storage.touch(stream)
+        offset, strides = tensor.storage_offset(), tensor.stride()
+        return storage, offset, tensor.shape, strides, tensor.itemsize
+
+    def _meet_results(self, result: Any, stream: str, filled: list[Touch]) -> None:
+        """Meet the memory that an operator has allocated, and has filled."""
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, (tuple, list)):
+                self._meet_results(tensor, stream, filled)
+            elif isinstance(tensor, torch.Tensor):
+                known = self.storages.num_seen
+                touch = self._touch(tensor, stream)
+                if touch[0].number >= known:
+                    filled.append(touch)
 
     def _note_freed(self, storage: Storage) -> None:
-        self._raw.append(RawFree(len(self.events), self.moment, storage))
+        if storage.is_shared:  # or nobody will ever ask
+            self._raw.append((len(self.events), self.moment, storage))

@@ -13,9 +13,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
-from typing import NamedTuple
-
-import torch
 
 from syncverify.memory import MemoryRegion, strided_region
 from syncverify.sim.storages import Storage
@@ -35,46 +32,19 @@ from syncverify.trace import (
 Touch = tuple[Storage, int, Sequence[int], Sequence[int], int]
 
 
-class RawAccess(NamedTuple):
-    """An access.
-
-    Attributes:
-        position: How many events there were before.
-        moment: When.
-        stream: Where it was queued.
-        operator: Its name.
-        reads: What it reads.
-        writes: What it writes.
-        line: Code and instruction that asked for it, or words instead.
-    """
-
-    position: int
-    moment: Moment
-    stream: str
-    operator: str
-    reads: Sequence[Touch]
-    writes: Sequence[Touch]
-    line: tuple[CodeType, int] | str
-
-
-class RawFree(NamedTuple):
-    """A storage that went away.
-
-    Attributes:
-        position: How many events there were before.
-        moment: When.
-        storage: Which.
-    """
-
-    position: int
-    moment: Moment
-    storage: Storage
-
-
-def touch(storage: Storage, tensor: torch.Tensor) -> Touch:
-    """Write down where a tensor lies."""
-    offset, strides = tensor.storage_offset(), tensor.stride()
-    return storage, int(offset), tensor.shape, strides, tensor.itemsize
+# An access: how many events there were before, when, on which stream, which operator, what
+# it reads, what it writes, and code and instruction that asked for it, or words instead.
+RawAccess = tuple[
+    int,
+    Moment,
+    str,
+    str,
+    Sequence[Touch],
+    Sequence[Touch],
+    "tuple[CodeType, int] | str",
+]
+# A storage that went away: how many events there were before, when, which.
+RawFree = tuple[int, Moment, Storage]
 
 
 def merged(
@@ -88,19 +58,13 @@ def merged(
     """
     numbers = _FinalNumbers()
     done = 0
-    for entry in sorted(raw, key=lambda entry: entry.position):
-        yield from map(numbers.renumber, events[done : entry.position])
-        done = entry.position
-        if isinstance(entry, RawAccess):
+    for entry in sorted(raw, key=lambda entry: entry[0]):
+        yield from map(numbers.renumber, events[done : entry[0]])
+        done = entry[0]
+        if len(entry) == 3:
+            yield _freed(entry, numbers)
+        else:
             yield from _access(entry, numbers)
-        elif entry.storage.is_shared:
-            storage = entry.storage
-            yield StorageFreed(
-                entry.moment,
-                numbers.of(storage.number),
-                storage.stream,
-                storage.recorded_streams,
-            )
     yield from map(numbers.renumber, events[done:])
 
 
@@ -130,11 +94,18 @@ class _FinalNumbers:
         return dataclasses.replace(region, storage=self.of(region.storage))
 
 
+def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
+    _, moment, storage = raw
+    number = numbers.of(storage.number)
+    return StorageFreed(moment, number, storage.stream, storage.recorded_streams)
+
+
 def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
-    reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
+    _, moment, stream, operator, read, written, place = raw
+    reads, writes = _regions(read, numbers), _regions(written, numbers)
     if reads or writes:
-        line = raw.line if isinstance(raw.line, str) else line_of(*raw.line)
-        yield Access(raw.moment, raw.stream, raw.operator, reads, writes, line)
+        line = place if isinstance(place, str) else line_of(*place)
+        yield Access(moment, stream, operator, reads, writes, line)
 
 
 def _regions(

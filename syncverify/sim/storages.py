@@ -19,6 +19,8 @@ from syncverify.memory import MemoryRegion, tensor_region
 from syncverify.recorder import StorageNumbers
 from syncverify.trace import DEFAULT_STREAM
 
+_NOWHERE = "nowhere"
+
 
 class Storage(weakref.ref[torch.UntypedStorage]):
     """A storage, referred to weakly.
@@ -52,7 +54,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
 
     def touch(self, stream: str) -> None:
         """Note that something on a stream uses it."""
-        if stream != self.stream:
+        if stream != self.stream and self.stream is not _NOWHERE:
             self.is_shared = True
 
     def record_stream(self, stream: str) -> None:
@@ -73,6 +75,9 @@ class StorageTable(StorageNumbers):
         super().__init__()
         self._living: dict[int, Storage] = {}
         self._count = 0
+        # Stands for all memory that does not exist.
+        self._no_memory = torch.UntypedStorage(0)
+        self._nowhere = self._add(self._no_memory, _NOWHERE)
         self._on_freed: Callable[[Storage], None] | None = on_freed
 
     def of(self, tensor: torch.Tensor, stream: str = DEFAULT_STREAM) -> Storage:
@@ -85,12 +90,20 @@ class StorageTable(StorageNumbers):
         Returns:
             What is known of it.
         """
-        storage = tensor.untyped_storage()
-        known = self._living.get(id(storage))
-        if known is None:
-            known = self._add(storage, stream)
-            known.is_on_device = tensor.is_floating_point() or tensor.is_complex()
-        return known
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # sparse, and other layouts without a place
+            return self._nowhere
+        return self._living.get(id(storage)) or self._meet(tensor, storage, stream)
+
+    def _meet(
+        self, tensor: torch.Tensor, storage: torch.UntypedStorage, stream: str
+    ) -> Storage:
+        if tensor.is_meta:  # there is no memory
+            return self._nowhere
+        met = self._add(storage, stream)
+        met.is_on_device = tensor.is_floating_point() or tensor.is_complex()
+        return met
 
     @property
     def num_seen(self) -> int:
