@@ -76,12 +76,10 @@ def _create_on_cpu(streams: RankStreams, priority: int = -1) -> VirtualStream:
 
 
 def _create_event(
-    streams: RankStreams,
-    enable_timing: bool = False,
-    *_: Any,
-    **named: Any,  # as torch has it
+    streams: RankStreams, *positional: bool, enable_timing: bool = False, **_: Any
 ) -> VirtualEvent:
-    return VirtualEvent(streams, enable_timing=enable_timing)
+    timing = positional[0] if positional else enable_timing
+    return VirtualEvent(streams, enable_timing=timing)
 
 
 def _create_generic_event(

@@ -119,6 +119,9 @@ def tensors_at(
         places: Position and name of each argument.
         args: By position.
         kwargs: By name.
+
+    Returns:
+        All of them, those in lists included.
     """
     found: list[torch.Tensor] = []
     for index, name in places:

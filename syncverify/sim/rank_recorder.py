@@ -184,8 +184,8 @@ class RankRecorder(Recorder):
         storage = self.storages.of(tensor, stream)
         if storage.stream is not stream:
             storage.touch(stream)
-        offset, strides = tensor.storage_offset(), tensor.stride()
-        return storage, offset, tensor.shape, strides, tensor.itemsize
+        offset = int(tensor.storage_offset())
+        return storage, offset, tensor.shape, tensor.stride(), tensor.itemsize
 
     def _meet_results(self, result: Any, stream: str, filled: list[Touch]) -> None:
         """Meet the memory that an operator has allocated, and has filled."""
