@@ -31,9 +31,8 @@ def test_all_is_restored_after_a_run_and_after_an_error(traced) -> None:
     with pytest.raises(ZeroDivisionError):
         traced(lambda _: 1 / 0)
     assert everything() == before
-    with pytest.raises(ValueError, match="x"), virtual_device_modules():
-        assert everything() != before
-        raise ValueError("x")
+    with pytest.raises(ZeroDivisionError), virtual_device_modules():
+        _ = 1 / (everything() == before)
     assert everything() == before
 
 
