@@ -1,13 +1,12 @@
 import torch
 
 from syncverify.memory import MemoryRegion
+from syncverify.recorder import Recorder, StorageNumbers
 from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
     LifecycleCall,
     Moment,
-    Recorder,
-    StorageNumbers,
 )
 
 
