@@ -25,14 +25,17 @@ Note [Autograd on streams]
     torch's own warning about its stream.
 
     Not modelled: backwards that are nested more than 60 deep, which the engine moves to
-    another thread; a node that feeds several consumers on different streams, each of them
+    another thread; an AccumulateGrad node that outlives its graph, if the subject has used
+    its leaf on another stream meanwhile, or made it in C++ beside the default stream; a node that feeds several consumers on different streams, each of them
     not for the first time, whose additions are all taken to run on one of these streams.
 
 Note [Sequence numbers tell the stream]
     Each node has the number that its thread had reached when it was made. So to know the
     stream of every node it is enough to write down the number at each switch of streams.
-    AccumulateGrad nodes have no number: those made on another stream than the default one
-    are tagged. A rank that never computes beside its default stream pays nothing.
+    AccumulateGrad nodes have no number: they are tagged where they are seen to be made
+    beside the default stream, and are otherwise taken to be as old as the first operator
+    of the graph that used the leaf. A rank that never computes beside its default stream
+    pays nothing.
 """
 
 from __future__ import annotations
@@ -160,22 +163,19 @@ class EngineStreams:
         edges = []
         for leaf in leaves:
             if leaf.requires_grad and leaf.is_leaf:
-                is_new = not _has_node(leaf)
+                stream = self._default if _has_node(leaf) else self.current()
                 edges.append(get_gradient_edge(leaf))
-                if is_new:
-                    self._tag(leaf)
+                self._tag(leaf, stream)
         return edges
 
     def _tag_used_leaves(self) -> None:
         leaves, self._used_leaves = self._used_leaves, []
         for leaf in leaves:
-            self._tag(leaf)
+            self._tag(leaf, self.current())
 
-    def _tag(self, leaf: torch.Tensor) -> None:
-        metadata = _node_of(leaf).metadata
-        if _TAG not in metadata:
-            metadata[_TAG] = self.current()
-            self._has_tags = True
+    def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
+        _node_of(leaf).metadata.setdefault(_TAG, stream)
+        self._has_tags = True
 
     def _current_in(self, frame: _Frame) -> VirtualStream:
         node = running_node()
@@ -210,19 +210,20 @@ class EngineStreams:
         if is_plain and caller == self._default:
             return None
         roots = [_node_of(output) for output in outputs]
-        nodes = {node: self._stream_of(node) for node in _reachable(roots)}
+        users = _first_users(roots)
+        nodes = {node: self._stream_of(node, user) for node, user in users.items()}
         if all(stream == caller for stream in nodes.values()):
             return None
         run = EngineRun(self._streams, nodes, caller)
         run.start(roots, [_node_of(entry) for entry in inputs])
         return run
 
-    def _stream_of(self, node: Any) -> VirtualStream:
-        if node.name().endswith("AccumulateGrad"):
-            stream: VirtualStream = node.metadata.get(_TAG, self._default)
-            return stream
-        segment = bisect.bisect_right(self._starts, node._sequence_nr()) - 1  # noqa: SLF001
-        return self._segments[segment]
+    def _stream_of(self, node: Any, first_user: int) -> VirtualStream:
+        tag: VirtualStream | None = node.metadata.get(_TAG)
+        if tag is not None:
+            return tag
+        number = first_user if _is_accumulation(node) else _number(node)
+        return self._segments[bisect.bisect_right(self._starts, number) - 1]
 
 
 def _node_of(output: torch.Tensor | GradientEdge) -> Any:
@@ -243,12 +244,25 @@ def _has_node(leaf: torch.Tensor) -> bool:
     return _PROBE in _node_of(leaf).metadata
 
 
-def _reachable(roots: Sequence[Any]) -> list[Any]:
-    found = dict.fromkeys(roots)
+def _number(node: Any) -> int:
+    number: int = node._sequence_nr()  # noqa: SLF001  # a part of its API without a docstring
+    return number
+
+
+def _is_accumulation(node: Any) -> bool:
+    return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _first_users(roots: Sequence[Any]) -> dict[Any, int]:
+    """Find all nodes that may run, and the least number among those that feed each."""
+    found = {root: _number(root) for root in roots}
     waiting = list(found)
     while waiting:
-        for node, _ in waiting.pop().next_functions:
-            if node is not None and node not in found:
-                found[node] = None
-                waiting.append(node)
-    return list(found)
+        user = waiting.pop()
+        number = _number(user)
+        for node, _ in user.next_functions:
+            if node is not None:
+                if node not in found:
+                    waiting.append(node)
+                found[node] = min(found.get(node, number), number)
+    return found

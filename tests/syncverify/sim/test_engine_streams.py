@@ -5,6 +5,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
+from syncverify.sim.streams import own_streams
+
 
 def streams_seen(parameter: torch.Tensor) -> list[str]:
     seen: list[str] = []
@@ -41,18 +43,41 @@ def test_accumulation_stays_on_the_stream_of_its_node(said) -> None:
         side = torch.cuda.Stream()
         leaf = nn.Parameter(torch.ones(2))
         seen = streams_seen(leaf)
-        held = leaf.view_as(leaf)  # its graph keeps the node of the default stream
-        with torch.cuda.stream(side):
-            (leaf * 3).sum().backward()
-        del held
-        with torch.cuda.stream(side):
-            (leaf * 3).sum().backward()
+        held = [leaf.view_as(leaf)]  # its graph keeps the node of the default stream
+        for _ in range(2):
+            with torch.cuda.stream(side):
+                with own_streams()._recorder.computing_loss([leaf]):
+                    loss = (leaf * 3).sum()
+                loss.backward()
+            held.clear()
+            del loss
         assert seen == ["default", "stream 1"]
 
     lines = said(program)
     accumulations = [line for line in lines if line.startswith("default waits")]
     assert accumulations == ["default waits for 1"]  # the producer was on the side
     assert "stream 1 waits for 2" in lines  # the join of the first backward
+
+
+def test_a_node_that_a_subject_makes_beside_the_default_stream_stays_there(
+    traced,
+) -> None:
+    """A hook inherited a side stream; the reduction was ordered after another.
+
+    NVIDIA/Megatron-LM#3670
+    """
+
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        seen = streams_seen(leaf)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            held = leaf.expand_as(leaf).grad_fn.next_functions[0][0]
+        (leaf * 3).sum().backward()
+        del held
+        (leaf * 3).sum().backward()
+        assert seen == ["stream 1", "default"]
+
+    traced(program)
 
 
 def test_everything_on_one_side_stream_needs_no_order(said) -> None:
