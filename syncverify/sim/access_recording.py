@@ -34,12 +34,20 @@ class AccessRecording(TorchDispatchMode):
     Args:
         note: Receives, for each operator that touches memory: how many events there were
             before, its effects, its arguments by position and by name, and its result.
+        on_arguments: Receives the arguments of each operator by position, of views, too.
         num_events: Counts the events so far.
     """
 
-    def __init__(self, note: Note, num_events: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        note: Note,
+        *,
+        on_arguments: Callable[[tuple[Any, ...]], None],
+        num_events: Callable[[], int],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._note = note
+        self._on_arguments = on_arguments
         self._num_events = num_events
         self._is_on = False
         self._is_silent = False
@@ -62,6 +70,7 @@ class AccessRecording(TorchDispatchMode):
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
             return NotImplemented  # unwraps itself: its operators come next
+        self._on_arguments(args)
         before = self._num_events()  # it may launch collectives within
         result = func(*args, **kwargs) if kwargs else func(*args)
         effects = _EFFECTS[func] if func in _EFFECTS else _learn(func)

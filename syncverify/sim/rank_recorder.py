@@ -44,7 +44,9 @@ class RankRecorder(Recorder):
         self._records_accesses = records_accesses
         self._raw: list[RawAccess | RawFree] = []
         self._mode = AccessRecording(
-            self._note_operator, num_events=lambda: len(self.events)
+            self._note_operator,
+            on_arguments=self._note_arguments,
+            num_events=lambda: len(self.events),
         )
         self._communicators: dict[str, str] = {}
 
@@ -142,6 +144,14 @@ class RankRecorder(Recorder):
         """Note that memory must not go back before a stream is done with it."""
         self.storages.of(tensor, self.current_stream()).record_stream(stream)
 
+    def _note_arguments(self, args: tuple[Any, ...]) -> None:
+        """Take note of leaves, whose nodes may just have been made."""
+        if self.streams.current() is self.streams.default:
+            return
+        if torch.is_grad_enabled():
+            tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+            self.streams.engine.note_leaves(tensors)
+
     def _note_operator(
         self,
         position: int,
@@ -154,8 +164,6 @@ class RankRecorder(Recorder):
         streams = self.streams
         current = streams.engine.current()
         stream = current.name
-        if current is not streams.default and torch.is_grad_enabled():
-            streams.engine.note_leaves(tensors_at(effects.reads, args, kwargs))
         reads = [
             self._touch(t, stream) for t in tensors_at(effects.reads, args, kwargs)
         ]
