@@ -9,6 +9,7 @@ groups, and importing `fake_pg` registers a backend that moves no data.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,8 @@ def thread_local_world() -> Iterator[None]:
             "expected no default process group in a process that simulates ranks; "
             "call torch.distributed.destroy_process_group() first"
         )
+    # torch adds a hook with every process group, each calling the one before.
+    hook = sys.excepthook
     _install_threaded_pg()
     isolate_threads(True)
     try:
@@ -42,6 +45,7 @@ def thread_local_world() -> Iterator[None]:
     finally:
         isolate_threads(False)
         _uninstall_threaded_pg()
+        sys.excepthook = hook
 
 
 def init_fake_process_group(*, rank: int, world_size: int) -> None:
