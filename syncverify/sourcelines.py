@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Iterable
@@ -41,13 +42,8 @@ def is_torch_line(filename: str) -> bool:
 
 def calling_line() -> str:
     """Name the subject's line that led here, such as `bucket.py:81 in launch`."""
-    frame: FrameType | None = sys._getframe(1)  # documented by Python
-    while frame is not None:
-        code = frame.f_code
-        if is_subject_line(code.co_filename):
-            return f"{_short(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
-        frame = frame.f_back
-    return "unknown line"
+    found = innermost_subject_line()
+    return line_of(*found) if found else "unknown line"
 
 
 def innermost_subject_line() -> tuple[CodeType, int] | None:
@@ -81,5 +77,6 @@ def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
     ]
 
 
+@functools.cache
 def _short(filename: str) -> str:
     return "/".join(Path(filename).parts[-2:])
