@@ -7,7 +7,7 @@ lie in the same range of addresses and share none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,18 +61,37 @@ def tensor_region(tensor: torch.Tensor, storage: int) -> MemoryRegion:
         storage: Number of its storage.
     """
     width = tensor.element_size()
-    start = int(tensor.storage_offset()) * width
-    numel = tensor.numel()
+    start = int(tensor.storage_offset())
     if tensor.is_contiguous():
-        return MemoryRegion(storage, start, start + numel * width)
-    if numel == 0:
+        return MemoryRegion(storage, start * width, (start + tensor.numel()) * width)
+    return strided_region(storage, start, tensor.shape, tensor.stride(), width)
+
+
+def strided_region(
+    storage: int,
+    offset_numel: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    width_bytes: int,
+) -> MemoryRegion:
+    """Return the bytes that a tensor of a known layout consists of.
+
+    Args:
+        storage: Number of its storage.
+        offset_numel: Elements of the storage before its first one.
+        shape: Of the tensor.
+        strides: In elements, one a dim.
+        width_bytes: Of an element.
+    """
+    start = offset_numel * width_bytes
+    if 0 in shape:
         return MemoryRegion(storage, start, start)
     dims = [
-        (size, stride * width)
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        (size, stride * width_bytes)
+        for size, stride in zip(shape, strides, strict=True)
         if size > 1 and stride  # an expanded dim is the same bytes again
     ]
-    run, repeats = width, list[tuple[int, int]]()
+    run, repeats = width_bytes, list[tuple[int, int]]()
     for size, distance in sorted(dims, key=lambda dim: dim[1]):
         if distance == run and not repeats:
             run *= size

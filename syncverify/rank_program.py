@@ -15,6 +15,7 @@ from torch import nn
 
 from syncverify.errors import SyncverifyError
 from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
+from syncverify.recorder import Recorder
 from syncverify.run import Leftovers, Observation, RankRun
 from syncverify.scenario import Scenario
 from syncverify.subject import (
@@ -24,7 +25,7 @@ from syncverify.subject import (
     VariesAccumulations,
     check_methods,
 )
-from syncverify.trace import Moment, Phase, Recorder
+from syncverify.trace import Moment, Phase
 
 BYTES_PER_MB = 2**20  # what d9d, DDP and Megatron call MB is a MiB
 
@@ -130,7 +131,7 @@ class _RankProgram:
         self, synchronizer: Synchronizer, step: int, micro_batch: int, *, is_last: bool
     ) -> None:
         def compute_loss() -> torch.Tensor:
-            return self._model.loss(step=step, micro_batch=micro_batch)
+            return self._loss(step, micro_batch)
 
         if isinstance(synchronizer, RunsMicroBatches):
             synchronizer.run_micro_batch(compute_loss, is_last=is_last)
@@ -142,18 +143,24 @@ class _RankProgram:
         step = self._scenario.num_steps
         for parameter in self._model.parameters.values():
             parameter.grad = None
-        with self._calling("after_unbind", step):
-            _backward(lambda: self._model.loss(step=step, micro_batch=0))
+        # The subject is gone: what happens is not its doing.
+        off = self._recorder.not_recording_accesses()
+        with self._calling("after_unbind", step), off:
+            _backward(lambda: self._loss(step, 0))
         self._observe("unbound", step)
+
+    def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.loss(step=step, micro_batch=micro_batch)
 
     @contextmanager
     def _calling(
         self, phase: Phase, step: int, micro_batch: int | None = None
     ) -> Iterator[None]:
         moment = Moment(phase, step, micro_batch)
-        self._recorder.enter(moment)
         try:
-            yield
+            with self._recorder.calling(moment):
+                yield
         except SyncverifyError:
             raise  # the harness speaks, through the subject's call
         except (Exception, SystemExit) as error:  # an exit ends a rank like any other
@@ -161,6 +168,8 @@ class _RankProgram:
 
     def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:
         local = self._model.local_gradients()
+        if point == "reduced":  # as an optimizer does, for whom gradients are made
+            self._recorder.read("optimizer", local.values())
         copies = {
             name: local[name].cpu().clone() if name in local else None
             for name in self._model.parameters

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 import typing_extensions
@@ -20,6 +21,9 @@ _DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(torch.__file__).parent.parent)
+
+# Files are few, and asked about with every operator.
+_IS_SUBJECT: dict[str, bool] = {}
 
 
 def is_subject_line(filename: str) -> bool:
@@ -38,13 +42,30 @@ def is_torch_line(filename: str) -> bool:
 
 def calling_line() -> str:
     """Name the subject's line that led here, such as `bucket.py:81 in launch`."""
+    found = innermost_subject_line()
+    return line_of(*found) if found else "unknown line"
+
+
+def innermost_subject_line() -> tuple[CodeType, int] | None:
+    """Find the subject's line that led here, as code and instruction: it costs less."""
     frame: FrameType | None = sys._getframe(1)  # documented by Python
     while frame is not None:
-        code = frame.f_code
-        if is_subject_line(code.co_filename):
-            return f"{_short(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+        filename = frame.f_code.co_filename
+        known = _IS_SUBJECT.get(filename)
+        if known is None:
+            known = _IS_SUBJECT[filename] = is_subject_line(filename)
+        if known:
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back
-    return "unknown line"
+    return None
+
+
+def line_of(code: CodeType, instruction: int) -> str:
+    """Name the line of an instruction, as `calling_line` does."""
+    number = next(
+        line for start, end, line in code.co_lines() if start <= instruction < end
+    )
+    return f"{_short(code.co_filename)}:{number} in {code.co_name}"
 
 
 def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
@@ -56,5 +77,6 @@ def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
     ]
 
 
+@functools.cache
 def _short(filename: str) -> str:
     return "/".join(Path(filename).parts[-2:])

@@ -7,16 +7,13 @@ that it was enqueued on (`default` until a backend has several).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from typing_extensions import override
 
-from syncverify.memory import MemoryRegion, tensor_region
-from syncverify.slots import ParameterSlot, find_slots
+from syncverify.memory import MemoryRegion
+from syncverify.slots import ParameterSlot
 
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 
@@ -280,117 +277,3 @@ Event = (
     | HostWait
     | StorageFreed
 )
-
-
-class StorageNumbers:
-    """Number storages in order of appearance, so that traces compare across runs.
-
-    A storage that was freed loses its number, even if its address is used again.
-    """
-
-    def __init__(self) -> None:
-        self._references: dict[int, tuple[StorageWeakRef, int]] = {}
-        self._next_number = 0
-
-    def region(self, tensor: torch.Tensor) -> MemoryRegion:
-        """Return the bytes that a tensor consists of."""
-        return tensor_region(tensor, self._number(tensor))
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        reference = StorageWeakRef(tensor.untyped_storage())
-        known = self._references.get(reference.cdata)
-        if known is not None and not known[0].expired():
-            return known[1]
-        number, self._next_number = self._next_number, self._next_number + 1
-        self._references[reference.cdata] = (reference, number)
-        return number
-
-
-class Recorder:
-    """Collects the events of one rank.
-
-    Attributes:
-        events: What was recorded, in host order.
-        moment: Stamp of the next event; the rank program moves it on.
-    """
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.moment = Moment("bind", 0)
-        self._numbers = StorageNumbers()
-        self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
-        self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
-
-    def watch(self, gradients: Callable[[], Mapping[str, torch.Tensor]]) -> None:
-        """Learn how to find the current local gradients, by parameter name."""
-        self._gradients = gradients
-
-    def enter(self, moment: Moment) -> None:
-        """Note that the rank program is about to call the subject."""
-        self.moment = moment
-        self.events.append(LifecycleCall(moment))
-
-    def launch(
-        self,
-        operation: str,
-        tensors: list[torch.Tensor],
-        *,
-        ranks: tuple[int, ...],
-        reduce_op: str,
-        source: str,
-        communicator: str = "",
-        root: int | None = None,
-    ) -> CollectiveLaunch:
-        """Record a collective as it is issued.
-
-        Args:
-            operation: torch's name of it.
-            tensors: What this rank contributes.
-            ranks: Global ranks of the communicator.
-            reduce_op: Name of the reduction, or an empty string.
-            source: The line that issued it.
-            communicator: Name that its ranks share.
-            root: Global rank of the root, if there is one.
-
-        Returns:
-            The record.
-        """
-        regions = tuple(self._numbers.region(tensor) for tensor in tensors)
-        # A rank that sends to itself is twice in one meeting.
-        counted = (communicator, ranks, operation == "recv")
-        sequence = self._sequences.get(counted, 0)
-        self._sequences[counted] = sequence + 1
-        slots = self._slots(regions)
-        event = CollectiveLaunch(
-            moment=self.moment,
-            ranks=ranks,
-            sequence=sequence,
-            operation=operation,
-            reduce_op=reduce_op,
-            dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
-            numel=sum(tensor.numel() for tensor in tensors),
-            regions=regions,
-            parameters=tuple(dict.fromkeys(slot.parameter for slot in slots)),
-            source=source,
-            communicator=communicator,
-            root=root,
-            slots=slots,
-        )
-        self.events.append(event)
-        return event
-
-    def wait(self, launched: CollectiveLaunch) -> None:
-        """Record that the host waited for a collective."""
-        self.events.append(
-            CollectiveWait(
-                self.moment,
-                launched.ranks,
-                launched.sequence,
-                communicator=launched.communicator,
-            )
-        )
-
-    def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
-        gradients = self._gradients().items()
-        owned = {name: self._numbers.region(gradient) for name, gradient in gradients}
-        return find_slots(owned, regions)

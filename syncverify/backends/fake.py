@@ -14,12 +14,12 @@ import torch.distributed as dist
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.rank_program import play
+from syncverify.recorder import Recorder
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.sim.scheduler import Scheduler
 from syncverify.sim.threaded_world import init_fake_process_group, thread_local_world
 from syncverify.subject import Subject
-from syncverify.trace import Recorder
 
 
 class FakeBackend:

@@ -14,10 +14,10 @@ from syncverify.backends.messages import Answer, pack_result
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.rank_program import SubjectRaisedError, play
+from syncverify.recorder import Recorder
 from syncverify.run import RankRun
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
-from syncverify.trace import Recorder
 
 
 @dataclass(frozen=True, slots=True)

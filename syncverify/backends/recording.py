@@ -15,8 +15,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from syncverify.recorder import Recorder
 from syncverify.sourcelines import calling_line
-from syncverify.trace import POINT_TO_POINT, Recorder
+from syncverify.trace import POINT_TO_POINT
 
 # Operators of the `c10d` and `_c10d_functional` libraries: what the trace calls them, and
 # which argument holds what this rank contributes, where the first one does not.

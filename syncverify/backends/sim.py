@@ -25,6 +25,9 @@ class SimBackend:
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
         self._hang_timeout_seconds = hang_timeout_seconds
+        # Subjects that were seen to use no second stream. With one stream there is
+        # nothing to record; a run that proves to have more is played again.
+        self._has_one_stream: set[Subject] = set()
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on all of its ranks.
@@ -36,9 +39,23 @@ class SimBackend:
         Returns:
             What came out.
         """
+        records = subject not in self._has_one_stream
+        run, machine = self._play(scenario, subject, records_accesses=records)
+        if any(recorder.lacks_accesses for recorder in machine.recorders):
+            self._has_one_stream.discard(subject)
+            return self.run(scenario, subject)
+        if all(recorder.streams.is_alone for recorder in machine.recorders):
+            self._has_one_stream.add(subject)
+        return run
+
+    def _play(
+        self, scenario: Scenario, subject: Subject, *, records_accesses: bool
+    ) -> tuple[Run, SimulatedMachine]:
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(
-            num_ranks, hang_timeout_seconds=self._hang_timeout_seconds
+            num_ranks,
+            records_accesses=records_accesses,
+            hang_timeout_seconds=self._hang_timeout_seconds,
         )
         results = tuple(RankRun() for _ in range(num_ranks))
 
@@ -53,9 +70,8 @@ class SimBackend:
             )
 
         threads, stall = machine.run(program)
-        return Run(
-            self.name, results, threads_fault(threads, stall, machine.world.mismatch)
-        )
+        fault = threads_fault(threads, stall, machine.world.mismatch)
+        return Run(self.name, results, fault), machine
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""

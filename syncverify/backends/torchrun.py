@@ -28,10 +28,10 @@ from syncverify.errors import (
     SubjectError,
     UsageError,
 )
+from syncverify.recorder import Recorder
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
-from syncverify.trace import Recorder
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0

@@ -30,9 +30,10 @@ from syncverify.backends.messages import (
     unpack_subject,
 )
 from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.recorder import Recorder
 from syncverify.scenario import Scenario
 from syncverify.sourcelines import is_torch_line, outermost_frames
-from syncverify.trace import CollectiveLaunch, Recorder
+from syncverify.trace import CollectiveLaunch
 
 # The parent ends stuck workers much sooner; this bounds a worker whose parent is stuck.
 COLLECTIVE_TIMEOUT = timedelta(seconds=120)

@@ -35,6 +35,13 @@ class Call:
     factor: Factor | None = None
     source: str = "unknown line"
 
+    def written_by(self, rank: int) -> Tensors:
+        """Return the outputs that a rank of the group receives anything in."""
+        if self.operation == "broadcast":
+            return [] if rank == self.root else self.outputs
+        receives = self.operation not in {"reduce", "gather"} or rank == self.root
+        return self.outputs if receives else []
+
     @override
     def __str__(self) -> str:
         """Say it in words."""

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.recorder import Recorder
 from syncverify.sim.collectives import Call, Tensors, agree
 from syncverify.sim.meetings import Meeting, Mismatch, SimulatedWorld
 from syncverify.sim.reductions import Factor, refused
@@ -27,7 +28,7 @@ from syncverify.sim.scheduler import RunEndedError
 from syncverify.sim.stalls import Wait
 from syncverify.sim.work import CoalescedWork, SimulatedWork
 from syncverify.sourcelines import calling_line
-from syncverify.trace import CollectiveLaunch, Recorder
+from syncverify.trace import CollectiveLaunch
 
 BACKEND_NAME = "simulated"
 
@@ -54,6 +55,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self._size = size
         self._global_ranks: tuple[int, ...] | None = None
         self._group_name: str | None = None
+        # Whether what is being issued gives a handle to wait for.
+        self._is_async = True
         # Works issued since `_start_coalescing`; None outside of such a block.
         self._coalesced: list[SimulatedWork] | None = None
 
@@ -125,11 +128,15 @@ class SimulatedCommunicator(dist.ProcessGroup):
             source=calling_line(),
             communicator=self.group_name,
             root=None if call.root is None else ranks[call.root],
+            written=call.written_by(self.rank()),
+            communication_stream=self.recorder.communication_stream(
+                self.group_name, ranks, is_async=self._is_async
+            ),
         )
         meeting = self.world.meet(launched.place)
         seat = self.rank() if peers is None else int(call.operation == "recv")
         self._arrive(meeting, seat, call, launched)
-        work = SimulatedWork(self, meeting, seat, launched)
+        work = SimulatedWork(self, meeting, seat, call, launched)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -137,10 +144,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
     def _arrive(
         self, meeting: Meeting, seat: int, call: Call, launched: CollectiveLaunch
     ) -> None:
+        with self.recorder.not_recording_accesses():
+            taken = [_taken(tensor, call.factor) for tensor in call.inputs]
         meeting.calls[seat] = dataclasses.replace(
-            call,
-            inputs=[_taken(tensor, call.factor) for tensor in call.inputs],
-            source=launched.source,
+            call, inputs=taken, source=launched.source
         )
         for peer, other in enumerate(meeting.calls):
             if other is None or peer == seat:

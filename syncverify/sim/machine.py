@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 # torch imports this on the first use of a process group, which takes seconds: within a
@@ -11,14 +13,16 @@ import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
 from syncverify.sim.communicator import BACKEND_NAME
+from syncverify.sim.device_modules import virtual_device_modules
 from syncverify.sim.meetings import SimulatedWorld
 from syncverify.sim.process_group import SimulatedProcessGroup
+from syncverify.sim.rank_recorder import RankRecorder
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
 from syncverify.sim.sharding_plans import remembered_plans
 from syncverify.sim.stalls import Stall
 from syncverify.sim.store import SimulatedStore
+from syncverify.sim.streams import enter_rank
 from syncverify.sim.threaded_world import thread_local_world
-from syncverify.trace import Recorder
 
 
 class SimulatedMachine:
@@ -26,14 +30,21 @@ class SimulatedMachine:
 
     Args:
         num_ranks: World size.
+        records_accesses: Whether to record what each operator reads and writes.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
     """
 
     def __init__(
-        self, num_ranks: int, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+        self,
+        num_ranks: int,
+        *,
+        records_accesses: bool = True,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._num_ranks = num_ranks
-        self.recorders = [Recorder() for _ in range(num_ranks)]
+        self.recorders = [
+            RankRecorder(records_accesses=records_accesses) for _ in range(num_ranks)
+        ]
         self._scheduler = Scheduler(
             num_ranks,
             progress=lambda: sum(len(recorder.events) for recorder in self.recorders),
@@ -56,16 +67,31 @@ class SimulatedMachine:
         _register_backend(self.world)
 
         def run_rank(rank: int) -> None:
+            enter_rank(self.recorders[rank].streams)
             dist.init_process_group(
                 BACKEND_NAME, rank=rank, world_size=self._num_ranks, store=store
             )
             try:
                 program(rank)
             finally:
+                self.recorders[rank].finish()
                 dist.destroy_process_group()
 
-        with thread_local_world(), remembered_plans():
+        modules, cycles = virtual_device_modules(), no_collection_of_cycles()
+        with thread_local_world(), remembered_plans(), modules, cycles:
             return self._scheduler.run(run_rank)
+
+
+@contextmanager
+def no_collection_of_cycles() -> Iterator[None]:
+    """Keep memory from being freed at moments that depend on what ran before."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _register_backend(world: SimulatedWorld) -> None:

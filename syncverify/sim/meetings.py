@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from syncverify.recorder import Recorder
 from syncverify.sim.collectives import Call
 from syncverify.sim.scheduler import Scheduler
-from syncverify.trace import Place, Recorder
+from syncverify.trace import Place
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ Every collective of torch becomes a `Call`; what then happens to it is written d
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch.distributed as dist
@@ -18,6 +19,29 @@ from syncverify.sim.collectives import Call, Tensors
 from syncverify.sim.communicator import SimulatedCommunicator, listed, not_simulated
 from syncverify.sim.reductions import factor_of, reduce_op_name, reduce_op_of
 
+_WITH_OPTIONS = (
+    "allreduce",
+    "reduce",
+    "broadcast",
+    "allgather",
+    "all_gather_single",
+    "_allgather_base",
+    "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "barrier",
+    "alltoall",
+    "all_to_all_single",
+    "alltoall_base",
+    "allgather_coalesced",
+)
+
 
 def _refusal(name: str) -> Any:
     """Make a method that says that the operation is not simulated."""
@@ -26,6 +50,28 @@ def _refusal(name: str) -> Any:
         raise not_simulated(name)
 
     return refuse
+
+
+def _noting_async(issue: Any) -> Any:
+    """Note whether torch asks for a handle to wait for, which its options say.
+
+    Since torch 2.8 NCCL runs a collective without one on the caller's own stream.
+
+    Returns:
+        The method, which does so.
+    """
+
+    @functools.wraps(issue)
+    def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+        opts = named.get("opts", given[-1] if given else None)
+        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # a part of it
+        try:
+            work: dist.Work = issue(group, *given, **named)
+        finally:
+            group._is_async = True  # noqa: SLF001  # so that messages need not say so
+        return work
+
+    return noting
 
 
 class SimulatedProcessGroup(SimulatedCommunicator):
@@ -182,3 +228,8 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         root = getattr(opts, "rootRank", None)
         name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
         return self._issue(Call(operation, name, inputs, outputs, root, factor))
+
+
+for _name in _WITH_OPTIONS:
+    _issue = getattr(SimulatedProcessGroup, _name)
+    setattr(SimulatedProcessGroup, _name, _noting_async(_issue))

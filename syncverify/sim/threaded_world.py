@@ -1,6 +1,6 @@
 """torch.distributed with one world per thread.
 
-The only module that touches torch's private machinery for ranks without processes. We
+The only module that touches torch's testing machinery for ranks without processes. We
 rely on four things, and a test says so: `_install_threaded_pg` gives each thread its own
 table of process groups, `_uninstall_threaded_pg` puts the process-wide table back,
 thread isolation keeps functional collectives of one thread from finding another's
@@ -9,20 +9,18 @@ groups, and importing `fake_pg` registers a backend that moves no data.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
-
-# torch's stub leaves this one out.
-from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
-    _set_thread_isolation_mode,
-)
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     _install_threaded_pg,
     _uninstall_threaded_pg,
 )
+
+from syncverify.sim.torch_internals import isolate_threads
 
 
 @contextmanager
@@ -38,13 +36,16 @@ def thread_local_world() -> Iterator[None]:
             "expected no default process group in a process that simulates ranks; "
             "call torch.distributed.destroy_process_group() first"
         )
+    # torch adds a hook with every process group, each calling the one before.
+    hook = sys.excepthook
     _install_threaded_pg()
-    _set_thread_isolation_mode(True)
+    isolate_threads(True)
     try:
         yield
     finally:
-        _set_thread_isolation_mode(False)
+        isolate_threads(False)
         _uninstall_threaded_pg()
+        sys.excepthook = hook
 
 
 def init_fake_process_group(*, rank: int, world_size: int) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from syncverify.sim.collectives import Call, compute, deliver
 from syncverify.sim.meetings import Meeting
+from syncverify.sim.streams import own_streams
 from syncverify.trace import CollectiveLaunch
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class SimulatedWork(dist.Work):
         group: SimulatedCommunicator,
         meeting: Meeting,
         seat: int,
+        call: Call,
         launched: CollectiveLaunch,
     ) -> None:
         super().__init__()
@@ -37,6 +40,10 @@ class SimulatedWork(dist.Work):
         self._seat = seat
         self._launched = launched
         self._delivered = False
+        self._outputs = call.outputs
+        self._streams = own_streams()
+        if self._streams is not None:
+            self._streams.in_flight.append(self)
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -65,7 +72,7 @@ class SimulatedWork(dist.Work):
     @override
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._own_call().outputs
+        return self._outputs
 
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
@@ -76,18 +83,19 @@ class SimulatedWork(dist.Work):
         """
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._own_call().outputs)
+        future.set_result(self._outputs)
         return future
 
-    def _own_call(self) -> Call:
-        call = self._meeting.calls[self._seat]
-        assert call is not None  # this rank arrived when the work was made
-        return call
-
     def _deliver(self) -> None:
-        calls = [call for call in self._meeting.calls if call is not None]
-        values = compute(calls, self._seat)
-        deliver(values, self._own_call().outputs)
+        delivered = [call for call in self._meeting.calls if call is not None]
+        with self._group.recorder.not_recording_accesses():
+            deliver(compute(delivered, self._seat), self._outputs)
+        # The meeting lives as long as the run, and must not hold the tensors any more.
+        self._meeting.calls[self._seat] = dataclasses.replace(
+            delivered[self._seat], outputs=[]
+        )
+        if self._streams is not None:
+            self._streams.in_flight.remove(self)
         self._delivered = True
         self._group.recorder.wait(self._launched)
 

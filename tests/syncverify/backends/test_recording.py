@@ -12,9 +12,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.memory import MemoryRegion
+from syncverify.recorder import Recorder
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.slots import ParameterSlot
-from syncverify.trace import CollectiveLaunch, Recorder
+from syncverify.trace import CollectiveLaunch
 
 F32, BF16 = torch.float32, torch.bfloat16
 # torch 2.13 renamed some functions; the old names are the ones in use.

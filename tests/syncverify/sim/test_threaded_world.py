@@ -1,5 +1,6 @@
 """What we rely on in torch's private machinery for ranks as threads."""
 
+import sys
 import threading
 
 import pytest
@@ -92,3 +93,10 @@ def test_autograd_threads_see_the_world_of_their_rank() -> None:
 
     SimulatedMachine(3).run(program)
     assert seen == {0: (0, 6.0), 1: (1, 6.0), 2: (2, 6.0)}
+
+
+def test_a_run_leaves_no_hook_for_exceptions() -> None:
+    """Thousands of runs made a chain that no exception could pass."""
+    before = sys.excepthook
+    SimulatedMachine(2).run(lambda rank: None)
+    assert sys.excepthook is before

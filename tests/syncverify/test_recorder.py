@@ -1,14 +1,13 @@
 import torch
 
 from syncverify.memory import MemoryRegion
+from syncverify.recorder import Recorder, StorageNumbers
 from syncverify.slots import ParameterSlot
 from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
     LifecycleCall,
     Moment,
-    Recorder,
-    StorageNumbers,
 )
 
 

@@ -1,0 +1,211 @@
+"""Write the trace of one simulated rank: its streams, accesses and lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from syncverify.recorder import Recorder
+from syncverify.sim.access_recording import AccessRecording
+from syncverify.sim.operators import Effects, tensors_at
+from syncverify.sim.raw_accesses import (
+    RawAccess,
+    RawFree,
+    Touch,
+    merged,
+    without_order,
+)
+from syncverify.sim.storages import Storage, StorageTable
+from syncverify.sim.streams import RankStreams
+from syncverify.sourcelines import innermost_subject_line
+from syncverify.trace import CollectiveLaunch
+
+
+class RankRecorder(Recorder):
+    """Collects the events of one simulated rank.
+
+    Args:
+        records_accesses: False saves the time, where a rank has only one stream.
+
+    Attributes:
+        streams: Of the rank.
+        storages: Of the rank.
+    """
+
+    def __init__(self, *, records_accesses: bool = True) -> None:
+        super().__init__()
+        self.streams = RankStreams(self)
+        self.storages = self._numbers = StorageTable(self._note_freed)
+        self._records_accesses = records_accesses
+        self._raw: list[RawAccess | RawFree] = []
+        self._mode = AccessRecording(
+            self._note_operator,
+            on_arguments=self._note_arguments,
+            num_events=lambda: len(self.events),
+        )
+        self._communicators: dict[str, str] = {}
+
+    @property
+    def lacks_accesses(self) -> bool:
+        """Whether it should have recorded accesses and has not."""
+        return not (self._records_accesses or self.streams.is_alone)
+
+    def finish(self) -> None:
+        """End the recording, and turn what was noted into events."""
+        self.storages.close()
+        self.streams.in_flight.clear()
+        raw, self._raw = self._raw, []
+        if self.streams.is_alone:
+            self.events[:] = merged(without_order(self.events), ())
+        else:
+            self.events[:] = merged(self.events, raw)
+
+    @override
+    def current_stream(self) -> str:
+        return self.streams.current().name
+
+    @override
+    def recording_accesses(self) -> AbstractContextManager[None]:
+        return self._switched(serves_subject=True)
+
+    @override
+    def not_recording_accesses(self) -> AbstractContextManager[None]:
+        return self._switched(serves_subject=False)
+
+    @contextmanager
+    def _switched(self, *, serves_subject: bool) -> Iterator[None]:
+        before = self.streams.serves_subject
+        self._switch(serves_subject)
+        try:
+            yield
+        finally:
+            self._switch(before)
+
+    def _switch(self, serves_subject: bool) -> None:  # noqa: FBT001  # the only argument
+        self.streams.serves_subject = serves_subject
+        self._mode.switch(on=serves_subject and self._records_accesses)
+
+    @override
+    @contextmanager
+    def computing_loss(self, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+        with self.not_recording_accesses():
+            held = self.streams.engine.tag_new_leaves(parameters)
+            yield
+            del held
+
+    @override
+    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+        if self._records_accesses:
+            stream = self.current_stream()
+            reads = [self._touch(tensor, stream) for tensor in tensors]
+            self._raw.append(
+                (len(self.events), self.moment, stream, operator, reads, [], operator)
+            )
+
+    @override
+    def communication_stream(
+        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+    ) -> str:
+        if not is_async:
+            return self.current_stream()
+        if communicator not in self._communicators:
+            name = f"nccl stream of ranks {list(ranks)}"
+            twins = [n for n in self._communicators.values() if n.startswith(name)]
+            label = f"{name}, group {len(twins) + 1}" if twins else name
+            self._communicators[communicator] = self.streams.internal(label)
+        return self._communicators[communicator]
+
+    @override
+    def note_communicated(
+        self, tensors: Iterable[torch.Tensor], stream: str, current: str
+    ) -> None:
+        for tensor in tensors:
+            storage = self.storages.of(tensor, current)
+            storage.touch(stream)
+            storage.is_on_device = True
+
+    @override
+    def wait(self, launched: CollectiveLaunch) -> None:
+        super().wait(launched)
+        if launched.operation == "barrier":  # NCCL's blocks the host
+            self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
+        """Let the host wait for the current stream, if it would for a tensor's values."""
+        if self.storages.of(tensor, self.current_stream()).is_on_device:
+            self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
+        """Note that memory must not go back before a stream is done with it."""
+        self.storages.of(tensor, self.current_stream()).record_stream(stream)
+
+    def _note_arguments(self, args: tuple[Any, ...]) -> None:
+        """Take note of leaves, whose nodes may just have been made."""
+        if self.streams.current() is self.streams.default:
+            return
+        if torch.is_grad_enabled():
+            tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+            self.streams.engine.note_leaves(tensors)
+
+    def _note_operator(
+        self,
+        position: int,
+        effects: Effects,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        result: Any,
+    ) -> None:
+        # Written for speed: this is most of what a recording costs.
+        streams = self.streams
+        current = streams.engine.current()
+        stream = current.name
+        reads = [
+            self._touch(t, stream) for t in tensors_at(effects.reads, args, kwargs)
+        ]
+        writes: list[Touch] = []
+        if effects.writes:
+            written = tensors_at(effects.writes, args, kwargs)
+            writes = [self._touch(tensor, stream) for tensor in written]
+        if result is not None and not (args and result is args[0]):
+            self._meet_results(result, stream, writes if effects.fills else [])
+        if reads and any(touch[0].is_on_device for touch in reads):
+            for touch in writes:
+                touch[0].is_on_device = True
+        elif effects.waits_on_host:
+            return  # the host reads what it has anyway
+        line = innermost_subject_line() or "autograd"
+        self._raw.append(
+            (position, self.moment, stream, effects.name, reads, writes, line)
+        )
+        if effects.waits_on_host:
+            streams.wait_on_host(streams.mark(current))
+
+    def _touch(self, tensor: torch.Tensor, stream: str) -> Touch:
+        """Write down where a tensor lies, and that a stream has to do with it."""
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+        storage = self.storages.of(tensor, stream)
+        if storage.stream is not stream:
+            storage.touch(stream)
+        offset = int(tensor.storage_offset())
+        return storage, offset, tensor.shape, tensor.stride(), tensor.itemsize
+
+    def _meet_results(self, result: Any, stream: str, filled: list[Touch]) -> None:
+        """Meet the memory that an operator has allocated, and has filled."""
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, (tuple, list)):
+                self._meet_results(tensor, stream, filled)
+            elif isinstance(tensor, torch.Tensor):
+                known = self.storages.num_seen
+                touch = self._touch(tensor, stream)
+                if touch[0].number >= known:
+                    filled.append(touch)
+
+    def _note_freed(self, storage: Storage) -> None:
+        if storage.is_shared:  # or nobody will ever ask
+            self._raw.append((len(self.events), self.moment, storage))

@@ -1,0 +1,70 @@
+"""What simulated ranks leave in their traces, for tests that play no scenario."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.trace import Event, LifecycleCall, LifecycleReturn, Moment
+
+
+@pytest.fixture
+def traced() -> Callable[..., list[Event]]:
+    """Return the events of rank 0, without the frame that every call has."""
+
+    def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[Event]:
+        machine = SimulatedMachine(num_ranks)
+
+        def play(rank: int) -> None:
+            with machine.recorders[rank].calling(Moment("bind", 0)):
+                program(rank)
+
+        threads, stall = machine.run(play)
+        for thread in threads:
+            if thread.error is not None:
+                raise thread.error
+        assert stall is None, stall
+        frame = (LifecycleCall, LifecycleReturn)
+        return [e for e in machine.recorders[0].events if not isinstance(e, frame)]
+
+    return run
+
+
+@pytest.fixture
+def said(traced: Callable[..., list[Event]]) -> Callable[..., list[str]]:
+    """Return the events of rank 0 in few words."""
+
+    def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[str]:
+        return [in_few_words(event) for event in traced(program, num_ranks)]
+
+    return run
+
+
+def in_few_words(event: Any) -> str:
+    match type(event).__name__:
+        case "Mark":
+            return f"mark {event.mark} in {event.stream}"
+        case "StreamWait":
+            return f"{event.stream} waits for {event.mark}"
+        case "HostWait":
+            return f"host waits for {event.mark}"
+        case "Access":
+            reads = " ".join(_region(region) for region in event.reads)
+            writes = " ".join(_region(region) for region in event.writes)
+            name = event.operator.removeprefix("aten.").partition(".")[0]
+            return f"{event.stream}: {name} reads [{reads}] writes [{writes}]"
+        case "StorageFreed":
+            held = "".join(f", held for {s}" for s in event.recorded_streams)
+            return f"storage {event.storage} of {event.stream} freed{held}"
+        case "CollectiveLaunch":
+            return (
+                f"{event.operation} from {event.stream} on {event.communication_stream}"
+            )
+        case _:
+            return f"{event.stream} waits for collective {event.sequence}"
+
+
+def _region(region: Any) -> str:
+    repeats = "".join(f"x{count}@{distance}" for count, distance in region.repeats)
+    return f"{region.storage}:{region.start_byte}-{region.end_byte}{repeats}"
