@@ -97,11 +97,13 @@ class Run:
 
     Attributes:
         backend: Name of the backend that played it.
-        ranks: One entry per global rank, in order.
+        ranks: One entry per global rank, in order; empty where a rank did not play.
         fault: Why it did not reach its end; None if it did.
         carries_data: False where collectives move nothing (`fake`), so that values say
             nothing about the subject.
         lost_backend: Whether the backend cannot play anything after this run.
+        representatives: The ranks that played for all others of a large world (`fake`);
+            None where all ranks played.
     """
 
     backend: str
@@ -109,3 +111,4 @@ class Run:
     fault: Fault | None = None
     carries_data: bool = True
     lost_backend: bool = False
+    representatives: tuple[int, ...] | None = None
