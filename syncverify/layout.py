@@ -79,9 +79,7 @@ def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int,
 
 def strides(mesh: MeshSpec) -> tuple[int, ...]:
     """Return how far ranks lie apart that are neighbors on each mesh axis."""
-    return tuple(
-        math.prod(mesh.shape[axis + 1 :]) for axis in range(len(mesh.shape))
-    )
+    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in range(len(mesh.shape)))
 
 
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from syncverify.materialize import build_model
 from syncverify.scenario import ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 
-_MAX_ALIKE = 64
+_MAX_ALIKE = 64  # whoever asks plays them all
 
 
 class MicroBatches(dict[tuple[str, int, int, int], torch.Tensor]):
@@ -118,10 +118,7 @@ def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
 
 
 def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
-    """List the ranks whose local part of a parameter has this rank's shape.
-
-    Of a large world only the first few: whoever asks plays them all.
-    """
+    """List the ranks, of a large world the first few, whose part has this one's shape."""
     shape = local_shape(scenario.mesh, spec, rank)
     alike = (
         other
