@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from syncverify.layout import strides
+from syncverify.layout import coordinates, strides
 from syncverify.scenario import REPLICATE, Scenario
 
 
@@ -53,10 +53,28 @@ def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
 def representatives(scenario: Scenario) -> tuple[int, ...]:
     """List the ranks that stand for all, in ascending order."""
     steps = [
-        [stride * index for part in coordinate_classes(scenario, axis) for index in _chosen(part)]
+        [
+            stride * index
+            for part in coordinate_classes(scenario, axis)
+            for index in _chosen(part)
+        ]
         for axis, stride in enumerate(strides(scenario.mesh))
     ]
     return tuple(sum(step) for step in itertools.product(*steps))
+
+
+def box(scenario: Scenario, rank: int) -> str:
+    """Name the coordinates of a rank's class, such as `dp=0..62, tp=7`."""
+    parts = [
+        next(part for part in coordinate_classes(scenario, axis) if index in part)
+        for axis, index in enumerate(coordinates(scenario.mesh, rank))
+    ]
+    named = zip(scenario.mesh.axis_names, parts, strict=True)
+    return ", ".join(f"{name}={_interval(part)}" for name, part in named)
+
+
+def _interval(part: range) -> str:
+    return str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1]}"
 
 
 def _lengths(length: int, sizes: Iterable[int]) -> set[int]:

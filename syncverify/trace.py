@@ -24,6 +24,8 @@ REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
 
+_MAX_RANKS_NAMED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -207,7 +209,7 @@ class CollectiveLaunch:
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
         return (
             f"{self.operation}{reduce_op} of {self.numel} x {self.dtype} over ranks "
-            f"{list(self.ranks)}, at {self.source}"
+            f"{_shortened(self.ranks)}, at {self.source}"
         )
 
 
@@ -240,6 +242,13 @@ Event = (
     | HostWait
     | StorageFreed
 )
+
+
+def _shortened(ranks: tuple[int, ...]) -> str:
+    """Name the ranks of a communicator, which may be thousands."""
+    if len(ranks) <= _MAX_RANKS_NAMED:
+        return str(list(ranks))
+    return f"[{ranks[0]}, {ranks[1]}, ..., {ranks[-1]}] ({len(ranks)})"
 
 
 class StorageNumbers:

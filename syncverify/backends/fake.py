@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch._dynamo  # as in `sim/machine.py`: not within a rank's turn
+import torch._dynamo  # noqa: F401  # as in `sim/machine.py`: not within a rank's turn
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -116,11 +116,8 @@ def _play_rank(
 
 
 def _build_own_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
-    """Build the mesh with this rank's own process groups.
-
-    `init_device_mesh` makes the groups of all ranks, on each of them: a mesh of
-    8 x 8 x 1024 has 16,448.
-    """
+    """Build the mesh with this rank's own process groups."""
+    # `init_device_mesh` makes those of all ranks: 16,448 on a mesh of 8 x 8 x 1024.
     spec = scenario.mesh
     own = [
         _group_of(ranks_along(spec, (axis,), dist.get_rank()))
@@ -137,7 +134,8 @@ def _build_own_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
 
 def _group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     if len(ranks) == dist.get_world_size():
-        world: dist.ProcessGroup = dist.group.WORLD
+        world = dist.group.WORLD
+        assert world is not None
         return world
     group: dist.ProcessGroup = dist.new_group(
         list(ranks), use_local_synchronization=True

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 
 from syncverify.oracle import reference
+from syncverify.properties.classes import classes_agree
 from syncverify.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.properties.judgement import Check, Judgement, merge
 from syncverify.properties.lifecycle import unbind_restores_parameters, zero_grad_clears
@@ -54,6 +55,7 @@ ALL_PROPERTIES = (
     Property(zero_grad_clears, needs_data=False),
     Property(each_bucket_reduced_once_per_step, needs_data=False),
     Property(unbind_restores_parameters, needs_data=False),
+    Property(classes_agree, needs_data=False),
 )
 
 

@@ -55,6 +55,11 @@ _HINTS = {
     "backward_not_plain": "restore in unbind() whatever bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
     "not_reduced": "launch every bucket by the time wait() returns, the last one included",
+    "logs_differ": (
+        "decide what to launch by what all ranks of a communicator have in common: never by "
+        "a rank's number, or by the local bytes of parameters outside of the bucket"
+    ),
+    "orders_differ": "take communicators in the same order on every rank",
 }
 
 

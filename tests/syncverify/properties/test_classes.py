@@ -1,0 +1,94 @@
+"""Ranks that share a communicator have one log; others are free."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from planted.cross_rank import CutsByAllBytes, TakesAxesInTurn
+from planted.main_grads import MainGrads
+from planted.view_buckets import ViewBuckets
+
+from syncverify.backends.fake import FakeBackend
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import resolve
+from syncverify.violation import Violation
+
+MESH = MeshSpec((64, 64), ("dp", "tp"))
+WEIGHT = ParameterSpec("w", (100,), ("R", "S0"))
+BIAS = ParameterSpec("b", (3,), ("R", "R"))
+GRID = Scenario(MESH, (WEIGHT, BIAS), (2,), 2**20)
+# The first 49 tp coordinates hold 2 elements of w, the next holds the last 2.
+UNEVEN = Scenario(
+    MESH,
+    (
+        ParameterSpec("w", (99,), ("R", "S0")),
+        ParameterSpec("b", (2,), ("R", "R")),
+        ParameterSpec("c", (2,), ("R", "R")),
+    ),
+    (1,),
+    16,
+)
+
+
+def violations(subject: Any, scenario: Scenario) -> list[Violation]:
+    found = resolve(subject)
+    run = FakeBackend().run(scenario, found)
+    return [
+        violation
+        for violation in check(scenario, run, found.capabilities)
+        if violation.property == "classes_agree"
+    ]
+
+
+class LastSkips(ViewBuckets):
+    def wait(self) -> None:
+        if dist.get_rank() != dist.get_world_size() - 1:
+            dist.all_reduce(torch.zeros(1))
+        super().wait()
+
+
+class LeadersTalk(ViewBuckets):
+    """Right: who has nothing to say on a communicator does not use it."""
+
+    def bind(self) -> None:
+        rank = dist.get_rank()
+        if rank < 64:
+            self.leaders = dist.new_group(range(64), use_local_synchronization=True)
+        super().bind()
+
+    def wait(self) -> None:
+        if dist.get_rank() < 64:
+            dist.all_reduce(torch.zeros(1), group=self.leaders)
+        super().wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "subject", ["synchronizer", ViewBuckets, MainGrads, LeadersTalk]
+)
+@pytest.mark.parametrize("scenario", [GRID, UNEVEN])
+def test_correct_programs_are_silent(subject: Any, scenario: Scenario) -> None:
+    assert violations(subject, scenario) == []
+
+
+def test_a_rank_that_skips_a_collective_is_named_with_its_class() -> None:
+    (found,) = violations(LastSkips, GRID)
+    assert found.identity == ("classes_agree", "logs_differ")
+    assert found.ranks == (4095,)
+    assert "rank 4095 (dp=0..63, tp=50..63): " in found.summary
+    assert "rank 0 (dp=0..63, tp=0..49): all_reduce SUM of 1 x float32" in found.summary
+    assert "over ranks [0, 1, ..., 4095] (4096), at " in found.summary
+
+
+@pytest.mark.parametrize(
+    ("subject", "scenario", "cause"),
+    [(CutsByAllBytes, UNEVEN, "logs_differ"), (TakesAxesInTurn, GRID, "orders_differ")],
+)
+def test_planted_defects_show_without_data(
+    subject: Any, scenario: Scenario, cause: str
+) -> None:
+    (found,) = violations(subject, scenario)
+    assert found.cause == cause
+    assert len(found.evidence["details"]) >= 2
