@@ -14,4 +14,12 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile(
     "nightly", deadline=None, derandomize=False, print_blob=True, max_examples=1000
 )
+# One test says how to use it: tests/syncverify/ordering/test_reachability.py.
+settings.register_profile(
+    "ten-thousand",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    max_examples=10_000,
+)
 settings.load_profile("ci")
