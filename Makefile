@@ -33,6 +33,7 @@ check: lint type test
 bench: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
 	$(BIN)/python -m benchmarks.synchronizer --json bench.json
+	$(BIN)/python -m benchmarks.harness --json bench-harness.json
 
 clean:
 	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from syncverify.coordinate_classes import representatives
 from syncverify.layout import local_shape, reduce_axes
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
 
@@ -91,8 +92,7 @@ def _parameter_features(
     else:
         yield "parameters", "sharded"
         shapes = {
-            local_shape(scenario.mesh, spec, rank)
-            for rank in range(scenario.mesh.num_ranks)
+            local_shape(scenario.mesh, spec, rank) for rank in representatives(scenario)
         }
         if len(shapes) > 1:
             yield "parameters", "uneven or empty shard"

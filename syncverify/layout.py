@@ -7,6 +7,7 @@ placements mean, and a test compares them with torch's.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 from syncverify.scenario import REPLICATE, MeshSpec, ParameterSpec
@@ -53,16 +54,32 @@ def contributing_ranks(
     return ranks_along(mesh, axes, rank)
 
 
-@functools.lru_cache(maxsize=4096)
 def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """List the ranks that differ from `rank` on the given mesh axes at most."""
-    fixed = [axis for axis in range(len(mesh.shape)) if axis not in axes]
     own = coordinates(mesh, rank)
-    return tuple(
-        other
-        for other in range(mesh.num_ranks)
-        if all(coordinates(mesh, other)[axis] == own[axis] for axis in fixed)
+    first = sum(
+        0 if axis in axes else index * stride
+        for axis, (index, stride) in enumerate(zip(own, strides(mesh), strict=True))
     )
+    return _ranks_from(mesh, axes, first)
+
+
+# By the first rank, so that the members of a large set share one tuple.
+@functools.lru_cache(maxsize=4096)
+def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int, ...]:
+    steps = [
+        range(0, size * stride, stride)
+        for axis, (size, stride) in enumerate(
+            zip(mesh.shape, strides(mesh), strict=True)
+        )
+        if axis in axes
+    ]
+    return tuple(first + sum(step) for step in itertools.product(*steps))
+
+
+def strides(mesh: MeshSpec) -> tuple[int, ...]:
+    """Return how far ranks lie apart that are neighbors on each mesh axis."""
+    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in range(len(mesh.shape)))
 
 
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ ranks that must contribute: naive DDP.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,43 @@ from syncverify.materialize import build_model
 from syncverify.scenario import ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 
+_MAX_ALIKE = 64  # whoever asks plays them all
+
+
+class MicroBatches(dict[tuple[str, int, int, int], torch.Tensor]):
+    """Gradients of single micro-batches, by (parameter name, rank, step, micro-batch).
+
+    A rank is played when one of its gradients is first asked for: of a world of thousands
+    only a few ranks are judged.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+        self._played: set[int] = set()
+
+    def __missing__(self, key: tuple[str, int, int, int]) -> torch.Tensor:
+        rank = key[1]
+        if rank in self._played or not 0 <= rank < self._scenario.mesh.num_ranks:
+            raise KeyError(key)
+        self.play(rank)
+        return self[key]
+
+    def play(self, rank: int) -> None:
+        """Run all micro-batches of one rank, without a synchronizer."""
+        self._played.add(rank)
+        model = build_model(
+            self._scenario, rank=rank, device=torch.device("cpu"), mesh=None
+        )
+        trainable = {n: p for n, p in model.parameters.items() if p.requires_grad}
+        for step, count in enumerate((*self._scenario.accumulations, 1)):
+            for micro_batch in range(count):
+                loss = model.loss(step=step, micro_batch=micro_batch)
+                gradients = torch.autograd.grad(loss, list(trainable.values()))
+                for name, gradient in zip(trainable, gradients, strict=True):
+                    exact = gradient.to(torch.float64)
+                    self[name, rank, step, micro_batch] = exact
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -26,15 +64,15 @@ class Reference:
     Attributes:
         scenario: What was computed.
         capabilities: Whether reduced gradients are sums or means.
-        micro_batches: Gradients in float64, by (parameter name, rank, step,
-            micro-batch); step `num_steps` is the plain backward after `unbind()`.
+        micro_batches: Gradients in float64; step `num_steps` is the plain backward after
+            `unbind()`.
         sums: Sums of these that were asked for: explaining asks for the same ones again
             and again.
     """
 
     scenario: Scenario
     capabilities: Capabilities
-    micro_batches: dict[tuple[str, int, int, int], torch.Tensor]
+    micro_batches: MicroBatches
     sums: dict[tuple[str, int, int, tuple[int, ...]], torch.Tensor] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -70,20 +108,8 @@ class Reference:
 
 @functools.lru_cache(maxsize=64)
 def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
-    """Compute the oracle's gradients for every rank of a scenario."""
-    micro_batches: dict[tuple[str, int, int, int], torch.Tensor] = {}
-    for rank in range(scenario.mesh.num_ranks):
-        model = build_model(scenario, rank=rank, device=torch.device("cpu"), mesh=None)
-        trainable = {n: p for n, p in model.parameters.items() if p.requires_grad}
-        for step, count in enumerate((*scenario.accumulations, 1)):
-            for micro_batch in range(count):
-                loss = model.loss(step=step, micro_batch=micro_batch)
-                gradients = torch.autograd.grad(loss, list(trainable.values()))
-                for name, gradient in zip(trainable, gradients, strict=True):
-                    micro_batches[name, rank, step, micro_batch] = gradient.to(
-                        torch.float64
-                    )
-    return Reference(scenario, capabilities, micro_batches)
+    """Make the oracle of a scenario; it plays a rank when it is first asked about it."""
+    return Reference(scenario, capabilities, MicroBatches(scenario))
 
 
 def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
@@ -92,10 +118,11 @@ def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
 
 
 def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
-    """List the ranks whose local part of a parameter has this rank's shape."""
+    """List the ranks, of a large world the first few, whose part has this one's shape."""
     shape = local_shape(scenario.mesh, spec, rank)
-    return tuple(
+    alike = (
         other
         for other in range(scenario.mesh.num_ranks)
         if local_shape(scenario.mesh, spec, other) == shape
     )
+    return tuple(itertools.islice(alike, _MAX_ALIKE))

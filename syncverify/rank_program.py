@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import SyncverifyError
 from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
@@ -26,6 +27,8 @@ from syncverify.subject import (
     check_methods,
 )
 from syncverify.trace import Moment, Phase
+
+MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
 BYTES_PER_MB = 2**20  # what d9d, DDP and Megatron call MB is a MiB
 
@@ -47,6 +50,7 @@ def play(
     device: torch.device,
     result: RankRun,
     recorder: Recorder,
+    mesh_builder: MeshBuilder = build_mesh,
 ) -> None:
     """Play a scenario on one rank of the default process group.
 
@@ -57,6 +61,7 @@ def play(
         device: Where parameters live.
         result: Filled while playing, so that it survives a fault.
         recorder: Receives the trace; already connected to the process groups.
+        mesh_builder: Makes the mesh of DTensor parameters.
 
     Raises:
         SubjectRaisedError: The subject raised.
@@ -64,7 +69,7 @@ def play(
     """
     result.events = recorder.events
     dtensors = subject.capabilities.tensors == "dtensor"
-    mesh = build_mesh(scenario, device) if dtensors else None
+    mesh = mesh_builder(scenario, device) if dtensors else None
     model = build_model(scenario, rank=rank, device=device, mesh=mesh)
     recorder.watch(model.local_gradients)
     _RankProgram(scenario, subject, model, result, recorder).play()

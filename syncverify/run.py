@@ -102,13 +102,15 @@ class Run:
 
     Attributes:
         backend: Name of the backend that played it.
-        ranks: One entry per global rank, in order.
+        ranks: One entry per global rank, in order; empty where a rank did not play.
         fault: Why it did not reach its end; None if it did.
         carries_data: False where collectives move nothing (`fake`), so that values say
             nothing about the subject.
         lost_backend: Whether the backend cannot play anything after this run.
         semantics: What orders queued work: streams, as on a GPU, or the host, which
             runs it itself on CPU.
+        representatives: The ranks that played for all others of a large world (`fake`);
+            None where all ranks played.
     """
 
     backend: str
@@ -117,3 +119,4 @@ class Run:
     carries_data: bool = True
     lost_backend: bool = False
     semantics: Literal["stream", "host"] = "stream"
+    representatives: tuple[int, ...] | None = None

@@ -31,6 +31,8 @@ UNEVEN_OPERATIONS = frozenset(
 # Two ranks of a communicator meet in these, the others never hear of it.
 POINT_TO_POINT = frozenset({"send", "recv"})
 
+_MAX_RANKS_NAMED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -237,7 +239,7 @@ class CollectiveLaunch:
         root = "" if self.root is None else f" with root {self.root}"
         return (
             f"{self.operation}{reduce_op} of {self.numel} x {self.dtype}{root} over ranks "
-            f"{list(self.ranks)}, at {self.source}"
+            f"{_shortened(self.ranks)}, at {self.source}"
         )
 
 
@@ -277,3 +279,10 @@ Event = (
     | HostWait
     | StorageFreed
 )
+
+
+def _shortened(ranks: tuple[int, ...]) -> str:
+    """Name the ranks of a communicator, which may be thousands."""
+    if len(ranks) <= _MAX_RANKS_NAMED:
+        return str(list(ranks))
+    return f"[{ranks[0]}, {ranks[1]}, ..., {ranks[-1]}] ({len(ranks)})"

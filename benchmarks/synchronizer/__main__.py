@@ -5,35 +5,29 @@ Exit codes: 0 measured, whether or not targets are met, 1 a rank failed, 2 bad u
 """
 
 import json
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from benchmarks.command import refuse_missing_folder, run_command
+from benchmarks.document import place_of_tables, replace_tables
+from benchmarks.measure import Measure
+from benchmarks.report import Machine, Report
+from benchmarks.rounds import Rounds
 from benchmarks.synchronizer.d9d_steps import measure_d9d
-from benchmarks.synchronizer.document import (
-    InvalidDocumentError,
-    place_of_tables,
-    replace_tables,
-)
 from benchmarks.synchronizer.hooks import measure_hooks
 from benchmarks.synchronizer.links import measure_links
-from benchmarks.synchronizer.measure import Measure
 from benchmarks.synchronizer.memory import memory_of
 from benchmarks.synchronizer.mesh import measure_mesh
 from benchmarks.synchronizer.ranks import RankFailedError
-from benchmarks.synchronizer.report import Machine, Report
-from benchmarks.synchronizer.rounds import Rounds
 from benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
 from benchmarks.synchronizer.steps import measure_steps
 
 NAME = "benchmarks.synchronizer"
 MIN_ROUNDS = 20  # fewer say nothing on a machine that others use too
 SMOKE_ROUNDS = Rounds(count=2, warm_up=3)
-FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
     "steps beside DDP": measure_steps,
     "steps beside d9d": measure_d9d,
@@ -73,7 +67,7 @@ def command(
     if smoke and document_path is not None:
         raise click.UsageError("--smoke measures nothing that a document could hold")
     if document_path is not None:
-        place_of_tables(document_path)  # before minutes of work
+        place_of_tables(document_path, NAME)  # before minutes of work
     report = measure_all(
         SMOKE if smoke else FULL, SMOKE_ROUNDS if smoke else Rounds(rounds)
     )
@@ -84,13 +78,7 @@ def command(
     if json_path is not None:
         json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
     if document_path is not None:
-        replace_tables(document_path, report.markdown())
-
-
-def refuse_missing_folder(path: Path | None) -> None:
-    """Refuse to measure for minutes what cannot be written in the end."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.UsageError(f"cannot write {str(path)!r}: its folder does not exist")
+        replace_tables(document_path, report.markdown(), NAME)
 
 
 def measure_all(sizes: Sizes, rounds: Rounds) -> Report:
@@ -108,23 +96,7 @@ def measure_all(sizes: Sizes, rounds: Rounds) -> Report:
 
 def main() -> None:
     """Run the command line and exit."""
-    # As Ctrl-C does: ends the ranks on the way out.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(command.main(prog_name=f"python -m {NAME}", standalone_mode=False))
-    except click.ClickException as error:
-        complain(error.format_message(), BAD_USAGE)
-    except InvalidDocumentError as error:
-        complain(str(error), BAD_USAGE)
-    except RankFailedError as error:
-        complain(str(error), FAILED)
-    except (click.Abort, KeyboardInterrupt):
-        complain("interrupted", INTERRUPTED)
-
-
-def complain(message: str, code: int) -> None:
-    click.echo(f"{NAME}: {message}", err=True)
-    sys.exit(code)
+    run_command(command, NAME, failures=(RankFailedError,))
 
 
 if __name__ == "__main__":

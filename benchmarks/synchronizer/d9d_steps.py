@@ -13,11 +13,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from benchmarks.synchronizer import virtual_cuda
-from benchmarks.synchronizer.measure import Measure, ratio
-from benchmarks.synchronizer.models import Training, replicated_training
-from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import (
+from benchmarks.measure import Measure, ratio
+from benchmarks.rounds import (
     Contestant,
     Rounds,
     Times,
@@ -25,6 +22,9 @@ from benchmarks.synchronizer.rounds import (
     take_turns,
     timed,
 )
+from benchmarks.synchronizer import virtual_cuda
+from benchmarks.synchronizer.models import Training, replicated_training
+from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.sizes import Sizes
 from synchronizer import GradientSynchronizer
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.synchronizer.measure import Measure, summary
+from benchmarks.measure import Measure, summary
+from benchmarks.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.sizes import Sizes
 from synchronizer import GradientSynchronizer
 

@@ -9,10 +9,10 @@ import statistics
 
 import torch.distributed as dist
 
+from benchmarks.measure import Measure, summary
+from benchmarks.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
-from benchmarks.synchronizer.measure import Measure, summary
 from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.sizes import Sizes
 from benchmarks.synchronizer.steps import alone, ddp, synchronized
 

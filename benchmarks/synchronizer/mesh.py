@@ -14,9 +14,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from benchmarks.synchronizer.measure import Measure, ratio
-from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import (
+from benchmarks.measure import Measure, ratio
+from benchmarks.rounds import (
     Contestant,
     Rounds,
     Times,
@@ -24,6 +23,7 @@ from benchmarks.synchronizer.rounds import (
     take_turns,
     timed,
 )
+from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.sizes import Sizes
 from synchronizer import GradientSynchronizer
 

@@ -18,15 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.synchronizer.measure import Measure, ratio
-from benchmarks.synchronizer.models import (
-    averaging,
-    make_input,
-    make_model,
-    plain_training,
-)
-from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.rounds import (
+from benchmarks.measure import Measure, ratio
+from benchmarks.rounds import (
     Contestant,
     Rounds,
     Times,
@@ -34,6 +27,13 @@ from benchmarks.synchronizer.rounds import (
     take_turns,
     timed,
 )
+from benchmarks.synchronizer.models import (
+    averaging,
+    make_input,
+    make_model,
+    plain_training,
+)
+from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
 from synchronizer import GradientSynchronizer
 

@@ -39,6 +39,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 _OPS = frozenset(
     {
         torch.ops.aten.add_.Tensor,
+        torch.ops.aten.copy_.default,
         torch.ops.aten._to_copy.default,  # noqa: SLF001  # the name of the op
         torch.ops.aten.detach.default,
     }

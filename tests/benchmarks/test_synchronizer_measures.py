@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synchronizer.document import (
-    END,
-    START,
+from benchmarks.document import (
     InvalidDocumentError,
+    markers,
     replace_tables,
 )
-from benchmarks.synchronizer.measure import Measure, ratio
+from benchmarks.measure import Measure, ratio, speedup
+from benchmarks.report import Machine, Report
+from benchmarks.rounds import Rounds, slowest_rank, take_turns
 from benchmarks.synchronizer.memory import memory_of
-from benchmarks.synchronizer.report import Machine, Report
-from benchmarks.synchronizer.rounds import Rounds, slowest_rank, take_turns
 from benchmarks.synchronizer.sizes import ModelSize
+
+START, END = markers("benchmarks.synchronizer")
 
 
 def test_contestants_take_turns_in_an_order_that_rotates() -> None:
@@ -61,6 +62,14 @@ def test_a_verdict_is_honest(
     assert measure.verdict == verdict
 
 
+def test_a_speedup_is_met_from_its_target_on() -> None:
+    times = {"ours": [1.0, 2.0, 1.0], "peer": [50.0, 50.0, 70.0]}
+    measure = speedup(("key",), times, "ours", "peer", target=50)
+    assert measure.value == 50
+    assert measure.is_met
+    assert not speedup(("key",), times, "ours", "peer", target=51).is_met
+
+
 def test_a_missing_peer_is_a_null_and_one_line() -> None:
     missing = Measure(("step_vs_d9d",), "d9d", 0.8, note="not installed")
     machine = Machine("2000-01-01", 2, 0.0, "a CPU", "2.13", "3.11")
@@ -83,7 +92,7 @@ def test_memory_is_exact() -> None:
 def test_tables_replace_what_is_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
-    replace_tables(page, "new")
+    replace_tables(page, "new", "benchmarks.synchronizer")
     assert page.read_text() == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
 
 
@@ -92,5 +101,5 @@ def test_a_document_without_both_markers_is_refused(tmp_path: Path, text: str) -
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(InvalidDocumentError, match="lacks the lines"):
-        replace_tables(page, "new")
+        replace_tables(page, "new", "benchmarks.synchronizer")
     assert page.read_text() == text

@@ -23,6 +23,7 @@ STANDARD = sys.stdlib_module_names | {"typing_extensions"}
 CORE = {"syncverify", "torch"}
 FACE = CORE | {"strategies"}
 MEASURED = {"benchmarks", "synchronizer", "torch"}
+HARNESS = {"benchmarks", "syncverify", "torch"}
 # Who may import which top-level names beside the standard library. The longest matching
 # path wins.
 MAY_IMPORT = {
@@ -35,10 +36,13 @@ MAY_IMPORT = {
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
     "syncverify/verification.py": FACE,
-    "benchmarks/": set(),
+    "benchmarks/": {"benchmarks", "torch"},
+    "benchmarks/command.py": {"benchmarks", "click"},
+    "benchmarks/report.py": {"benchmarks", "torch", "rich"},
+    "benchmarks/harness/": HARNESS,
+    "benchmarks/harness/__main__.py": HARNESS | {"click", "rich"},
     "benchmarks/synchronizer/": MEASURED,
     "benchmarks/synchronizer/__main__.py": MEASURED | {"click", "rich"},
-    "benchmarks/synchronizer/report.py": MEASURED | {"rich"},
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}

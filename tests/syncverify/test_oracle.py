@@ -33,9 +33,9 @@ def test_micro_batches_are_the_contributions(scenario: Scenario) -> None:
         for step, count in enumerate((*scenario.accumulations, 1))
         for m in range(count)
     }
-    assert oracle.micro_batches.keys() == expected.keys()
     for key, value in expected.items():
         assert torch.equal(oracle.micro_batches[key], value)
+    assert oracle.micro_batches.keys() == expected.keys()
 
 
 def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
@@ -82,8 +82,23 @@ def test_plain_parameter_is_the_ranks_own() -> None:
 
 def test_frozen_parameter_has_no_gradient() -> None:
     assert trainable(SCENARIO) == (WEIGHT, PLAIN)
-    names = {name for name, *_ in reference(SCENARIO, SUM).micro_batches}
-    assert names == {"w", "b"}
+    oracle = reference(SCENARIO, SUM)
+    oracle.micro_batches.play(0)
+    assert {name for name, *_ in oracle.micro_batches} == {"w", "b"}
+
+
+def test_ranks_that_nobody_asks_about_are_not_played() -> None:
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=65), SUM)
+    oracle.local(WEIGHT, 3, 0, [0])
+    assert {rank for _, rank, *_ in oracle.micro_batches} == {3}
+
+
+@pytest.mark.parametrize("key", [("f", 0, 0, 0), ("w", 4, 0, 0), ("w", -1, 0, 0)])
+def test_a_gradient_that_does_not_exist_is_a_key_error(
+    key: tuple[str, int, int, int],
+) -> None:
+    with pytest.raises(KeyError):
+        reference(SCENARIO, SUM).micro_batches[key]
 
 
 def test_same_part_lists_ranks_of_equal_shape() -> None:
@@ -91,6 +106,12 @@ def test_same_part_lists_ranks_of_equal_shape() -> None:
     assert same_part(SCENARIO, WEIGHT, 0) == (0, 2)
     assert same_part(SCENARIO, WEIGHT, 3) == (1, 3)
     assert same_part(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
+
+
+def test_same_part_stays_short_in_a_large_world() -> None:
+    mesh = MeshSpec((4096,), ("dp",))
+    spec = ParameterSpec("w", (3,), ("R",))
+    assert same_part(Scenario(mesh, (spec,), (1,), 64), spec, 7) == tuple(range(64))
 
 
 def test_reference_is_computed_once_per_scenario_and_capabilities() -> None:

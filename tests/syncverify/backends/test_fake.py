@@ -1,5 +1,6 @@
 """Any world size, no data: what is judged is what a rank does by itself."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,10 +9,12 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.backends.choice import open_backend
-from syncverify.backends.fake import FakeBackend
+from syncverify.backends.fake import FakeBackend, _build_own_mesh
 from syncverify.errors import UsageError
+from syncverify.materialize import build_mesh
 from syncverify.properties import ALL_PROPERTIES, check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.sim.threaded_world import init_fake_process_group
 from syncverify.subject import Capabilities, resolve
 from syncverify.trace import CollectiveLaunch
 
@@ -23,6 +26,14 @@ WIDE = Scenario(
 )
 ONE_PARAMETER = Scenario(
     MeshSpec((16,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+)
+
+
+HUGE = Scenario(
+    MeshSpec((8, 8192), ("dp", "tp")),
+    (ParameterSpec("w", (3, 5), ("R", "S0")), ParameterSpec("b", (3,), ("R", "R"))),
+    (1, 1, 1),
+    2**20,
 )
 
 
@@ -60,6 +71,12 @@ class RaisesOnRank9(NeverReduces):
             raise ValueError("nine")
 
 
+class RaisesOnLastRank(NeverReduces):
+    def bind(self) -> None:
+        if dist.get_rank() == dist.get_world_size() - 1:
+            raise ValueError("last")
+
+
 @pytest.mark.slow
 def test_sixteen_ranks_play() -> None:
     run = FakeBackend().run(WIDE, resolve("synchronizer"))
@@ -72,6 +89,41 @@ def test_sixteen_ranks_play() -> None:
         row = rank - rank % 2  # tiny buckets over both axes go axis by axis
         assert groups == {(row, row + 1), tuple(range(rank % 2, 16, 2))}
     assert check(WIDE, run, resolve("synchronizer").capabilities) == []
+
+
+@pytest.mark.slow
+def test_a_few_ranks_play_for_a_world_of_65536() -> None:
+    subject = resolve("synchronizer")
+    run = FakeBackend().run(HUGE, subject)
+    assert run.fault is None
+    assert len(run.ranks) == 65_536
+    played = [rank for rank, rank_run in enumerate(run.ranks) if rank_run.events]
+    columns = (0, 1, 2, 3, 4096, 8191)  # three hold a row of w each
+    assert played == [8192 * row + column for row in (0, 3, 7) for column in columns]
+    assert run.representatives == tuple(played)
+    assert check(HUGE, run, subject.capabilities) == []
+
+
+def test_own_mesh_is_what_torch_builds() -> None:
+    """Equal to `init_device_mesh`'s, with groups of the same ranks."""
+
+    def look(build: Any) -> tuple[Any, ...]:
+        mesh = build(WIDE, torch.device("cpu"))
+        groups = [dist.get_process_group_ranks(g) for g in mesh.get_all_groups()]
+        return mesh, groups, mesh.get_coordinate(), mesh.mesh_dim_names
+
+    init_fake_process_group(rank=5, world_size=16)
+    try:
+        assert look(_build_own_mesh) == look(build_mesh)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_fault_in_a_large_world_names_the_global_rank() -> None:
+    wide = replace(ONE_PARAMETER, mesh=MeshSpec((4096,), ("dp",)))
+    run = FakeBackend().run(wide, resolve(RaisesOnLastRank))
+    assert run.fault is not None
+    assert (run.fault.identity, run.fault.ranks) == ("ValueError", (4095,))
 
 
 def violations(subject: Any) -> list[tuple[str, str, tuple[int, ...]]]:

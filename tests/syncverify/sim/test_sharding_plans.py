@@ -123,7 +123,8 @@ def schemas(mesh: DeviceMesh) -> Iterator[OpSchema]:
         yield schema_of(aten.detach.default, tensor)
         yield schema_of(aten._to_copy.default, tensor, dtype=torch.float16)
         for others in (placed, (Replicate(), Shard(0))):
-            yield schema_of(aten.add_.Tensor, tensor, distributed(mesh, *others))
+            for op in (aten.add_.Tensor, aten.copy_.default):
+                yield schema_of(op, tensor, distributed(mesh, *others))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from benchmarks.synchronizer.measure import Measure
+from benchmarks.measure import Measure
 
 NUMBERS = ("median", "middle half", "target")
 COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
@@ -56,7 +56,7 @@ class Report:
 
     Attributes:
         measures: In the order of the table.
-        memory: Bytes, by model.
+        memory: Bytes, by model; empty where none are counted.
         machine: This one.
         num_rounds: Of every measure.
     """
@@ -75,8 +75,9 @@ class Report:
             for key in outer:
                 place = place.setdefault(key, {})
             place[last] = measure.value
+        if self.memory:
+            document["memory"] = self.memory
         return document | {
-            "memory": self.memory,
             "measures": [_details(measure) for measure in self.measures],
             "num_rounds": self.num_rounds,
             "machine": asdict(self.machine),
@@ -119,7 +120,8 @@ def _details(measure: Measure) -> dict[str, Any]:
 
 
 def _cells(measure: Measure) -> tuple[str, ...]:
-    target = f"<= {measure.target:g} {measure.unit}"
+    sign = ">=" if measure.at_least else "<="
+    target = f"{sign} {measure.target:g} {measure.unit}"
     if measure.value is None or measure.quartiles is None:
         return (measure.label, measure.peer, "-", "-", target, measure.note)
     low, high = measure.quartiles

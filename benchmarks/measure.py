@@ -2,9 +2,9 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from benchmarks.synchronizer.rounds import Times
+from benchmarks.rounds import Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +14,13 @@ class Measure:
     Attributes:
         key: Where the JSON has it.
         peer: Whom or what it is compared with.
-        target: Met up to and including this value.
-        unit: "x" for a ratio to the peer, or microseconds.
+        target: Met up to and including this value; from this value on if `at_least`.
+        unit: "x" for a ratio to the peer, or microseconds, or seconds.
         value: The median; None if it could not be measured.
         quartiles: The middle half of the rounds lies between them.
         medians_ms: Of each contestant, by name.
         note: Why there is no value, or what else to know.
+        at_least: Whether more is better.
     """
 
     key: tuple[str, ...]
@@ -30,11 +31,14 @@ class Measure:
     quartiles: tuple[float, float] | None = None
     medians_ms: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    at_least: bool = False
 
     @property
     def is_met(self) -> bool | None:
         """Whether the target is met; None if nothing was measured."""
-        return None if self.value is None else self.value <= self.target
+        if self.value is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
 
     @property
     def verdict(self) -> str:
@@ -56,6 +60,15 @@ def ratio(
     """Compare two contestants round by round."""
     pairs = zip(times[ours], times[peer], strict=True)
     return summary(key, [a / b for a, b in pairs], times, peer=peer, target=target)
+
+
+def speedup(
+    key: tuple[str, ...], times: Times, ours: str, peer: str, *, target: float
+) -> Measure:
+    """Tell how many times a peer's time holds ours, round by round."""
+    pairs = zip(times[ours], times[peer], strict=True)
+    found = summary(key, [b / a for a, b in pairs], times, peer=peer, target=target)
+    return replace(found, at_least=True)
 
 
 def summary(

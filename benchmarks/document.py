@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-START = "<!-- benchmarks.synchronizer: start -->"
-END = "<!-- benchmarks.synchronizer: end -->"
-
 
 class InvalidDocumentError(Exception):
     """A document that is missing, or has no place for tables."""
 
 
-def place_of_tables(document: Path) -> tuple[str, str]:
+def markers(name: str) -> tuple[str, str]:
+    """Return the lines around the tables of a benchmark, such as `benchmarks.harness`."""
+    return f"<!-- {name}: start -->", f"<!-- {name}: end -->"
+
+
+def place_of_tables(document: Path, name: str) -> tuple[str, str]:
     """Return what comes before and after the tables, markers included.
 
     Raises:
@@ -18,16 +20,17 @@ def place_of_tables(document: Path) -> tuple[str, str]:
     """
     if not document.is_file():
         raise InvalidDocumentError(f"no document {str(document)!r}")
-    before, start, rest = document.read_text().partition(START)
-    _, end, after = rest.partition(END)
+    first, last = markers(name)
+    before, start, rest = document.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not (start and end):
         raise InvalidDocumentError(
-            f"{str(document)!r} lacks the lines {START} and {END}"
+            f"{str(document)!r} lacks the lines {first} and {last}"
         )
     return before + start, end + after
 
 
-def replace_tables(document: Path, tables: str) -> None:
+def replace_tables(document: Path, tables: str, name: str) -> None:
     """Put new tables into a document; all else stays as it is."""
-    before, after = place_of_tables(document)
+    before, after = place_of_tables(document, name)
     document.write_text(f"{before}\n\n{tables}\n\n{after}")
