@@ -8,6 +8,7 @@ from syncverify.backends.faults import threads_fault
 from syncverify.rank_program import play
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
+from syncverify.sim.decisions import Decisions
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subject import Subject
@@ -26,19 +27,28 @@ class SimBackend:
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
         self._hang_timeout_seconds = hang_timeout_seconds
 
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
+    def run(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        decisions: Decisions | None = None,
+    ) -> Run:
         """Play a scenario on all of its ranks.
 
         Args:
             scenario: What to play.
             subject: The synchronizer under test.
+            decisions: Where timing decides, and afterwards what was decided; None takes
+                the default everywhere.
 
         Returns:
             What came out.
         """
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(
-            num_ranks, hang_timeout_seconds=self._hang_timeout_seconds
+            num_ranks,
+            decisions=decisions,
+            hang_timeout_seconds=self._hang_timeout_seconds,
         )
         results = tuple(RankRun() for _ in range(num_ranks))
 

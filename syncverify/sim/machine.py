@@ -10,6 +10,7 @@ from datetime import timedelta
 import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
+from syncverify.sim.decisions import Decisions
 from syncverify.sim.meetings import SimulatedWorld
 from syncverify.sim.process_group import BACKEND_NAME, SimulatedProcessGroup
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler, Stall
@@ -24,17 +25,23 @@ class SimulatedMachine:
 
     Args:
         num_ranks: World size.
+        decisions: Where timing decides; None takes option 0 everywhere.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
     """
 
     def __init__(
-        self, num_ranks: int, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+        self,
+        num_ranks: int,
+        *,
+        decisions: Decisions | None = None,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._num_ranks = num_ranks
         self.recorders = [Recorder() for _ in range(num_ranks)]
         self._scheduler = Scheduler(
             num_ranks,
             progress=lambda: sum(len(recorder.events) for recorder in self.recorders),
+            decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
         )
         self.world = SimulatedWorld(self._scheduler, self.recorders)

@@ -15,10 +15,19 @@ class Meeting:
     """The n-th collective of a communicator, filled as ranks arrive.
 
     Attributes:
+        communicator: Name of the communicator, the same on every rank.
+        sequence: Which of its collectives.
         calls: Each rank's call, by group rank; None until it arrives.
     """
 
+    communicator: str
+    sequence: int
     calls: list[Call | None]
+
+    @property
+    def name(self) -> str:
+        """Name it among all things that ranks share, the same in every run."""
+        return f"collective {self.communicator}#{self.sequence}"
 
     @property
     def is_complete(self) -> bool:
@@ -59,5 +68,5 @@ class SimulatedWorld:
         """Find the n-th collective of a communicator, or open it."""
         opened = self.meetings.setdefault(communicator, [])
         while len(opened) <= sequence:
-            opened.append(Meeting([None] * size))
+            opened.append(Meeting(communicator, len(opened), [None] * size))
         return opened[sequence]

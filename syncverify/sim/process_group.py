@@ -26,6 +26,7 @@ from syncverify.sim.collectives import (
     reduce_op_name,
 )
 from syncverify.sim.meetings import Meeting, Mismatch, SimulatedWorld
+from syncverify.sim.moves import Access
 from syncverify.sim.scheduler import RunEndedError, Wait
 from syncverify.sim.work import SimulatedWork
 from syncverify.sourcelines import calling_line
@@ -57,6 +58,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.world = world
         self._size = size
         self._issued = 0
+        self.num_seen_complete = 0  # of its collectives, by a host that asked
         self._global_ranks: tuple[int, ...] | None = None
         self._group_name: str | None = None
 
@@ -231,6 +233,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return SimulatedWork(self, meeting, launched)
 
     def _arrive(self, meeting: Meeting, call: Call, launched: CollectiveLaunch) -> None:
+        self.world.scheduler.touch(meeting.name, Access.ARRIVE)
         inputs: Tensors = [tensor.detach().clone() for tensor in call.inputs]
         meeting.calls[self.rank()] = Call(
             call.operation,
@@ -266,7 +269,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
         operation = f"{launched.operation} #{launched.sequence} over ranks {list(launched.ranks)}, at {launched.source}"
         self.world.scheduler.block_until(
-            lambda: meeting.is_complete, Wait(operation, missing)
+            lambda: meeting.is_complete, Wait(operation, missing, meeting.name)
         )
 
 

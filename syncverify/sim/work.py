@@ -42,11 +42,21 @@ class SimulatedWork(dist.Work):
 
     @override
     def is_completed(self) -> bool:
-        """Let other ranks move on, then tell whether all have arrived."""
-        self._group.world.scheduler.yield_turn()
-        if self._meeting.is_complete and not self._delivered:
+        """Let other ranks move on, then tell whether it is done, as far as it shows."""
+        if not self._delivered and self._shows():
             self._deliver()
         return self._delivered
+
+    def _shows(self) -> bool:
+        # It may not show yet, though all ranks have arrived. But a communicator completes
+        # in order: once a later collective has shown, so has this one.
+        sequence, group = self._meeting.sequence, self._group
+        if sequence >= group.num_seen_complete and not group.world.scheduler.poll(
+            "is_completed", self._meeting.name, lambda: self._meeting.is_complete
+        ):
+            return False
+        group.num_seen_complete = max(group.num_seen_complete, sequence + 1)
+        return True
 
     @override
     def is_success(self) -> bool:

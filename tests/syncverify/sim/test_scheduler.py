@@ -30,7 +30,8 @@ class World:
         """Block until another rank has said something."""
         said = f"{rank}{word}"
         self.scheduler.block_until(
-            lambda: said in self.log, Wait(f"waiting for {said!r}", lambda: (rank,))
+            lambda: said in self.log,
+            Wait(f"waiting for {said!r}", lambda: (rank,), said),
         )
 
 
