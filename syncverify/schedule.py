@@ -22,11 +22,13 @@ class Decision:
         kind: What was chosen: `rank` (which moves next), or what a host asked about.
         num_options: How many options there were.
         chosen: Which was taken, from 0.
+        meaning: That option in words.
     """
 
     kind: str
     num_options: int
     chosen: int
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,6 @@ class Schedule:
             )
         last = max((n + 1 for n, c in enumerate(self.choices) if c), default=0)
         object.__setattr__(self, "choices", tuple(self.choices[:last]))
-
-    @property
-    def num_deviations(self) -> int:
-        """Count the decisions in which it differs from the default."""
-        return sum(choice != 0 for choice in self.choices)
 
     def to_json(self) -> list[int]:
         """Return a plain list that `from_json` reads back."""

@@ -20,7 +20,6 @@ from syncverify.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.sim.moves import Access, Move, Touch
 
 MAX_REFUSALS = 2
-RANK = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,8 @@ class Decisions:
         if self.is_open:
             point = TurnPoint(tuple(options), self._impatient(options))
             chosen = self._policy.choose_rank(point)
-            self._record(RANK, len(options), options.index(chosen))
+            index = options.index(chosen)
+            self._record("rank", len(options), index, f"rank {chosen} moves next")
         self.moves.append(Move(chosen))
         return chosen
 
@@ -146,16 +146,17 @@ class Decisions:
         done = is_done()
         self.touch(thing, Access.AWAIT if is_patient and done else Access.READ)
         self.moves[-1].is_last_resort = is_patient and not done
-        answer = done and (is_patient or self.decide(kind, 2) == 0)
+        answer = done and (is_patient or self.decide(kind, 2, _told(rank, kind)) == 0)
         self._refusals[rank, thing] = 0 if answer else self._refusals[rank, thing] + 1
         return answer
 
-    def decide(self, kind: str, num_options: int) -> int:
+    def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
         """Choose between options of the rank that moves.
 
         Args:
             kind: Name of the decision.
             num_options: How many there are; option 0 is what happens by default.
+            meanings: The options in words.
 
         Returns:
             The number of the option.
@@ -164,12 +165,13 @@ class Decisions:
         if not self.is_open or num_options == 1:
             return 0
         chosen = self._policy.choose_answer(num_options)
-        self._record(kind, num_options, chosen)
+        meaning = meanings[chosen] if meanings else f"option {chosen} of {kind}"
+        self._record(kind, num_options, chosen, meaning)
         return chosen
 
-    def _record(self, kind: str, num_options: int, chosen: int) -> None:
+    def _record(self, kind: str, num_options: int, chosen: int, meaning: str) -> None:
         if num_options > 1:
-            self.taken.append(Decision(kind, num_options, chosen))
+            self.taken.append(Decision(kind, num_options, chosen, meaning))
 
     def _impatient(self, options: Sequence[int]) -> tuple[int, ...]:
         return tuple(rank for rank in options if not self._is_patient(rank)) or tuple(
@@ -181,3 +183,8 @@ class Decisions:
             return False
         thing, is_done = self._asking[rank]
         return self._refusals[rank, thing] >= MAX_REFUSALS and not is_done()
+
+
+def _told(rank: int, question: str) -> tuple[str, str]:
+    start = f"{question}() tells rank {rank}"
+    return f"{start} that it is done", f"{start} that it is not done yet"

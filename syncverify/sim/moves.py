@@ -10,8 +10,8 @@ kept here as one vector clock a move.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -67,7 +67,7 @@ def conflict(first: Touch, second: Touch) -> bool:
     )
 
 
-def independent(first: Iterable[Touch], second: Sequence[Touch]) -> bool:
+def independent(first: Iterable[Touch], second: Collection[Touch]) -> bool:
     """Tell whether two moves of different ranks commute."""
     return not any(conflict(a, b) for a in first for b in second)
 
@@ -176,3 +176,27 @@ def _could_swap(first: Touch, second: Touch) -> bool:
     """Tell whether the second could have come first, had its rank been faster."""
     enabling = first.access in {Access.CREATE, Access.ARRIVE}
     return not (enabling and second.access is Access.AWAIT)
+
+
+def order_matters(moves: Sequence[Move], num_ranks: int) -> bool:
+    """Tell whether ranks could have come in another order that somebody notices.
+
+    Args:
+        moves: Of a run, in the order they were made.
+        num_ranks: Number of ranks.
+
+    Returns:
+        False where every order of the ranks is this very run to everybody.
+    """
+    kinds: dict[str, Counter[Access]] = defaultdict(Counter)
+    for touch in (touch for move in moves for touch in move.touches):
+        kinds[touch.thing][touch.access] += 1
+    # Mostly things are made once, or together, and awaited: no need to look closer.
+    return any(map(_may_race, kinds.values())) and bool(
+        order_of(moves, num_ranks).races
+    )
+
+
+def _may_race(accesses: Counter[Access]) -> bool:
+    made = accesses[Access.CREATE] + min(accesses[Access.ARRIVE], 1)
+    return made > 1 or bool(accesses[Access.READ] or accesses[Access.WRITE])

@@ -210,17 +210,18 @@ class Scheduler:
         self.yield_turn()
         return self._decisions.answer(_current_rank(), kind)
 
-    def decide(self, kind: str, num_options: int) -> int:
+    def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
         """Choose what timing chooses; called on a rank's own thread.
 
         Args:
             kind: Name of the decision, for the record.
             num_options: How many legal options there are; 0 is what happens by default.
+            meanings: The options in words, for reports.
 
         Returns:
             The number of the option.
         """
-        return self._decisions.decide(kind, num_options)
+        return self._decisions.decide(kind, num_options, meanings)
 
     def yield_turn(self) -> None:
         """Let other ranks move on; called where a host polls for completion."""
