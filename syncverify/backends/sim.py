@@ -27,19 +27,27 @@ class SimBackend:
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
         self._hang_timeout_seconds = hang_timeout_seconds
 
-    def run(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        decisions: Decisions | None = None,
-    ) -> Run:
-        """Play a scenario on all of its ranks.
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Play a scenario on all of its ranks, with the default schedule.
 
         Args:
             scenario: What to play.
             subject: The synchronizer under test.
-            decisions: Where timing decides, and afterwards what was decided; None takes
-                the default everywhere.
+
+        Returns:
+            What came out.
+        """
+        return self.run_scheduled(scenario, subject, Decisions())
+
+    def run_scheduled(
+        self, scenario: Scenario, subject: Subject, decisions: Decisions
+    ) -> Run:
+        """Play a scenario on all of its ranks, and decide where timing decides.
+
+        Args:
+            scenario: What to play.
+            subject: The synchronizer under test.
+            decisions: Whose policy decides; afterwards it knows what was decided.
 
         Returns:
             What came out.

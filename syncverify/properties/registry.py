@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from syncverify.oracle import reference
 from syncverify.properties.collectives import each_bucket_reduced_once_per_step
+from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.properties.judgement import Check, Judgement, merge
 from syncverify.properties.lifecycle import unbind_restores_parameters, zero_grad_clears
 from syncverify.properties.liveness import every_rank_finishes
@@ -54,21 +55,29 @@ ALL_PROPERTIES = (
     Property(zero_grad_clears, needs_data=False),
     Property(each_bucket_reduced_once_per_step, needs_data=False),
     Property(unbind_restores_parameters, needs_data=False),
+    Property(subject_is_deterministic, needs_data=False),
 )
 
 
-def check(scenario: Scenario, run: Run, capabilities: Capabilities) -> list[Violation]:
+def check(
+    scenario: Scenario,
+    run: Run,
+    capabilities: Capabilities,
+    *,
+    again: Run | None = None,
+) -> list[Violation]:
     """Judge a run.
 
     Args:
         scenario: What was played.
         run: What came out.
         capabilities: What the subject promises.
+        again: The same, played once more, if it was.
 
     Returns:
         One violation per property and cause, in the order of `ALL_PROPERTIES`.
     """
-    judgement = Judgement(scenario, run, reference(scenario, capabilities))
+    judgement = Judgement(scenario, run, reference(scenario, capabilities), again)
     return [
         violation
         for entry in ALL_PROPERTIES

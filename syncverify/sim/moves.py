@@ -25,7 +25,7 @@ class Access(Enum):
     AWAIT = auto()  # not before it is there
     WRITE = auto()
     CREATE = auto()  # writes what was not there, so that who awaits it can go on
-    ARRIVE = auto()  # adds its part, in any order with other parts
+    ARRIVE = auto()  # adds its part, once; it is there when all have added theirs
 
 
 _READS = {Access.READ, Access.AWAIT}

@@ -64,6 +64,11 @@ class Machine:
         self.things[thing] = self.things.get(thing, 0) + 1
         return self.things[thing]
 
+    def delete(self, thing: str) -> None:
+        self.scheduler.offer_turn()
+        self.scheduler.touch(thing, Access.WRITE)
+        self.things.pop(thing, None)
+
     def check(self, thing: str) -> bool:
         self.scheduler.offer_turn()
         self.scheduler.touch(thing, Access.READ)
@@ -177,14 +182,25 @@ def test_every_class_is_met_once_and_every_interleaving_counted(
     assert exploration.num_runs == len(met)
 
 
-operations = st.tuples(
-    st.sampled_from(["arrive", "wait", "poll", "add", "check", "get"]),
-    st.sampled_from("ab"),
+collectives = st.tuples(
+    st.sampled_from(["arrive", "wait", "poll"]), st.sampled_from("ab")
+)
+keys = st.tuples(
+    st.sampled_from(["add", "check", "get", "delete"]), st.sampled_from("kl")
 )
 
 
+def arriving_once(drawn: list[Operation]) -> tuple[Operation, ...]:
+    return tuple(
+        operation
+        for place, operation in enumerate(drawn)
+        if operation[0] != "arrive" or operation not in drawn[:place]
+    )
+
+
 def programs(num_ranks: int, length: int) -> st.SearchStrategy[Programs]:
-    return st.tuples(*[st.lists(operations, max_size=length).map(tuple)] * num_ranks)
+    program = st.lists(collectives | keys, max_size=length).map(arriving_once)
+    return st.tuples(*[program] * num_ranks)
 
 
 @settings(max_examples=40)
