@@ -10,6 +10,7 @@ from strategies.meshes import meshes
 from strategies.parameters import parameter_lists, parameters, shapes
 from strategies.placements import placements
 from strategies.scenarios import bucket_caps, scenarios
+from strategies.schedules import schedules
 from strategies.steps import accumulations
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "parameters",
     "placements",
     "scenarios",
+    "schedules",
     "shapes",
 ]

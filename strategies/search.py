@@ -3,7 +3,9 @@
 Two passes over the same random sequence. The first plays every scenario and notes the
 identity (property and cause) of each violation. The second runs once per identity: the
 same seed leads to the same scenario, which Hypothesis then shrinks as long as that very
-identity stays. Verdicts are cached by scenario, so no scenario is played twice.
+identity stays. Verdicts are cached by scenario and schedule, so nothing is played twice
+but to see whether that is the same: each scenario that is larger than all before it, and
+each violation in the end.
 """
 
 from __future__ import annotations
@@ -11,40 +13,34 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
 
+from strategies.judge import Backend, Identity, Judge, OutOfBudgetError, Verdict
 from strategies.reproducibility import blind_to_local_code
 from strategies.scenarios import scenarios
+from strategies.schedule_choice import ScheduleChoice
+from strategies.schedule_coverage import Knowledge
+from strategies.schedules import schedules
 from syncverify.coverage import Coverage
 from syncverify.decoding import VAGUE_CAUSES
-from syncverify.properties import ALL_PROPERTIES, check
-from syncverify.run import Run
+from syncverify.properties import ALL_PROPERTIES
+from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.scenario import Scenario
+from syncverify.schedule import Decision, Schedule
 from syncverify.subject import Subject
 from syncverify.violation import Violation
-
-Identity = tuple[str, str]
 
 _RANKING = [entry.name for entry in ALL_PROPERTIES]
 
 # Bounds on shrinking are counts, not seconds: the same seed gives the same report.
 _MAX_SHRINK_RUNS = 300
-# A run that ends in a fault on real processes, or in a hang anywhere, costs seconds.
-_MAX_SLOW_RUNS = 3
+_DETERMINISM = subject_is_deterministic.__name__
 
-
-class Backend(Protocol):
-    """What a search needs of a backend."""
-
-    @property
-    def name(self) -> str:
-        """Name used in reports."""
-
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario."""
+Draw = Callable[[int], Schedule]
 
 
 class Progress(Protocol):
@@ -64,10 +60,12 @@ class Found:
     Attributes:
         violation: The violation.
         scenario: The scenario.
+        decisions: What timing decided.
     """
 
     violation: Violation
     scenario: Scenario
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(slots=True)
@@ -79,12 +77,14 @@ class SearchResult:
         seconds: How long it took, shrinking included.
         coverage: What those scenarios contained.
         found: One entry per identity, in the order of `ALL_PROPERTIES`.
+        known: What is known of the schedules of each scenario.
     """
 
     num_examples: int
     seconds: float
     coverage: Coverage
     found: list[Found]
+    known: list[Knowledge]
 
 
 def search(
@@ -96,6 +96,7 @@ def search(
     random_seed: int,
     time_limit_seconds: float | None,
     progress: Progress,
+    choice: ScheduleChoice | None = None,
 ) -> SearchResult:
     """Search for violations of a subject on a backend.
 
@@ -107,22 +108,25 @@ def search(
         random_seed: Same seed, same scenarios, same result.
         time_limit_seconds: When to stop early; None means never.
         progress: Told how it goes on.
+        choice: Which schedules to play; None means the default choice.
 
     Returns:
         What was covered and found.
     """
     started = time.monotonic()
     deadline = None if time_limit_seconds is None else started + time_limit_seconds
-    judge = _Judge(subject, backend, deadline)
+    judge = Judge(subject, backend, choice or ScheduleChoice(), random_seed, deadline)
     space = _Space(subject, max_ranks, num_examples, random_seed)
-    coverage, met = _explore(space, judge, progress)
+    coverage, met, known = _explore(space, judge, progress)
     distinct = _without_echoes(met)
-    found = [_shrink(space, judge, identity, progress) for identity in distinct]
+    shrunk = [_shrink(space, judge, identity, progress) for identity in distinct]
+    found = [entry for entry in shrunk if entry is not None]
     return SearchResult(
         coverage.num_scenarios,
         time.monotonic() - started,
         coverage,
-        [entry for entry in found if entry is not None],
+        [*found, *_chance(judge, found)],
+        known,
     )
 
 
@@ -139,15 +143,18 @@ class _Space:
     num_examples: int
     random_seed: int
 
-    def for_each(self, body: Callable[[Scenario], None], *phases: Phase) -> None:
-        """Call `body` on random scenarios; the sequence depends on the seed alone."""
+    def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
+        """Call `body` on random scenarios; the sequence depends on the seed alone.
+
+        `body` may draw a schedule, of as many decisions as it says.
+        """
         failures: list[BaseException] = []
 
-        def guarded(scenario: Scenario) -> None:
+        def guarded(scenario: Scenario, data: st.DataObject) -> None:
             """Keep errors of ours from Hypothesis, which would play them again."""
             try:
                 if not failures:
-                    body(scenario)
+                    body(scenario, lambda count: data.draw(schedules(count)))
             except _ReproducedError:  # what Hypothesis is to shrink
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001  # raised below
@@ -166,56 +173,32 @@ class _Space:
             suppress_health_check=list(HealthCheck),
         )
         with contextlib.suppress(_ReproducedError), blind_to_local_code():
-            seed(self.random_seed)(configured(given(drawn)(guarded)))()
+            seed(self.random_seed)(configured(given(drawn, st.data())(guarded)))()
         if failures:
             raise failures[0]
 
 
-@dataclass(slots=True)
-class _Judge:
-    """Plays and judges scenarios, each one once."""
-
-    subject: Subject
-    backend: Backend
-    deadline: float | None
-    verdicts: dict[Scenario, dict[Identity, Violation]] = field(default_factory=dict)
-    num_slow_runs: int = 0
-
-    def is_out_of_time(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
-
-    def violations(self, scenario: Scenario) -> dict[Identity, Violation]:
-        if scenario not in self.verdicts:
-            run = self.backend.run(scenario, self.subject)
-            self.num_slow_runs += _is_slow(run)
-            found = check(scenario, run, self.subject.capabilities)
-            self.verdicts[scenario] = {
-                violation.identity: violation for violation in found
-            }
-        return self.verdicts[scenario]
-
-
-def _is_slow(run: Run) -> bool:
-    return run.fault is not None and (
-        run.backend != "sim" or run.fault.kind == "never_returns"
-    )
-
-
 def _explore(
-    space: _Space, judge: _Judge, progress: Progress
-) -> tuple[Coverage, dict[Identity, None]]:
+    space: _Space, judge: Judge, progress: Progress
+) -> tuple[Coverage, dict[Identity, None], list[Knowledge]]:
     coverage = Coverage()
     met: dict[Identity, None] = {}
+    largest = 0
 
-    def explore(scenario: Scenario) -> None:
-        if judge.is_out_of_time() or judge.num_slow_runs >= _MAX_SLOW_RUNS:
+    def explore(scenario: Scenario, draw: Draw) -> None:
+        nonlocal largest
+        size = len(scenario.parameters) * scenario.mesh.num_ranks
+        try:
+            verdict = judge.verdict(scenario, draw, twice=size > largest)
+        except OutOfBudgetError:
             return
-        met.update(dict.fromkeys(judge.violations(scenario)))
+        largest = max(largest, size)
+        met.update(dict.fromkeys(verdict.violations))
         coverage.add(scenario)
         progress.played(coverage.num_scenarios, len(met))
 
     space.for_each(explore, Phase.generate)
-    return coverage, met
+    return coverage, met, list(judge.known.values())
 
 
 def _without_echoes(met: Iterable[Identity]) -> list[Identity]:
@@ -230,27 +213,48 @@ def _without_echoes(met: Iterable[Identity]) -> list[Identity]:
 
 
 def _shrink(
-    space: _Space, judge: _Judge, identity: Identity, progress: Progress
+    space: _Space, judge: Judge, identity: Identity, progress: Progress
 ) -> Found | None:
     smallest: Found | None = None
-    num_runs = 0
-    judge.num_slow_runs = 0
+    judge.num_slow_runs, judge.runs_left = 0, _MAX_SHRINK_RUNS
+    before = judge.num_runs
+    twice = identity[0] == _DETERMINISM
 
-    def probe(scenario: Scenario) -> None:
-        nonlocal smallest, num_runs
-        if scenario not in judge.verdicts:
-            if (
-                num_runs >= _MAX_SHRINK_RUNS
-                or judge.num_slow_runs >= _MAX_SLOW_RUNS
-                or judge.is_out_of_time()
-            ):
-                return
-            num_runs += 1
-            progress.shrinking(identity, num_runs)
-        violation = judge.violations(scenario).get(identity)
-        if violation is not None:
-            smallest = Found(violation, scenario)
+    def probe(scenario: Scenario, draw: Draw) -> None:
+        nonlocal smallest
+        runs = judge.num_runs
+        try:
+            verdict = judge.verdict(scenario, draw, twice=twice)
+        except OutOfBudgetError:
+            return
+        for number in range(runs, judge.num_runs):
+            progress.shrinking(identity, number + 1 - before)
+        if identity in verdict.violations:
+            smallest = _found(scenario, verdict, identity)
             raise _ReproducedError
 
     space.for_each(probe, Phase.generate, Phase.shrink)
-    return smallest
+    if smallest is None or not smallest.decisions:
+        return smallest
+    schedule = Schedule(tuple(d.chosen for d in smallest.decisions))
+    simplest = judge.simplified(smallest.scenario, schedule, identity)
+    return _found(smallest.scenario, simplest, identity)
+
+
+def _found(scenario: Scenario, verdict: Verdict, identity: Identity) -> Found:
+    return Found(verdict.violations[identity], scenario, verdict.decisions)
+
+
+def _chance(judge: Judge, found: list[Found]) -> list[Found]:
+    """Play each violation twice: if it depends on chance, say so."""
+    if any(entry.violation.property == _DETERMINISM for entry in found):
+        return []
+    for entry in found:
+        judge.num_slow_runs, judge.runs_left = 0, 2
+        schedule = Schedule(tuple(d.chosen for d in entry.decisions))
+        with contextlib.suppress(OutOfBudgetError):
+            verdict = judge.followed(entry.scenario, schedule, twice=True)
+            for identity in verdict.violations:
+                if identity[0] == _DETERMINISM:
+                    return [_found(entry.scenario, verdict, identity)]
+    return []

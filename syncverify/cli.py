@@ -33,16 +33,20 @@ from rich.table import Table
 from typing_extensions import override
 
 from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
+from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import SyncverifyError, UsageError
 from syncverify.properties import check
 from syncverify.replay import load
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.sim.decisions import Decisions, Following
 from syncverify.subject import Subject, resolve
 from syncverify.verification import (
     DEFAULT_EXAMPLES,
     DEFAULT_RANKS,
+    DEFAULT_SCHEDULES,
+    check_schedules,
     draw_seed,
     run_search,
 )
@@ -83,6 +87,11 @@ def cli() -> None:
     help="Same seed, same scenarios.  [default: drawn and printed]",
 )  # fmt: skip
 @click.option(
+    "--schedules", default=DEFAULT_SCHEDULES, show_default=True,
+    metavar="default|drawn|all[:N]|pct[:N]",
+    help="Timings to play, where they matter: N runs a scenario at most.",
+)  # fmt: skip
+@click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
     metavar="SECONDS", help="Stop early.",
 )  # fmt: skip
@@ -96,11 +105,13 @@ def run(
     ranks: int | None,
     examples: int,
     seed: int | None,
+    schedules: str,
     time_limit: float | None,
     json_path: Path | None,
 ) -> None:
     """Search for violations of SUBJECT: `synchronizer`, `ddp`, or `module:attribute`."""
     found = resolve(subject)
+    check_schedules(schedules, backend)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise UsageError(f"cannot write {str(json_path)!r}: its folder does not exist")
     with closing(open_backend(backend, found)) as opened:
@@ -124,6 +135,7 @@ def run(
                 ranks=max_ranks,
                 examples=examples,
                 seed=chosen,
+                schedules=schedules,
                 time_limit_seconds=time_limit,
                 progress=progress,
             )
@@ -147,12 +159,16 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     with closing(open_backend(backend, found)) as opened:
         if _follows(opened, found):
             return
-        result = opened.run(recording.scenario, found)
+        decisions = Decisions(Following(recording.schedule))
+        if isinstance(opened, SimBackend):
+            result = opened.run_scheduled(recording.scenario, found, decisions)
+        else:
+            result = opened.run(recording.scenario, found)
     identity = (recording.property, recording.cause)
     violations = check(recording.scenario, result, found.capabilities)
     same = [violation for violation in violations if violation.identity == identity]
     for violation in same or violations:
-        entry = ReportedViolation(violation, recording.scenario)
+        entry = ReportedViolation(violation, recording.scenario, tuple(decisions.taken))
         click.echo(violation_text(entry, subject=subject, backend=backend) + "\n")
     named = f"{recording.property} ({recording.cause})"
     if same:
@@ -230,6 +246,8 @@ def _write(path: Path, text: str) -> None:
 
 def _print_report(console: Console, report: Report) -> None:
     console.print(_coverage_table(report))
+    for line in report.explored:
+        console.print(line, markup=False, soft_wrap=True)
     text = diagnosis(report) if report.violations else verdict(report)
     console.print(text, markup=False, soft_wrap=True)
 
@@ -238,7 +256,10 @@ def _coverage_table(report: Report) -> Table:
     table = Table(title="scenarios that contained ...", title_justify="left")
     table.add_column("topic")
     table.add_column("scenarios by feature")
-    for topic, counts in report.coverage.items():
+    topics = report.coverage | (
+        {"schedules played": report.schedules} if report.schedules else {}
+    )
+    for topic, counts in topics.items():
         table.add_row(
             topic, ", ".join(f"{name}: {count}" for name, count in counts.items())
         )

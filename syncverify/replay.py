@@ -1,8 +1,8 @@
-"""Tokens: one violation's scenario as a short string that survives a shell.
+"""Tokens: one violation's scenario and schedule as a short string that survives a shell.
 
-A token starts with its format's version. It holds the scenario and the identity of the
-violation, nothing about the subject or the backend, and is as short as those allow. A
-checksum keeps a mistyped token from replaying another scenario.
+A token starts with its format's version. It holds the scenario, the schedule and the
+identity of the violation, nothing about the subject or the backend, and is as short as
+those allow. A checksum keeps a mistyped token from replaying another scenario.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,11 @@ from typing import Any
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import DTYPES, MeshSpec, ParameterSpec, Scenario
+from syncverify.schedule import DEFAULT_SCHEDULE, Schedule
 
-_PREFIX = "sv1-"
+TOKEN_VERSION = 2
+_PREFIX = f"sv{TOKEN_VERSION}-"
+_OTHER_VERSION = re.compile(r"sv(\d+)-")
 _MAX_JSON_BYTES = 2**20  # a token that unpacks to more is not ours
 
 
@@ -30,16 +34,23 @@ class Recording:
         property: Name of the violated property.
         cause: Short name of what went wrong.
         scenario: The smallest scenario that shows it.
+        schedule: The choices that lead to it, where timing decides.
     """
 
     property: str
     cause: str
     scenario: Scenario
+    schedule: Schedule = DEFAULT_SCHEDULE
 
 
 def encode(recording: Recording) -> str:
     """Write a token."""
-    packed = [recording.property, recording.cause, _pack(recording.scenario)]
+    packed = [
+        recording.property,
+        recording.cause,
+        _pack(recording.scenario),
+        recording.schedule.to_json(),
+    ]
     text = json.dumps(packed, separators=(",", ":")).encode()
     squeezed = zlib.compress(text, level=9)
     return _PREFIX + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
@@ -58,6 +69,13 @@ def decode(token: str) -> Recording:
         ScenarioFormatError: It is no token, or one of another version.
     """
     token = token.strip()
+    version = _OTHER_VERSION.match(token)
+    if version and not token.startswith(_PREFIX):
+        raise ScenarioFormatError(
+            f"token {_shortened(token)!r} is of version {version[1]}, and this syncverify "
+            f"reads version {TOKEN_VERSION}: record the violation again, or replay it with "
+            "the syncverify that wrote it"
+        )
     if not token.startswith(_PREFIX):
         raise ScenarioFormatError(
             f"not a token or file: {_shortened(token)!r} (tokens of this version start with "
@@ -105,13 +123,13 @@ def load(token_or_file: str) -> Recording:
     """
     name, hash_mark, index = token_or_file.partition("#")
     path = Path(name)
-    if token_or_file.startswith(_PREFIX) or not _is_file(path):
+    if _OTHER_VERSION.match(token_or_file) or not _is_file(path):
         return decode(token_or_file)
     try:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
         raise ScenarioFormatError(f"cannot read {name!r}: {error.strerror}") from error
-    if text.startswith(_PREFIX):
+    if _OTHER_VERSION.match(text):
         return decode(text)
     return decode(_token_of_report(text, name, index if hash_mark else None))
 
@@ -172,10 +190,10 @@ def _pack_parameter(spec: ParameterSpec) -> list[Any]:
 
 
 def _unpack_recording(packed: list[Any]) -> Recording:
-    name, cause, scenario = packed
+    name, cause, scenario, schedule = packed
     if not (isinstance(name, str) and isinstance(cause, str)):
         raise ValueError("it names no property and cause")
-    return Recording(name, cause, _unpack(scenario))
+    return Recording(name, cause, _unpack(scenario), Schedule.from_json(schedule))
 
 
 def _unpack(packed: list[Any]) -> Scenario:

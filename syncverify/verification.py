@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from contextlib import closing
 
+from strategies.schedule_choice import ScheduleChoice
+from strategies.schedule_coverage import counts, summary
 from strategies.search import Progress, search
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.torchrun import TorchrunBackend
@@ -15,6 +17,7 @@ from syncverify.subject import Subject, SubjectFactory, resolve
 
 DEFAULT_RANKS = 4
 DEFAULT_EXAMPLES = 200
+DEFAULT_SCHEDULES = "drawn"
 _MAX_SEED = 2**32
 
 
@@ -47,6 +50,7 @@ def verify(
     ranks: int = DEFAULT_RANKS,
     examples: int = DEFAULT_EXAMPLES,
     seed: int | None = None,
+    schedules: str = DEFAULT_SCHEDULES,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -56,6 +60,8 @@ def verify(
         ranks: Largest world to try.
         examples: Number of scenarios to play.
         seed: Same seed, same scenarios; None draws one, which the report names.
+        schedules: `default`, `drawn`, `all`, `all:N`, `pct` or `pct:N`: with what timing
+            to play scenarios in which it matters, on `sim`.
 
     Returns:
         The report of a search without violations.
@@ -66,7 +72,14 @@ def verify(
     """
     found = resolve(subject)
     with closing(open_backend(backend, found)) as opened:
-        report = run_search(found, opened, ranks=ranks, examples=examples, seed=seed)
+        report = run_search(
+            found,
+            opened,
+            ranks=ranks,
+            examples=examples,
+            seed=seed,
+            schedules=schedules,
+        )
     if report.violations:
         raise PropertyViolation(report)
     return report
@@ -84,6 +97,7 @@ def run_search(
     ranks: int,
     examples: int,
     seed: int | None,
+    schedules: str = DEFAULT_SCHEDULES,
     time_limit_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -95,6 +109,7 @@ def run_search(
         ranks: Largest world to try.
         examples: Number of scenarios to play.
         seed: Same seed, same scenarios; None draws one.
+        schedules: As in `verify`.
         time_limit_seconds: When to stop early; None means never.
         progress: Told how it goes on.
 
@@ -112,6 +127,7 @@ def run_search(
         raise UsageError(
             f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
         )
+    choice = check_schedules(schedules, backend.name)
     chosen = draw_seed() if seed is None else seed
     result = search(
         subject,
@@ -121,6 +137,7 @@ def run_search(
         random_seed=chosen,
         time_limit_seconds=time_limit_seconds,
         progress=progress or SilentProgress(),
+        choice=choice,
     )
     return Report(
         subject=subject.name,
@@ -130,9 +147,34 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            ReportedViolation(f.violation, f.scenario) for f in result.found
+            ReportedViolation(f.violation, f.scenario, f.decisions)
+            for f in result.found
         ),
+        schedules=counts(result.known),
+        explored=tuple(summary(result.known)),
     )
+
+
+def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
+    """Read a choice of schedules, and refuse one that a backend cannot play.
+
+    Args:
+        schedules: As in `verify`.
+        backend: Name of the backend.
+
+    Returns:
+        The choice.
+
+    Raises:
+        UsageError: There is no such choice, or not there.
+    """
+    choice = ScheduleChoice.parse(schedules)
+    if choice.mode in {"all", "pct"} and backend != "sim":
+        raise UsageError(
+            f"schedules {schedules!r} need the sim backend: on {backend}, the machine's own "
+            "timing decides"
+        )
+    return choice
 
 
 def _require_positive(name: str, value: float) -> None:

@@ -8,6 +8,7 @@ from syncverify.backends.faults import threads_fault
 from syncverify.rank_program import play
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
+from syncverify.sim.decisions import Decisions, Following
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subject import Subject
@@ -30,7 +31,7 @@ class SimBackend:
         self._has_one_stream: set[Subject] = set()
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on all of its ranks.
+        """Play a scenario on all of its ranks, with the default schedule.
 
         Args:
             scenario: What to play.
@@ -39,22 +40,46 @@ class SimBackend:
         Returns:
             What came out.
         """
+        return self.run_scheduled(scenario, subject, Decisions())
+
+    def run_scheduled(
+        self, scenario: Scenario, subject: Subject, decisions: Decisions
+    ) -> Run:
+        """Play a scenario on all of its ranks, and decide where timing decides.
+
+        Args:
+            scenario: What to play.
+            subject: The synchronizer under test.
+            decisions: Whose policy decides; afterwards it knows what was decided.
+
+        Returns:
+            What came out.
+        """
         records = subject not in self._has_one_stream
-        run, machine = self._play(scenario, subject, records_accesses=records)
+        run, machine = self._play(
+            scenario, subject, decisions, records_accesses=records
+        )
         if any(recorder.lacks_accesses for recorder in machine.recorders):
             self._has_one_stream.discard(subject)
-            return self.run(scenario, subject)
+            again = Decisions(Following(decisions.schedule))
+            run, machine = self._play(scenario, subject, again, records_accesses=True)
         if all(recorder.streams.is_alone for recorder in machine.recorders):
             self._has_one_stream.add(subject)
         return run
 
     def _play(
-        self, scenario: Scenario, subject: Subject, *, records_accesses: bool
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        decisions: Decisions,
+        *,
+        records_accesses: bool,
     ) -> tuple[Run, SimulatedMachine]:
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(
             num_ranks,
             records_accesses=records_accesses,
+            decisions=decisions,
             hang_timeout_seconds=self._hang_timeout_seconds,
         )
         results = tuple(RankRun() for _ in range(num_ranks))

@@ -22,11 +22,13 @@ class Judgement:
         scenario: What was played.
         run: What came out.
         reference: The oracle's gradients.
+        again: The same scenario and schedule, played once more; None if it was not.
     """
 
     scenario: Scenario
     run: Run
     reference: Reference
+    again: Run | None = None
 
     @cached_property
     def disorders(self) -> list[Disorder]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from syncverify.oracle import reference
 from syncverify.properties.collectives import each_bucket_reduced_once_per_step
+from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.properties.judgement import Check, Judgement, merge
 from syncverify.properties.launch_order import launch_order_agrees
 from syncverify.properties.lifecycle import unbind_restores_parameters, zero_grad_clears
@@ -78,21 +79,29 @@ ALL_PROPERTIES = (
     Property(memory_outlives_its_streams),
     Property(stream_context_is_restored, needs_data=False),
     Property(overlap_is_possible),
+    Property(subject_is_deterministic, needs_data=False),
 )
 
 
-def check(scenario: Scenario, run: Run, capabilities: Capabilities) -> list[Violation]:
+def check(
+    scenario: Scenario,
+    run: Run,
+    capabilities: Capabilities,
+    *,
+    again: Run | None = None,
+) -> list[Violation]:
     """Judge a run.
 
     Args:
         scenario: What was played.
         run: What came out.
         capabilities: What the subject promises.
+        again: The same, played once more, if it was.
 
     Returns:
         One violation per property and cause, in the order of `ALL_PROPERTIES`.
     """
-    judgement = Judgement(scenario, run, reference(scenario, capabilities))
+    judgement = Judgement(scenario, run, reference(scenario, capabilities), again)
     return [
         violation
         for entry in ALL_PROPERTIES

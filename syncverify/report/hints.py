@@ -64,6 +64,13 @@ _HINTS = {
     "collective_after_unbind": "remove all hooks in unbind()",
     "backward_not_plain": "restore in unbind() whatever bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
+    # determinism
+    "acts_otherwise": (
+        "let nothing depend on the order of a set, on id(), on the clock or on unseeded "
+        "random numbers"
+    ),
+    "sums_otherwise": "let no gradient depend on the clock or on unseeded random numbers",
+    "ends_otherwise": "replay a few times: the failure depends on chance",
     "not_reduced": "launch every bucket by the time wait() returns, the last one included",
     # orderings
     "reduced_before_accumulated": (

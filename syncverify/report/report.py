@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.replay import Recording, encode
 from syncverify.scenario import Scenario
+from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
 
 REPORT_VERSION = 1
@@ -20,16 +21,28 @@ class ReportedViolation:
     Attributes:
         violation: The violation.
         scenario: The smallest scenario found.
+        decisions: What timing decided in it.
     """
 
     violation: Violation
     scenario: Scenario
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the choices that lead to the violation."""
+        return Schedule(tuple(decision.chosen for decision in self.decisions))
 
     @property
     def token(self) -> str:
         """Return what `syncverify replay` takes."""
         return encode(
-            Recording(self.violation.property, self.violation.cause, self.scenario)
+            Recording(
+                self.violation.property,
+                self.violation.cause,
+                self.scenario,
+                self.schedule,
+            )
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -41,6 +54,7 @@ class ReportedViolation:
             "parameters": list(self.violation.parameters),
             "token": self.token,
             "scenario": self.scenario.to_json(),
+            "schedule": self.schedule.to_json(),
             "evidence": _plain(
                 {"cause": self.violation.cause, **self.violation.evidence}
             ),
@@ -59,6 +73,8 @@ class Report:
         seconds: How long it took.
         coverage: Number of scenarios by topic and feature.
         violations: One entry per distinct violation.
+        schedules: Number of scenarios by which of their schedules were played.
+        explored: What was explored beyond single schedules, in words.
     """
 
     subject: str
@@ -68,6 +84,8 @@ class Report:
     seconds: float
     coverage: dict[str, dict[str, int]]
     violations: tuple[ReportedViolation, ...]
+    schedules: dict[str, int] = field(default_factory=dict)
+    explored: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
@@ -79,6 +97,8 @@ class Report:
             "examples": self.examples,
             "seconds": round(self.seconds, 3),
             "coverage": self.coverage,
+            "schedules": {**self.schedules},
+            "explored": list(self.explored),
             "violations": [violation.to_json() for violation in self.violations],
         }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.report.hints import hint
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+from syncverify.schedule import Decision
 
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
@@ -69,6 +70,7 @@ def violation_text(
             f"  seen on:    {_seen_on(entry)}",
             "",
             *(f"  {line}" for line in scenario_lines(entry.scenario)),
+            *(f"  {line}" for line in schedule_lines(entry.decisions)),
             "",
             f"  hint:       {hint(violation.cause)}",
             f"  replay:     {command}",
@@ -89,6 +91,13 @@ def scenario_lines(scenario: Scenario) -> Iterator[str]:
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
     for spec in scenario.parameters:
         yield f"  {_parameter(spec)}"
+
+
+def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
+    """Describe what has to happen for once, one line each; nothing for the default."""
+    for number, decision in enumerate(decisions):
+        if decision.chosen:
+            yield f"  timing, decision {number}: {decision.meaning}"
 
 
 def _parameter(spec: ParameterSpec) -> str:

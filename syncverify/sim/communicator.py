@@ -13,6 +13,7 @@ nonsense.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.recorder import Recorder
 from syncverify.sim.collectives import Call, Tensors, agree
 from syncverify.sim.meetings import Meeting, Mismatch, SimulatedWorld
+from syncverify.sim.moves import Access
 from syncverify.sim.reductions import Factor, refused
 from syncverify.sim.scheduler import RunEndedError
 from syncverify.sim.stalls import Wait
@@ -57,6 +59,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self._group_name: str | None = None
         # Whether what is being issued gives a handle to wait for.
         self._is_async = True
+        # How many collectives, or messages, a host has been told to be complete, by ranks.
+        self.num_seen_complete: Counter[tuple[int, ...]] = Counter()
         # Works issued since `_start_coalescing`; None outside of such a block.
         self._coalesced: list[SimulatedWork] | None = None
 
@@ -144,6 +148,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
     def _arrive(
         self, meeting: Meeting, seat: int, call: Call, launched: CollectiveLaunch
     ) -> None:
+        self.world.scheduler.touch(meeting.name, Access.ARRIVE)
         with self.recorder.not_recording_accesses():
             taken = [_taken(tensor, call.factor) for tensor in call.inputs]
         meeting.calls[seat] = dataclasses.replace(
@@ -168,19 +173,25 @@ class SimulatedCommunicator(dist.ProcessGroup):
             meeting: What to wait for.
             launched: How to say so, if it never happens.
         """
-        if not meeting.is_complete:
-            self.world.scheduler.block_until(
-                lambda: meeting.is_complete, waiting_for(meeting, launched)
-            )
+        self.world.scheduler.block_until(
+            lambda: meeting.is_complete, waiting_for(meeting, launched)
+        )
 
-    def poll_meeting(self, meeting: Meeting, launched: CollectiveLaunch) -> None:
-        """Let other ranks move on.
+    def poll_meeting(self, meeting: Meeting, launched: CollectiveLaunch) -> bool:
+        """Let other ranks move on, then tell the host whether all have arrived.
 
         Args:
             meeting: What the rank asks about.
             launched: How to say so, if it asks for ever.
+
+        Returns:
+            Whether they have, as far as it shows.
         """
-        self.world.scheduler.yield_turn(waiting_for(meeting, launched))
+        return self.world.scheduler.poll(
+            "is_completed",
+            waiting_for(meeting, launched),
+            lambda: meeting.is_complete,
+        )
 
 
 def waiting_for(meeting: Meeting, launched: CollectiveLaunch) -> Wait:
@@ -190,7 +201,7 @@ def waiting_for(meeting: Meeting, launched: CollectiveLaunch) -> Wait:
         f"{launched.operation} #{launched.sequence}{held} over ranks "
         f"{list(launched.ranks)}, on stream {launched.stream}, at {launched.source}"
     )
-    return Wait(operation, meeting.missing_ranks)
+    return Wait(operation, meeting.missing_ranks, meeting.name)
 
 
 def listed(tensors: Any) -> Tensors:

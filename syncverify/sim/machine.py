@@ -13,6 +13,7 @@ import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
 from syncverify.sim.communicator import BACKEND_NAME
+from syncverify.sim.decisions import Decisions
 from syncverify.sim.device_modules import virtual_device_modules
 from syncverify.sim.meetings import SimulatedWorld
 from syncverify.sim.process_group import SimulatedProcessGroup
@@ -31,6 +32,7 @@ class SimulatedMachine:
     Args:
         num_ranks: World size.
         records_accesses: Whether to record what each operator reads and writes.
+        decisions: Where timing decides; None takes option 0 everywhere.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
     """
 
@@ -39,6 +41,7 @@ class SimulatedMachine:
         num_ranks: int,
         *,
         records_accesses: bool = True,
+        decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._num_ranks = num_ranks
@@ -48,6 +51,7 @@ class SimulatedMachine:
         self._scheduler = Scheduler(
             num_ranks,
             progress=lambda: sum(len(recorder.events) for recorder in self.recorders),
+            decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
         )
         self.world = SimulatedWorld(self._scheduler, self.recorders)

@@ -21,10 +21,12 @@ class Meeting:
 
     Attributes:
         ranks: Global ranks that meet, by seat: in group order, or sender and receiver.
+        name: Its name among all things that ranks share, the same in every run.
         calls: Each rank's call, by seat; None until it arrives.
     """
 
     ranks: tuple[int, ...]
+    name: str
     calls: list[Call | None]
 
     @property
@@ -72,7 +74,8 @@ class SimulatedWorld:
 
     def meet(self, place: Place) -> Meeting:
         """Find the n-th collective of a communicator, or open it."""
-        _, ranks, _ = place
         if place not in self.meetings:
-            self.meetings[place] = Meeting(ranks, [None] * len(ranks))
+            communicator, ranks, sequence = place
+            name = f"meeting {sequence} of {communicator}, {ranks}"
+            self.meetings[place] = Meeting(ranks, name, [None] * len(ranks))
         return self.meetings[place]

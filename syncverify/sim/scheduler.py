@@ -1,9 +1,10 @@
 """Turn-taking between rank threads: one runs, the others wait, none hangs.
 
 Exactly one rank thread executes at any time. It keeps its turn until it blocks in a
-simulated operation or ends, so a run depends on nothing but the scenario: no operating
-system schedule, no clock. Which rank moves next is decided in one place, and when no
-rank can move the run ends at once with what each of them waits for.
+simulated operation or ends, so a run depends on nothing but the scenario and the
+schedule: no operating system, no clock. Where timing could decide otherwise, `decisions.py`
+does: by default, as said. When no rank can move the run ends at once with what each of
+them waits for.
 
 Note [A rank that does not come back]
     Code that waits outside of the simulated machine (a sleep, a lock of its own, an
@@ -24,9 +25,12 @@ import ctypes
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
+from syncverify.sim.decisions import Decisions
+from syncverify.sim.moves import Access
 from syncverify.sim.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sourcelines import outermost_frames
 
@@ -78,6 +82,7 @@ class Scheduler:
     Args:
         num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
+        decisions: Where timing decides; None takes option 0 everywhere.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
         max_steps_per_rank: How many steps a run may take, for each of its ranks.
     """
@@ -87,11 +92,14 @@ class Scheduler:
         num_ranks: int,
         *,
         progress: Callable[[], int],
+        decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
         self._progress = progress
+        self._decisions = decisions or Decisions()
+        self._next: int | None = None
         self._hang_timeout_seconds = hang_timeout_seconds
         self._ranks: list[RankThread] = []
         self._returned = threading.Semaphore(0)
@@ -135,11 +143,72 @@ class Scheduler:
         Raises:
             RunEndedError: The run has ended meanwhile.
         """
+        if ready():
+            self.offer_turn(ready, wait)
+        else:
+            self._give_turn(ready, wait)
+        self.touch(wait.thing, Access.AWAIT)
+
+    def offer_turn(
+        self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
+    ) -> None:
+        """Keep the turn, unless a schedule says otherwise.
+
+        Called before a rank touches what others touch as well, so that they can be first.
+
+        Args:
+            ready: Whether it can go on, if it waits for something.
+            wait: What it waits for.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
         if self._ended:
             raise RunEndedError
-        if ready():
-            return
-        self._give_turn(ready, wait)
+        rank = _current_rank()
+        others = self._runnable(rank) if self._decisions.is_open else ()
+        options = [rank, *(other for other in others if other != rank)]
+        chosen = self._decisions.next_rank(options)
+        if chosen != rank:
+            self._next = chosen
+            self._give_turn(ready, wait)
+
+    def touch(self, thing: str, access: Access) -> None:
+        """Note that this rank touches what ranks share, since it last offered its turn.
+
+        Args:
+            thing: Its name, the same in every run and on every rank.
+            access: How.
+        """
+        self._decisions.touch(thing, access)
+
+    def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
+        """Let others move on, then tell the host whether a thing is done.
+
+        Args:
+            kind: Name of the question, for the record.
+            wait: What it is about; said when the host asks for ever.
+            is_done: Whether "yes" is a legal answer.
+
+        Returns:
+            False also where it is done and a schedule says that it does not show yet.
+        """
+        self._decisions.ask(_current_rank(), wait.thing, is_done)
+        self.yield_turn(wait)
+        return self._decisions.answer(_current_rank(), kind)
+
+    def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
+        """Choose what timing chooses; called on a rank's own thread.
+
+        Args:
+            kind: Name of the decision, for the record.
+            num_options: How many legal options there are; 0 is what happens by default.
+            meanings: The options in words, for reports.
+
+        Returns:
+            The number of the option.
+        """
+        return self._decisions.decide(kind, num_options, meanings)
 
     def yield_turn(self, wait: Wait | None = None) -> None:
         """Let other ranks move on; called where a host polls for completion.
@@ -150,8 +219,6 @@ class Scheduler:
         Raises:
             RunEndedError: The run has ended meanwhile.
         """
-        if self._ended:
-            raise RunEndedError
         self._give_turn(None, wait)
 
     def count_step(self) -> None:
@@ -168,6 +235,8 @@ class Scheduler:
             raise RunEndedError
 
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
+        if self._ended:
+            raise RunEndedError
         own = self._ranks[_current_rank()]
         own.ready, own.wait = ready, wait
         self.count_step()
@@ -208,8 +277,17 @@ class Scheduler:
         return self._stall
 
     def _choose(self, last: int) -> RankThread | None:
-        order = [(last + 1 + i) % self._num_ranks for i in range(self._num_ranks)]
-        return next((self._ranks[r] for r in order if self._ranks[r].can_run()), None)
+        if self._next is not None:  # chosen when another rank passed its turn on
+            chosen, self._next = self._next, None
+            return self._ranks[chosen]
+        runnable = self._runnable(last)
+        options = [*runnable] if self._decisions.is_open else [*islice(runnable, 1)]
+        return self._ranks[self._decisions.next_rank(options)] if options else None
+
+    def _runnable(self, last: int) -> Iterator[int]:
+        """Yield the ranks that can move, in the order in which they take turns."""
+        order = ((last + 1 + i) % self._num_ranks for i in range(self._num_ranks))
+        return (rank for rank in order if self._ranks[rank].can_run())
 
     def _await_return(self) -> bool:
         """Wait for the turn; see Note [A rank that does not come back]."""

@@ -13,10 +13,13 @@ class Wait:
     Attributes:
         operation: The operation in words.
         missing_ranks: Whose arrival would let it go on.
+        thing: Name of what it waits for, the same in every run and on every rank: whoever
+            brings it about says so with `Scheduler.touch`.
     """
 
     operation: str
     missing_ranks: Callable[[], tuple[int, ...]]
+    thing: str
 
     @property
     def what(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.sim.moves import Access
 from syncverify.sim.scheduler import Scheduler
 from syncverify.sim.stalls import Wait
 
@@ -29,6 +31,7 @@ class SimulatedStore(dist.Store):
     @override
     def set(self, key: str, value: str | bytes) -> None:
         """Set a key."""
+        self._write(key)
         self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
 
     @override
@@ -40,6 +43,7 @@ class SimulatedStore(dist.Store):
     @override
     def add(self, key: str, amount: int) -> int:
         """Add to a number, which starts at 0, and return the sum."""
+        self._write(key)
         total = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(total).encode()
         return total
@@ -47,11 +51,16 @@ class SimulatedStore(dist.Store):
     @override
     def check(self, keys: list[str]) -> bool:
         """Tell whether all keys are set."""
-        return all(key in self._values for key in keys)
+        self._scheduler.offer_turn()
+        for key in keys:
+            self._scheduler.touch(_thing(key), Access.READ)
+        return self._has(keys)
 
     @override
     def delete_key(self, key: str) -> bool:
         """Forget a key, and tell whether it was set."""
+        self._scheduler.offer_turn()
+        self._scheduler.touch(_thing(key), Access.WRITE)
         return self._values.pop(key, None) is not None
 
     deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
@@ -59,9 +68,20 @@ class SimulatedStore(dist.Store):
     @override
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Give the turn away until all keys are set; there is no clock to time out."""
-        if not self.check(keys):
-            missing = ", ".join(key for key in keys if key not in self._values)
+        for key in keys:
             self._scheduler.block_until(
-                lambda: self.check(keys),
-                Wait(f"store key {missing}", missing_ranks=lambda: ()),
+                partial(self._has, [key]),
+                Wait(f"store key {key}", lambda: (), _thing(key)),
             )
+
+    def _write(self, key: str) -> None:
+        self._scheduler.offer_turn()
+        access = Access.WRITE if key in self._values else Access.CREATE
+        self._scheduler.touch(_thing(key), access)
+
+    def _has(self, keys: list[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+
+def _thing(key: str) -> str:
+    return f"store key {key}"

@@ -55,11 +55,22 @@ class SimulatedWork(dist.Work):
 
     @override
     def is_completed(self) -> bool:
-        """Let other ranks move on, then tell whether all have arrived."""
-        self._group.poll_meeting(self._meeting, self._launched)
-        if self._meeting.is_complete and not self._delivered:
+        """Let other ranks move on, then tell whether it is done, as far as it shows."""
+        if not self._delivered and self._shows():
             self._deliver()
         return self._delivered
+
+    def _shows(self) -> bool:
+        # It may not show yet, though all ranks have arrived. But a communicator completes
+        # in order: once a later collective has shown, so has this one.
+        seen = self._group.num_seen_complete
+        ranks, sequence = self._launched.ranks, self._launched.sequence
+        if sequence >= seen[ranks] and not self._group.poll_meeting(
+            self._meeting, self._launched
+        ):
+            return False
+        seen[ranks] = max(seen[ranks], sequence + 1)
+        return True
 
     @override
     def is_success(self) -> bool:

@@ -61,7 +61,7 @@ def makes_nothing(groups, bucket_size_mb, require_accumulations):
 
 class TalksToItself(GradientSynchronizer):
     def wait(self):
-        dist.all_to_all_single(torch.zeros(4), torch.zeros(4))
+        dist.recv(torch.zeros(4))
 '''
 
 

@@ -62,6 +62,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
     types = {
         "version": int, "subject": str, "backend": str, "seed": int, "examples": int,
         "seconds": float, "coverage": dict, "violations": list,
+        "schedules": dict, "explored": list,
     }  # fmt: skip
     problems = [
         name for name, kind in types.items() if not isinstance(report.get(name), kind)
@@ -69,7 +70,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
     problems += sorted(report.keys() - types.keys())
     of_violation = {
         "property": str, "summary": str, "ranks": list, "parameters": list,
-        "token": str, "scenario": dict, "evidence": dict,
+        "token": str, "scenario": dict, "schedule": list, "evidence": dict,
     }  # fmt: skip
     for violation in report["violations"]:
         problems += [

@@ -83,7 +83,7 @@ REFUSED = {
     ),
     "no arguments of run": (("run",), "Missing argument 'SUBJECT'."),
     "no arguments of replay": (("replay",), "Missing argument 'TOKEN_OR_FILE'."),
-    "no subject to replay": (("replay", "sv1-x"), "Missing argument 'SUBJECT'."),
+    "no subject to replay": (("replay", "sv2-x"), "Missing argument 'SUBJECT'."),
     "too many": (
         ("run", "synchronizer", "ddp"), "Got unexpected extra argument (ddp)",
     ),
@@ -91,10 +91,29 @@ REFUSED = {
     "unknown command": (("walk",), "No such command 'walk'."),
     "no token": (
         ("replay", "hello", "ddp"),
-        "not a token or file: 'hello' (tokens of this version start with 'sv1-')",
+        "not a token or file: 'hello' (tokens of this version start with 'sv2-')",
     ),
-    "unreadable token": (("replay", "sv1-hello", "ddp"), None),
-    "token with a line break": (("replay", "sv1-a\nb", "ddp"), None),
+    "unreadable token": (("replay", "sv2-hello", "ddp"), None),
+    "token of another version": (
+        ("replay", "sv1-hello", "ddp"),
+        ("token 'sv1-hello' is of version 1, and this syncverify reads version 2: record "
+        "the violation again, or replay it with the syncverify that wrote it"),
+    ),
+    "unknown schedules": (
+        ("run", "synchronizer", "--schedules", "some"),
+        ("unknown schedules 'some': expected default, drawn, all, all:N, pct or pct:N "
+        "(at most N runs a scenario, N >= 1)"),
+    ),
+    "no schedules": (
+        ("run", "synchronizer", "--schedules", "all:0"),
+        ("unknown schedules 'all:0': expected default, drawn, all, all:N, pct or pct:N "
+        "(at most N runs a scenario, N >= 1)"),
+    ),
+    "schedules of real processes": (
+        ("run", "synchronizer", "--schedules", "all", "--backend", "gloo"),
+        "schedules 'all' need the sim backend: on gloo, the machine's own timing decides",
+    ),
+    "token with a line break": (("replay", "sv2-a\nb", "ddp"), None),
     "scenario that the subject does not promise": (
         ("replay", encode(Recording("p", "c", SHARDED)), "ddp"),
         ("subject 'ddp' does not promise to handle parameters that are not replicated "
@@ -132,7 +151,7 @@ def test_collective_that_is_not_simulated_is_no_violation(call: Call) -> None:
     outcome = call("run", "cli_subjects:TalksToItself", "--examples", "1")
     assert outcome.code == 2
     assert outcome.complaint.startswith(
-        "the sim backend does not simulate all_to_all_single, issued at "
+        "the sim backend does not simulate recv from any rank, issued at "
     )
     assert "VIOLATION" not in outcome.out
 

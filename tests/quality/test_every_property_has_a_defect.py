@@ -6,11 +6,15 @@ from planted.bank import DEFECTS
 from syncverify.properties import ALL_PROPERTIES
 
 NAMES = [entry.name for entry in ALL_PROPERTIES]
+# Needs two runs and a bit of luck: see test_timing_defects.py.
+OF_CHANCE = "subject_is_deterministic"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_property_is_violated_by_a_defect(name: str) -> None:
-    assert any(name == d.property or name in d.also for d in DEFECTS)
+    assert name == OF_CHANCE or any(
+        name == d.property or name in d.also for d in DEFECTS
+    )
 
 
 def test_each_property_is_what_some_defect_violates_first() -> None:
@@ -20,4 +24,4 @@ def test_each_property_is_what_some_defect_violates_first() -> None:
     `replicas_agree` never comes first. It holds where the reference itself is in doubt.
     """
     first = {defect.property for defect in DEFECTS}
-    assert {*NAMES} - first == {"replicas_agree"}
+    assert {*NAMES} - first == {"replicas_agree", OF_CHANCE}

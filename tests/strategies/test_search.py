@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 from torch import nn
 
+import strategies.judge
 import strategies.search
 from strategies.search import SearchResult, search
 from syncverify.backends.sim import SimBackend
@@ -242,7 +243,8 @@ def test_time_limit_ends_the_search(
     monkeypatch: pytest.MonkeyPatch, limit: float, expected: int
 ) -> None:
     backend = Counting()
-    monkeypatch.setattr(strategies.search, "time", Clock(backend, 1.0))
+    for module in (strategies.search, strategies.judge):
+        monkeypatch.setattr(module, "time", Clock(backend, 1.0))
     result = look(Naive, backend, ranks=1, limit=limit)
     assert backend.played.total() <= expected
     assert result.num_examples >= expected
@@ -253,7 +255,8 @@ def test_time_limit_ends_shrinking_with_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backend = Counting()
-    monkeypatch.setattr(strategies.search, "time", Clock(backend, 1.0))
+    for module in (strategies.search, strategies.judge):
+        monkeypatch.setattr(module, "time", Clock(backend, 1.0))
     result = look(Doubles, backend, ranks=1, limit=2.5)
     assert backend.played.total() == 3
     assert ("unbind_restores_parameters", "hook_left") in identities(result)

@@ -3,6 +3,7 @@ import contextlib
 import json
 import string
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import scenarios
+from strategies import scenarios, schedules
 from syncverify.errors import ScenarioFormatError
 from syncverify.replay import Recording, decode, encode, load
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.schedule import Schedule
 
 SMALLEST = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
@@ -27,7 +29,7 @@ ALPHABET = string.ascii_letters + string.digits + "-_"
 
 def token_of(packed: object, *, text: bytes | None = None) -> str:
     squeezed = zlib.compress(json.dumps(packed).encode() if text is None else text)
-    return "sv1-" + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
+    return "sv2-" + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
 
 
 def packed(**changes: Any) -> list[Any]:
@@ -40,12 +42,14 @@ def packed(**changes: Any) -> list[Any]:
         "cap": 64,
         **changes,
     }
-    return ["some_property", "some_cause", list(parts.values())]
+    return ["some_property", "some_cause", list(parts.values()), []]
 
 
-@given(scenarios(max_ranks=8), st.text(min_size=1), st.text())
-def test_token_round_trip(scenario: Scenario, name: str, cause: str) -> None:
-    recording = Recording(name, cause, scenario)
+@given(scenarios(max_ranks=8), schedules(100), st.text(min_size=1), st.text())
+def test_token_round_trip(
+    scenario: Scenario, schedule: Schedule, name: str, cause: str
+) -> None:
+    recording = Recording(name, cause, scenario, schedule)
     token = encode(recording)
     assert decode(token) == recording
     assert decode(f"  {token}\n") == recording
@@ -54,12 +58,30 @@ def test_token_round_trip(scenario: Scenario, name: str, cause: str) -> None:
 @given(scenarios())
 def test_token_survives_a_shell(scenario: Scenario) -> None:
     token = encode(Recording("p", "c", scenario))
-    assert token.startswith("sv1-")
+    assert token.startswith("sv2-")
     assert set(token) <= set(ALPHABET)
 
 
 def test_token_of_a_shrunk_scenario_is_short() -> None:
     assert len(TOKEN) <= 200
+
+
+def test_token_of_a_few_late_choices_is_short() -> None:
+    late = Schedule((*[0] * 500, 1, 0, 0, 2))
+    assert len(encode(replace(RECORDING, schedule=late))) <= len(TOKEN) + 40
+
+
+@pytest.mark.parametrize("version", ["1", "3", "17"])
+def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> None:
+    token = f"sv{version}-{TOKEN.removeprefix('sv2-')}"
+    shown = token[:40] + "..."
+    said = (
+        f"token {shown!r} is of version {version}, and this syncverify reads version 2: "
+        "record the violation again, or replay it with the syncverify that wrote it"
+    )
+    assert refusal(token) == said
+    for file in (written(tmp_path, token), written(tmp_path, report(token))):
+        assert load_refusal(file) == said
 
 
 def test_equal_recordings_have_equal_tokens() -> None:
@@ -75,22 +97,22 @@ def refusal(token: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nonsense", "sv2-abc", "SV1-abc", "{}", "no/such/file.json"]
+    "text", ["", "nonsense", "SV2-abc", "sv-abc", "{}", "no/such/file.json"]
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
     assert refusal(text) == (
-        f"not a token or file: {text!r} (tokens of this version start with 'sv1-')"
+        f"not a token or file: {text!r} (tokens of this version start with 'sv2-')"
     )
 
 
 BAD_TOKENS = {
-    "empty": "sv1-",
-    "not base64": "sv1-$$$$",
-    "not ascii": "sv1-é",
+    "empty": "sv2-",
+    "not base64": "sv2-$$$$",
+    "not ascii": "sv2-é",
     "newline inside": TOKEN[:20] + "\n" + TOKEN[20:],
     "space inside": TOKEN[:20] + " " + TOKEN[20:],
-    "one character": "sv1-a",
-    "not compressed": "sv1-" + base64.urlsafe_b64encode(b"[1, 2, 3]").decode(),
+    "one character": "sv2-a",
+    "not compressed": "sv2-" + base64.urlsafe_b64encode(b"[1, 2, 3]").decode(),
     "not json": token_of(None, text=b"hello"),
     "not utf-8": token_of(None, text=b"\xff\xfe\xfd"),
     "nested deeply": token_of(None, text=b"[" * 100_000),
@@ -99,17 +121,24 @@ BAD_TOKENS = {
     "number": token_of(7),
     "object": token_of({"a": 1, "b": 2, "c": 3}),
     "two entries": token_of(["p", "c"]),
-    "four entries": token_of([*packed(), 1]),
+    "five entries": token_of([*packed(), 1]),
+    "schedule is none": token_of([*packed()[:3], None]),
+    "schedule of text": token_of([*packed()[:3], "12"]),
+    "choices of text": token_of([*packed()[:3], ["1"]]),
+    "choice is true": token_of([*packed()[:3], [True]]),
+    "choice is negative": token_of([*packed()[:3], [0, -1]]),
     "property is a number": token_of([1, *packed()[1:]]),
-    "cause is none": token_of(["p", None, packed()[2]]),
-    "scenario is text": token_of(["p", "c", "abcde"]),
-    "scenario of three": token_of(["p", "c", [1, 2, 3]]),
+    "cause is none": token_of(["p", None, *packed()[2:]]),
+    "scenario is text": token_of(["p", "c", "abcde", []]),
+    "scenario of three": token_of(["p", "c", [1, 2, 3], []]),
     "mesh is none": token_of(packed(shape=None)),
     "mesh of nothing": token_of(packed(shape=[])),
     "mesh of zero": token_of(packed(shape=[0])),
     "mesh of text": token_of(packed(shape="2")),
     "mesh of halves": token_of(packed(shape=[2.5])),
-    "mesh of infinity": token_of(None, text=b'["p","c",[[Infinity],["dp"],[],[1],1]]'),
+    "mesh of infinity": token_of(
+        None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'
+    ),
     "no parameter": token_of(packed(parameters=[])),
     "parameter too short": token_of(packed(parameters=[["p0", []]])),
     "dtype out of range": token_of(
@@ -135,7 +164,9 @@ def test_bad_token_is_refused_in_one_line(token: str) -> None:
     message = refusal(token)
     assert "\n" not in message
     assert len(message) < 300
-    assert message.startswith(("unreadable token 'sv1-", "malformed scenario: "))
+    assert message.startswith(
+        ("unreadable token 'sv2-", "malformed scenario: ", "malformed schedule: ")
+    )
 
 
 def test_packed_by_hand_is_a_good_token() -> None:
@@ -163,7 +194,7 @@ def test_continued_token_is_refused(tail: str) -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
-    for candidate in (text, "sv1-" + text):
+    for candidate in (text, "sv2-" + text):
         with pytest.raises(ScenarioFormatError) as caught:
             load(candidate)
         assert "\n" not in str(caught.value)
@@ -244,7 +275,7 @@ def test_load_refuses_another_file(tmp_path: Path, content: str | bytes) -> None
 def test_load_refuses_a_bad_token_in_a_report(tmp_path: Path) -> None:
     file = written(tmp_path, json.dumps({"token": None}))
     assert load_refusal(file) == (
-        "not a token or file: 'None' (tokens of this version start with 'sv1-')"
+        "not a token or file: 'None' (tokens of this version start with 'sv2-')"
     )
 
 

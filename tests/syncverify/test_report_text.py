@@ -10,6 +10,7 @@ from syncverify.replay import Recording, decode
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
 
 SCENARIO = Scenario(
@@ -108,6 +109,20 @@ def test_missing_gradient_is_not_a_number() -> None:
     assert "  observed:   no gradient" in text.splitlines()
 
 
+def test_timing_that_a_violation_needs_is_told() -> None:
+    decisions = (
+        Decision("rank", 2, 0, "rank 0 moves next"),
+        Decision("rank", 2, 1, "rank 1 moves next"),
+    )
+    timed = replace(ENTRY, decisions=decisions)
+    lines = violation_text(timed, subject="ddp", backend="sim").splitlines()
+    assert [line for line in lines if "timing" in line] == [
+        "    timing, decision 1: rank 1 moves next"
+    ]
+    assert decode(timed.token).schedule == Schedule((0, 1))
+    assert timed.to_json()["schedule"] == [0, 1]
+
+
 def test_replay_line_can_be_pasted_into_a_shell() -> None:
     text = violation_text(ENTRY, subject="my mod:Sync;x", backend="gloo")
     line = text.splitlines()[-1].removeprefix("  replay:     ")
@@ -156,6 +171,8 @@ def test_json_report() -> None:
         "examples": 20,
         "seconds": 1.25,
         "coverage": {"ranks": {"4": 20}},
+        "schedules": {},
+        "explored": [],
     }
     assert violation == {
         "property": "gradient_equals_reference",
@@ -164,5 +181,6 @@ def test_json_report() -> None:
         "parameters": ["p0"],
         "token": ENTRY.token,
         "scenario": SCENARIO.to_json(),
+        "schedule": [],
         "evidence": {"cause": "rank_contribution_missing", **VIOLATION.evidence},
     }

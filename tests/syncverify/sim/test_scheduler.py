@@ -32,7 +32,8 @@ class World:
         """Block until another rank has said something."""
         said = f"{rank}{word}"
         self.scheduler.block_until(
-            lambda: said in self.log, Wait(f"waiting for {said!r}", lambda: (rank,))
+            lambda: said in self.log,
+            Wait(f"waiting for {said!r}", lambda: (rank,), said),
         )
 
 
@@ -279,7 +280,7 @@ def test_polling_without_an_end_ends_at_the_bound() -> None:
             nonlocal turns
             while rank == 0:
                 turns += 1
-                scheduler.yield_turn(Wait("a work", lambda: (1,)))
+                scheduler.yield_turn(Wait("a work", lambda: (1,), "a work"))
 
         _, stall = scheduler.run(program)
         return stall, turns

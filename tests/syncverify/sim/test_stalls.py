@@ -4,7 +4,7 @@ from syncverify.sim.stalls import Position, Stall, Wait, deadlock, endless
 
 
 def waits(rank: int, *missing: int, line: str = "") -> Position:
-    return Position(rank, False, Wait(f"op{rank}", lambda: missing), line)
+    return Position(rank, False, Wait(f"op{rank}", lambda: missing, f"op{rank}"), line)
 
 
 def finished(rank: int) -> Position:

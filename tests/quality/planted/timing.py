@@ -1,0 +1,78 @@
+"""Planted defects that show only with some timing, or only by chance, and their twins."""
+
+import random
+
+import torch
+import torch.distributed as dist
+from planted.view_buckets import Bucket, ViewBuckets
+from torch.distributed import distributed_c10d as c10d
+
+
+class FallsThrough(ViewBuckets):
+    """Asks whether a bucket is done, and takes what there is if it is not."""
+
+    def finish(self, bucket: Bucket) -> None:
+        if bucket.work is None or bucket.work.is_completed():
+            super().finish(bucket)
+
+
+class AsksThenWaits(ViewBuckets):
+    """Correct: who is told "not yet" waits."""
+
+    def finish(self, bucket: Bucket) -> None:
+        if bucket.work is not None and not bucket.work.is_completed():
+            bucket.work.wait()
+        super().finish(bucket)
+
+
+class AsksUntilDone(ViewBuckets):
+    """Correct: asks for as long as it takes."""
+
+    def finish(self, bucket: Bucket) -> None:
+        while bucket.work is not None and not bucket.work.is_completed():
+            pass
+        super().finish(bucket)
+
+
+class FirstComeIsRankZero(ViewBuckets):
+    """Takes the first rank in the store for rank 0, as it mostly is."""
+
+    def bind(self) -> None:
+        super().bind()
+        is_first = c10d._get_default_store().add("planted/arrived", 1) == 1
+        dist.broadcast(torch.ones(1), src=dist.get_rank() if is_first else 0)
+
+
+class FirstComeIsFirst(ViewBuckets):
+    """Correct: the first rank in the store says who it is."""
+
+    def bind(self) -> None:
+        super().bind()
+        store = c10d._get_default_store()
+        if store.add("planted/arrived", 1) == 1:
+            store.set("planted/first", str(dist.get_rank()))
+        dist.broadcast(torch.ones(1), src=int(store.get("planted/first")))
+
+
+class WaitsInRandomOrder(ViewBuckets):
+    """Waits for buckets in an order that nobody can repeat."""
+
+    def wait(self) -> None:
+        random.shuffle(self.buckets)
+        super().wait()
+
+
+class WaitsInOrderOfAddresses(ViewBuckets):
+    """Waits for buckets in the order of a set, which is that of their addresses."""
+
+    def wait(self) -> None:
+        self.buckets = list(set(self.buckets))
+        super().wait()
+
+
+class WaitsInSeededOrder(ViewBuckets):
+    """Correct: random, but the same every time."""
+
+    def wait(self) -> None:
+        random.Random(0).shuffle(self.buckets)
+        super().wait()

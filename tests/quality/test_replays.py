@@ -1,0 +1,172 @@
+"""Recorded violations replay bit for bit, here and in a fresh process.
+
+Among them are deadlocks, mismatches and exceptions, under random schedules. 100 of 100:
+pytest tests/quality/test_replays.py --hypothesis-profile=nightly
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from planted import bank, timing
+from planted.view_buckets import Bucket, ViewBuckets
+
+from strategies import scenarios, schedules
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.replay import Recording, decode, encode
+from syncverify.run import Run
+from syncverify.scenario import Scenario
+from syncverify.schedule import Schedule
+from syncverify.sim.decisions import Decisions, Following
+from syncverify.subject import resolve
+from syncverify.violation import Violation
+
+ROOT = Path(__file__).parents[2]
+FULL = (100, 5)  # recordings in all, and of one subject at most
+USUAL = (16, 2)
+
+
+class SkipsCollectives(ViewBuckets):
+    """A deadlock."""
+
+    def launch(self, bucket: Bucket) -> None:
+        if dist.get_rank() == 0:
+            super().launch(bucket)
+
+
+class Raises(ViewBuckets):
+    """An exception, on one rank."""
+
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            raise ValueError("no bucket for this rank")
+        super().wait()
+
+
+SUBJECTS: dict[str, type[Any]] = {
+    subject.__name__: subject
+    for subject in (
+        *(defect.subject for defect in bank.DEFECTS),
+        timing.FallsThrough,
+        timing.FirstComeIsRankZero,
+        SkipsCollectives,
+        Raises,
+    )
+}
+Recorded = dict[
+    str, str
+]  # name of the subject, token, digest of all that was left behind
+
+
+def digest(run: Run, violations: list[Violation], decisions: Decisions) -> str:
+    told = hashlib.sha256(f"{run.fault}{violations}{decisions.schedule}".encode())
+    for rank in run.ranks:
+        told.update(f"{rank.events}{rank.leftovers}".encode())
+        for seen in rank.observations:
+            told.update(f"{seen.point}{seen.step}{seen.micro_batch}".encode())
+            for name, value in seen.gradients.items():
+                told.update(f"{name}{value is None}".encode())
+                if value is not None:
+                    told.update(bytes(value.reshape(-1).view(torch.uint8).tolist()))
+    return told.hexdigest()
+
+
+def play(
+    subject: str, scenario: Scenario, schedule: Schedule
+) -> tuple[list[Violation], Schedule, str]:
+    resolved, decisions = resolve(SUBJECTS[subject]), Decisions(Following(schedule))
+    run = SimBackend().run_scheduled(scenario, resolved, decisions)
+    violations = check(scenario, run, resolved.capabilities)
+    return violations, decisions.schedule, digest(run, violations, decisions)
+
+
+def record(subject: str, most: int) -> list[Recorded]:
+    """Record violations of random scenarios under random schedules."""
+    recorded: dict[str, Recorded] = {}
+    capabilities = resolve(SUBJECTS[subject]).capabilities
+
+    @seed(0)
+    @settings(
+        max_examples=30, phases=[Phase.generate], database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(scenarios(max_ranks=4, capabilities=capabilities), schedules(60))
+    def meet(scenario: Scenario, drawn: Schedule) -> None:
+        if len(recorded) < most and scenario.mesh.num_ranks > 1:
+            violations, schedule, told = play(subject, scenario, drawn)
+            for first in violations[:1]:
+                token = encode(
+                    Recording(first.property, first.cause, scenario, schedule)
+                )
+                recorded[token] = {"subject": subject, "token": token, "digest": told}
+
+    meet()
+    return list(recorded.values())
+
+
+@pytest.fixture(scope="module")
+def recordings() -> list[Recorded]:
+    is_nightly = settings().max_examples >= 1000
+    total, most = FULL if is_nightly else USUAL
+    subjects = list(SUBJECTS) if is_nightly else list(SUBJECTS)[-10:]
+    found = [entry for subject in subjects for entry in record(subject, most)]
+    assert len(found) >= total
+    return found[-total:]
+
+
+def replayed(entry: Recorded) -> str:
+    recording = decode(entry["token"])
+    return play(entry["subject"], recording.scenario, recording.schedule)[2]
+
+
+@pytest.mark.slow
+def test_recorded_violations_are_of_many_kinds(recordings: list[Recorded]) -> None:
+    found = [decode(entry["token"]) for entry in recordings]
+    kinds = Counter((recording.property, recording.cause) for recording in found)
+    live = {cause for name, cause in kinds if name == "every_rank_finishes"}
+    assert live >= {"deadlock", "collective_mismatch", "raised_ValueError"}
+    assert sum(recording.schedule.choices != () for recording in found) > 3
+
+
+@pytest.mark.slow
+def test_every_recorded_violation_replays_bit_for_bit(
+    recordings: list[Recorded],
+) -> None:
+    again = [replayed(entry) == entry["digest"] for entry in recordings]
+    assert again == [True] * len(recordings)
+
+
+ELSEWHERE = """
+import json, sys
+sys.path[:0] = {paths!r}
+from test_replays import replayed
+print(json.dumps([replayed(entry) for entry in json.load(sys.stdin)]))
+"""
+
+
+@pytest.mark.slow
+def test_every_recorded_violation_replays_in_a_fresh_process(
+    recordings: list[Recorded],
+) -> None:
+    """Where sets and dicts of strings hash differently, with or without xdist here."""
+    paths = [str(ROOT / "tests" / "quality")]
+    answered = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE.format(paths=paths)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "17"},
+        input=json.dumps(recordings),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(answered.stdout) == [entry["digest"] for entry in recordings]
