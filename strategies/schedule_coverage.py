@@ -34,10 +34,10 @@ class Knowledge:
 
 
 def counts(known: Collection[Knowledge]) -> dict[str, int]:
-    """Return the number of scenarios by extent, zeros included; nothing for nothing."""
+    """Return the number of scenarios by extent, of those extents that were met."""
     met = Counter(each.extent for each in known)
     order = (SAME, FIRST, DRAWN, COMPLETE, RANDOM)
-    return {extent: met[extent] for extent in order} if known else {}
+    return {extent: met[extent] for extent in order if met[extent]}
 
 
 def summary(known: Collection[Knowledge]) -> Iterator[str]:
