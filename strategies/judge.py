@@ -19,7 +19,7 @@ from strategies.schedule_coverage import (
     SAME,
     Knowledge,
 )
-from syncverify.properties import check
+from syncverify.properties import check, overlap
 from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.schedule import DEFAULT_SCHEDULE, Decision, Schedule
@@ -97,6 +97,9 @@ class Judge:
         num_runs: Runs made.
         num_slow_runs: Those among them that took seconds, since it was last set to 0.
         known: What is known of the schedules of each scenario.
+        num_overlaps_possible: Steps of ranks in which a reduction could overlap with
+            backward.
+        num_overlaps: Those of them in which one did.
     """
 
     subject: Subject
@@ -108,6 +111,8 @@ class Judge:
     num_runs: int = 0
     num_slow_runs: int = 0
     known: dict[Scenario, Knowledge] = field(default_factory=dict)
+    num_overlaps_possible: int = 0
+    num_overlaps: int = 0
     _verdicts: dict[tuple[Scenario, Schedule, bool], Verdict] = field(
         default_factory=dict
     )
@@ -226,6 +231,9 @@ class Judge:
     ) -> Verdict:
         run = self._run(scenario, decisions)
         found = check(scenario, run, self.subject.capabilities, again=again)
+        measured = overlap(scenario, run)
+        self.num_overlaps_possible += measured.num_possible
+        self.num_overlaps += measured.num_done
         moves = decisions.moves
         return Verdict(
             {violation.identity: violation for violation in found},

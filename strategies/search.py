@@ -78,6 +78,8 @@ class SearchResult:
         coverage: What those scenarios contained.
         found: One entry per identity, in the order of `ALL_PROPERTIES`.
         known: What is known of the schedules of each scenario.
+        overlaps: In how many steps of ranks a reduction overlapped with backward, and in
+            how many one could have.
     """
 
     num_examples: int
@@ -85,6 +87,7 @@ class SearchResult:
     coverage: Coverage
     found: list[Found]
     known: list[Knowledge]
+    overlaps: tuple[int, int]
 
 
 def search(
@@ -118,6 +121,7 @@ def search(
     judge = Judge(subject, backend, choice or ScheduleChoice(), random_seed, deadline)
     space = _Space(subject, max_ranks, num_examples, random_seed)
     coverage, met, known = _explore(space, judge, progress)
+    overlaps = (judge.num_overlaps, judge.num_overlaps_possible)
     distinct = _without_echoes(met)
     shrunk = [_shrink(space, judge, identity, progress) for identity in distinct]
     found = [entry for entry in shrunk if entry is not None]
@@ -127,6 +131,7 @@ def search(
         coverage,
         [*found, *_chance(judge, found)],
         known,
+        overlaps,
     )
 
 

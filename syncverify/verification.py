@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from contextlib import closing
 
 from strategies.schedule_choice import ScheduleChoice
@@ -151,8 +152,16 @@ def run_search(
             for f in result.found
         ),
         schedules=counts(result.known),
-        explored=tuple(summary(result.known)),
+        explored=(*summary(result.known), *_overlap_in_words(*result.overlaps)),
     )
+
+
+def _overlap_in_words(num_done: int, num_possible: int) -> Iterator[str]:
+    if num_possible:
+        yield (
+            f"overlap: a reduction started before backward ended in {num_done} of "
+            f"{num_possible} steps of ranks in which one could"
+        )
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from syncverify.properties.registry import ALL_PROPERTIES, check
+from syncverify.properties.streams import overlap
 
-__all__ = ["ALL_PROPERTIES", "check"]
+__all__ = ["ALL_PROPERTIES", "check", "overlap"]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.run import Run
+from syncverify.scenario import Scenario
 from syncverify.trace import (
     Access,
     CollectiveLaunch,
@@ -79,7 +81,7 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
     """
     if not judgement.reference.capabilities.overlaps_backward:
         return
-    measured = overlap(judgement)
+    measured = overlap(judgement.scenario, judgement.run)
     if measured.missed is None or measured.num_done:
         return
     rank, launch = measured.missed
@@ -94,15 +96,15 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
     )
 
 
-def overlap(judgement: Judgement) -> Overlap:
+def overlap(scenario: Scenario, run: Run) -> Overlap:
     """Measure how often a reduction overlapped with backward where it could."""
     done: list[bool] = []
     missed: tuple[int, CollectiveLaunch] | None = None
-    for rank, rank_run in enumerate(judgement.run.ranks):
+    for rank, rank_run in enumerate(run.ranks):
         if not any(isinstance(event, Access) for event in rank_run.events):
             continue
-        for step in range(1, judgement.scenario.num_steps):
-            last = Moment("backward", step, judgement.scenario.accumulations[step] - 1)
+        for step in range(1, scenario.num_steps):
+            last = Moment("backward", step, scenario.accumulations[step] - 1)
             first = _first_possible(rank_run.events, last)
             if first is not None:
                 launch, is_early = first

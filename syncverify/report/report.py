@@ -74,7 +74,7 @@ class Report:
         coverage: Number of scenarios by topic and feature.
         violations: One entry per distinct violation.
         schedules: Number of scenarios by which of their schedules were played.
-        explored: What was explored beyond single schedules, in words.
+        explored: What else is known of the runs, in words: schedules, overlap.
     """
 
     subject: str

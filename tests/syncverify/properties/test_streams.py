@@ -8,6 +8,7 @@ from micro_traces import traces
 from syncverify.oracle import reference
 from syncverify.properties.judgement import Judgement
 from syncverify.properties.streams import (
+    Overlap,
     overlap,
     overlap_is_possible,
     stream_context_is_restored,
@@ -85,10 +86,15 @@ def test_a_subject_that_promises_nothing_is_not_judged() -> None:
     assert list(overlap_is_possible(judged)) == []
 
 
+def measured(*steps_in_order: str) -> Overlap:
+    judged = judgement(*steps(*steps_in_order))
+    return overlap(judged.scenario, judged.run)
+
+
 def test_overlap_is_measured() -> None:
-    assert overlap(judgement(*steps(LATE, LATE, EARLY))).share == 0.5
-    assert overlap(judgement(*steps(EARLY, EARLY, EARLY))).share == 1.0
-    assert overlap(judgement(*steps(ONE_BUCKET, ONE_BUCKET, ONE_BUCKET))).share is None
+    assert measured(LATE, LATE, EARLY).share == 0.5
+    assert measured(EARLY, EARLY, EARLY).share == 1.0
+    assert measured(ONE_BUCKET, ONE_BUCKET, ONE_BUCKET).share is None
 
 
 def test_a_stream_context_that_is_left_open_is_found() -> None:
