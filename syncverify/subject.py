@@ -19,6 +19,7 @@ from syncverify.scenario import REPLICATE, Scenario
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
 BUILT_IN_SUBJECTS = {
     "synchronizer": "synchronizer:GradientSynchronizer",
+    "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
     "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
 }
@@ -75,6 +76,8 @@ class Capabilities:
         overlaps_backward: Whether it promises to reduce while backward still runs. A
             subject that declares no `Capabilities` says so by an attribute of this name.
         scalars: Whether parameters may have no dims.
+        takes_cuda_streams: Whether it takes streams from `torch.cuda` by name, and so
+            runs on GPUs and on `sim` only.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -84,6 +87,7 @@ class Capabilities:
     needs_data: bool = False
     overlaps_backward: bool = False
     scalars: bool = True
+    takes_cuda_streams: bool = False
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""

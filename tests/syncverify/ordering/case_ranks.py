@@ -57,7 +57,17 @@ LIFETIMES = [
     Case(
         "freed to the pool of a stream that the writer is not ordered before",
         "early free",
-        ("w b[0:8] default; free b side",),
+        ("w b[0:8] default; free b side; w c[0:8] side",),
+    ),
+    Case(
+        "freed to the pool of a stream that waits before it goes on",
+        "legal",
+        ("w b[0:8] default; free b side; wait side default; w c[0:8] side",),
+    ),
+    Case(
+        "freed to the pool of a stream that is not used again",
+        "legal",
+        ("w b[0:8] default; free b side; wait side default; w c[0:8] default",),
     ),
     Case(
         "freed in flight",
