@@ -87,7 +87,7 @@ def test_d9d_that_is_missing_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "d9d.internals.grad_sync", None)
     monkeypatch.delitem(sys.modules, "syncverify.subjects.d9d", raising=False)
-    with pytest.raises(SubjectError, match="pip install --no-deps d9d==0.24.0") as told:
+    with pytest.raises(SubjectError, match="pip install --no-deps d9d") as told:
         resolve("d9d")
     assert "\n" not in str(told.value)
 
@@ -95,5 +95,5 @@ def test_d9d_that_is_missing_says_how_to_get_it(
 @pytest.mark.parametrize("backend", ["gloo", "fake"])
 def test_streams_of_cuda_need_sim_or_gpus(backend: str) -> None:
     subject = Subject("d9d", OneBucketEach, Capabilities(takes_cuda_streams=True))
-    with pytest.raises(UsageError, match="takes its streams from torch.cuda by name"):
+    with pytest.raises(UsageError, match="it takes its streams from"):
         open_backend(backend, subject)
