@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 
-.PHONY: verify test lint type fmt check bench clean
+.PHONY: verify test lint type fmt check bench soak clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -34,6 +34,11 @@ bench: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
 	$(BIN)/python -m benchmarks.synchronizer --json bench.json
 	$(BIN)/python -m benchmarks.harness --json bench-harness.json
+
+# Half an hour of one core for 20,000 scenarios; goes on where it was cut off.
+soak: $(INSTALLED)
+	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py soak.jsonl \
+	  synchronizer=6000 ddp=6000 fsdp2=4000 planted.view_buckets:ViewBuckets=4000
 
 clean:
 	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

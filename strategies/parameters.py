@@ -27,14 +27,22 @@ _IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, "global_shape", "placements"))
 
 
 @functools.cache
-def shapes() -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate tensor shapes from scalars to three dims; shrinks toward few elements."""
+def shapes(*, scalars: bool = True) -> st.SearchStrategy[tuple[int, ...]]:
+    """Generate tensor shapes of up to three dims; shrinks toward few elements.
+
+    Args:
+        scalars: Whether there may be no dims.
+
+    Returns:
+        A strategy for shapes.
+    """
     by_dims: list[list[tuple[int, ...]]] = [
         [()],
         [(1,), (2,), (3,), (4,), (5,), (7,), (17,)],
         list(itertools.product((1, 2, 3, 4, 5, 7), repeat=2)),
         list(itertools.product((1, 2, 3, 5), repeat=3)),
     ]
+    by_dims = by_dims if scalars else by_dims[1:]
     # Listed about equally often by number of dims, of which many dims have most shapes.
     most = max(map(len, by_dims))
     listed = [shape for few in by_dims for shape in few * (most // len(few))]
@@ -61,7 +69,7 @@ def parameters(
     Returns:
         A parameter with an empty name.
     """
-    shape = draw(shapes())
+    shape = draw(shapes(scalars=capabilities.scalars))
     placed: tuple[str, ...] | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
         placed = draw(placements(mesh, num_dims=len(shape)))

@@ -19,7 +19,9 @@ from syncverify.scenario import REPLICATE, Scenario
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
 BUILT_IN_SUBJECTS = {
     "synchronizer": "synchronizer:GradientSynchronizer",
+    "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
+    "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
 }
 
 
@@ -73,6 +75,9 @@ class Capabilities:
         needs_data: Whether it cannot run where collectives move no data (`fake`).
         overlaps_backward: Whether it promises to reduce while backward still runs. A
             subject that declares no `Capabilities` says so by an attribute of this name.
+        scalars: Whether parameters may have no dims.
+        takes_cuda_streams: Whether it takes streams from `torch.cuda` by name, and so
+            runs on GPUs and on `sim` only.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -81,6 +86,8 @@ class Capabilities:
     varying_accumulations: bool = False
     needs_data: bool = False
     overlaps_backward: bool = False
+    scalars: bool = True
+    takes_cuda_streams: bool = False
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""
@@ -92,6 +99,8 @@ class Capabilities:
             return "to handle parameters that are not replicated over all ranks"
         if not self.separate_grad_dtype and any(spec.grad_dtype for spec in specs):
             return "to handle gradients with a dtype of their own"
+        if not self.scalars and any(not spec.global_shape for spec in specs):
+            return "to handle parameters without dims"
         if not self.varying_accumulations and len(set(scenario.accumulations)) > 1:
             return "to handle a varying number of micro-batches"
         return None

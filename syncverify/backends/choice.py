@@ -33,6 +33,11 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         UsageError: There is no such backend, or the subject cannot run on it.
         EnvironmentNotSupportedError: The machine lacks what it needs.
     """
+    if name in {"gloo", "fake"} and subject.capabilities.takes_cuda_streams:
+        raise UsageError(
+            f"subject {subject.name!r} does not run on the {name} backend: it takes its "
+            "streams from torch.cuda by name; use --backend sim, or nccl with GPUs"
+        )
     if name == "nccl":
         _check_nccl()
         return TorchrunBackend("nccl")

@@ -5,20 +5,35 @@ comes before the other: under some legal schedule of the streams they run in the
 order. One run shows all such pairs that its queues can have, for what a host queues does
 not depend on when the device runs it.
 
+Note [Memory that goes back to a side stream]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Memory is given out again by the pool of one stream, to what the host queues there next.
+The default stream always goes on, whoever trains sees to that. A side stream may first
+wait for whoever still used the memory, or never be used again: FSDP2's lets gradients go
+to the pool of its reduce-scatter stream, which waits for the current stream before
+anything else. So there an early free harms only if the stream's next entry comes before
+the last use is over.
+
 Kept are the last accesses only, so not every pair is reported; but each access that
 races with an earlier one is, together with one that it races with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from syncverify.memory import MemoryRegion
 from syncverify.ordering.clocks import Clock, Lane
 from syncverify.ordering.happens_before import Semantics, Traces, walk
 from syncverify.ordering.shadow import Last, StorageShadow
-from syncverify.trace import Access, CollectiveLaunch, Event, StorageFreed
+from syncverify.trace import (
+    DEFAULT_STREAM,
+    Access,
+    CollectiveLaunch,
+    Event,
+    StorageFreed,
+)
 
 MemoryUse = Access | CollectiveLaunch
 
@@ -70,10 +85,13 @@ class Orderings:
     Attributes:
         races: By rank, and in the order in which the second use was queued.
         early_frees: By rank, in order.
+        harmless_frees: Those of which nothing comes, by rank, in order; see
+            Note [Memory that goes back to a side stream].
     """
 
     races: tuple[Race, ...] = ()
     early_frees: tuple[EarlyFree, ...] = ()
+    harmless_frees: tuple[EarlyFree, ...] = ()
 
 
 def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Orderings:
@@ -97,8 +115,17 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
                 key=lambda race: (race.rank, race.second_index, race.first_index),
             )
         ),
-        tuple(sorted(finder.early_frees, key=lambda e: (e.rank, e.free_index))),
+        _sorted(finder.early_frees),
+        _sorted(
+            found
+            for given_back in (finder.harmless_frees, *finder.given_back.values())
+            for _, found in given_back
+        ),
     )
+
+
+def _sorted(frees: Iterable[EarlyFree]) -> tuple[EarlyFree, ...]:
+    return tuple(sorted(frees, key=lambda found: (found.rank, found.free_index)))
 
 
 def _has_several_lanes(events: Sequence[Event]) -> bool:
@@ -123,6 +150,9 @@ class _Finder:
     storages: tuple[dict[int, StorageShadow], ...]
     races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
+    # By lane: what was given back to its pool since its last entry, each with its use.
+    given_back: dict[int, list[tuple[Last, EarlyFree]]] = field(default_factory=dict)
+    harmless_frees: list[tuple[Last, EarlyFree]] = field(default_factory=list)
 
     def queued(
         self,
@@ -132,6 +162,11 @@ class _Finder:
         writes: tuple[MemoryRegion, ...],
     ) -> None:
         """Compare each region with those who touched it before."""
+        for use, found in self.given_back.pop(lane.index, ()):
+            if _unordered(use, lane.clock):
+                self.early_frees.append(found)
+            else:
+                self.harmless_frees.append((use, found))
         here = (lane.clock[lane.index], index)
         for region in reads:
             if region not in writes:  # which would find the same and more
@@ -145,12 +180,16 @@ class _Finder:
         if storage is None:
             return
         events = self.traces[lane.rank]
-        for use_index in _unordered(storage.last, lane.clock):
+        for use_lane, (count, use_index) in _unordered(storage.last, lane.clock):
             use = _memory_use(events[use_index])
-            if _stream_of(use) not in event.recorded_streams:
-                self.early_frees.append(
-                    EarlyFree(lane.rank, use_index, index, use, event)
-                )
+            if _stream_of(use) in event.recorded_streams:
+                continue
+            found = EarlyFree(lane.rank, use_index, index, use, event)
+            if lane.name != event.stream or lane.name == DEFAULT_STREAM:
+                self.early_frees.append(found)  # as the host always goes on
+            else:
+                entry = ({use_lane: (count, use_index)}, found)
+                self.given_back.setdefault(lane.index, []).append(entry)
 
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: tuple[int, int], *, writes: bool
@@ -202,9 +241,9 @@ def _stream_of(use: MemoryUse) -> str:
     return use.stream if isinstance(use, Access) else use.communication_stream
 
 
-def _unordered(last: Last, clock: Clock) -> list[int]:
-    """List the events that a clock does not contain."""
-    return [index for lane, (n, index) in last.items() if clock.get(lane, 0) < n]
+def _unordered(last: Last, clock: Clock) -> list[tuple[int, tuple[int, int]]]:
+    """List the entries that a clock does not contain."""
+    return [(lane, at) for lane, at in last.items() if clock.get(lane, 0) < at[0]]
 
 
 def _still_unordered(last: Last, clock: Clock) -> Last:

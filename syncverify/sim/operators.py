@@ -36,7 +36,9 @@ _HOST_SYNCS = frozenset(
     }
 )
 # Without an alias in their schema, these touch no memory all the same.
-_METADATA_ONLY = frozenset({"_unsafe_view", "is_same_size", "wait_tensor"})
+_METADATA_ONLY = frozenset(
+    {"_unsafe_view", "_wrap_tensor_autograd", "is_same_size", "wait_tensor"}
+)
 # Libraries whose operators are collectives: process groups record those themselves.
 _COLLECTIVES = frozenset({"c10d", "_c10d_functional"})
 

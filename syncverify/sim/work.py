@@ -41,6 +41,9 @@ class SimulatedWork(dist.Work):
         self._launched = launched
         self._delivered = False
         self._outputs = call.outputs
+        # As NCCL's work does since torch 2.8 in place of `record_stream`: what it uses
+        # goes back to its pool after a stream was told to wait for it, and not before.
+        self._held = call.inputs
         self._streams = own_streams()
         if self._streams is not None:
             self._streams.in_flight.append(self)
@@ -109,6 +112,7 @@ class SimulatedWork(dist.Work):
             self._streams.in_flight.remove(self)
         self._delivered = True
         self._group.recorder.wait(self._launched)
+        self._held = []
 
 
 class CoalescedWork(dist.Work):

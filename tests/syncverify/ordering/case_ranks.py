@@ -8,98 +8,120 @@ LIFETIMES = [
     Case(
         "used and freed on one stream",
         "legal",
-        ("w b[0:8] main; free b main",),
+        ("w b[0:8] default; free b default",),
     ),
     Case(
-        "made on main, used on side, freed when main has waited",
+        "made on default, used on side, freed when default has waited",
         "legal",
-        ("w b[0:8] main; wait side main; r b[0:8] side; wait main side; free b main",),
+        (
+            "w b[0:8] default; wait side default; r b[0:8] side; wait default side; free b default",
+        ),
     ),
     Case(
-        "freed, and main waits after that",
+        "freed, and default waits after that",
         "early free",
-        ("w b[0:8] main; wait side main; r b[0:8] side; free b main; wait main side",),
+        (
+            "w b[0:8] default; wait side default; r b[0:8] side; free b default; wait default side",
+        ),
     ),
     Case(
         "freed when the host has waited",
         "legal",
         (
             (
-                "w b[0:8] main; wait side main; r b[0:8] side; mark m side; host m;"
-                "free b main"
+                "w b[0:8] default; wait side default; r b[0:8] side; mark m side; host m;"
+                "free b default"
             ),
         ),
     ),
     Case(
         "the wrong stream is recorded",
         "early free",
-        ("w b[0:8] main; wait side main; r b[0:8] side; free b main third",),
+        ("w b[0:8] default; wait side default; r b[0:8] side; free b default third",),
     ),
     Case(
         "two streams use it, one is recorded",
         "early free",
-        ("r b[0:8] side; r b[0:8] third; free b main third",),
+        ("r b[0:8] side; r b[0:8] third; free b default third",),
     ),
     Case(
         "two streams use it, both are recorded",
         "legal",
-        ("r b[0:8] side; r b[0:8] third; free b main third side",),
+        ("r b[0:8] side; r b[0:8] third; free b default third side",),
     ),
     Case(
         "freed to the pool of the stream that uses it",
         "legal",
-        ("w b[0:8] main; wait side main; r b[0:8] side; free b side",),
+        ("w b[0:8] default; wait side default; r b[0:8] side; free b side",),
     ),
     Case(
         "freed to the pool of a stream that the writer is not ordered before",
         "early free",
-        ("w b[0:8] main; free b side",),
+        ("w b[0:8] default; free b side; w c[0:8] side",),
+    ),
+    Case(
+        "freed to the pool of a stream that waits before it goes on",
+        "legal",
+        ("w b[0:8] default; free b side; wait side default; w c[0:8] side",),
+    ),
+    Case(
+        "freed to the pool of a stream that is not used again",
+        "legal",
+        ("w b[0:8] default; free b side; wait side default; w c[0:8] default",),
     ),
     Case(
         "freed in flight",
         "early free",
-        ("w b[0:8] main; reduce c b[0:8] main>nccl; free b main; await c main",),
+        (
+            "w b[0:8] default; reduce c b[0:8] default>nccl; free b default; await c default",
+        ),
     ),
     Case(
         "freed after wait()",
         "legal",
-        ("w b[0:8] main; reduce c b[0:8] main>nccl; await c main; free b main",),
+        (
+            "w b[0:8] default; reduce c b[0:8] default>nccl; await c default; free b default",
+        ),
     ),
     Case(
         "freed after another stream's wait()",
         "early free",
-        ("w b[0:8] main; reduce c b[0:8] main>nccl; await c side; free b main",),
+        (
+            "w b[0:8] default; reduce c b[0:8] default>nccl; await c side; free b default",
+        ),
     ),
     Case(
         "a synchronous collective is over for its own stream",
         "legal",
-        ("w b[0:8] main; reduce c b[0:8] main>main; free b main",),
+        ("w b[0:8] default; reduce c b[0:8] default>default; free b default",),
     ),
     Case(
         "what is recorded is the stream that issued the collective, not the one it runs on",
         "early free",
-        ("wait side main; reduce c b[0:8] side>nccl; free b main side",),
+        ("wait side default; reduce c b[0:8] side>nccl; free b default side",),
     ),
-    Case("freed, never used", "legal", ("w a[0:8] side; free b main",)),
+    Case("freed, never used", "legal", ("w a[0:8] side; free b default",)),
     Case(
         "another storage is in use",
         "legal",
-        ("r a[0:8] side; w b[0:8] main; free b main",),
+        ("r a[0:8] side; w b[0:8] default; free b default",),
     ),
 ]
 
-ALIKE = "w b[0:8] main; reduce c b[0:8] main>nccl; await c main; r b[0:8] main"
+ALIKE = (
+    "w b[0:8] default; reduce c b[0:8] default>nccl; await c default; r b[0:8] default"
+)
 RANKS = [
     Case("two ranks do the same", "legal", (ALIKE, ALIKE)),
     Case(
         "one of them does not wait",
         "race",
-        (ALIKE, "w b[0:8] main; reduce c b[0:8] main>nccl; r b[0:8] main"),
+        (ALIKE, "w b[0:8] default; reduce c b[0:8] default>nccl; r b[0:8] default"),
     ),
     Case(
         "ranks have memories of their own",
         "legal",
-        ("w b[0:8] main; w a[0:8] side", "w b[0:8] side; w a[0:8] main"),
+        ("w b[0:8] default; w a[0:8] side", "w b[0:8] side; w a[0:8] default"),
     ),
     Case(
         "a peer that started after its wait orders what comes after",
@@ -107,12 +129,12 @@ RANKS = [
         "legal",
         (
             (
-                "w b[0:8] main; gather c x[0:4] y[0:4] main>first;"
+                "w b[0:8] default; gather c x[0:4] y[0:4] default>first;"
                 "gather d z[0:4] u[0:4] side>second; await d side; w b[0:8] side"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; await c main;"
-                "gather d z[0:4] u[0:4] main>second; await d main"
+                "gather c x[0:4] y[0:4] default>first; await c default;"
+                "gather d z[0:4] u[0:4] default>second; await d default"
             ),
         ),
     ),
@@ -121,12 +143,12 @@ RANKS = [
         "race",
         (
             (
-                "w b[0:8] main; gather c x[0:4] y[0:4] main>first;"
+                "w b[0:8] default; gather c x[0:4] y[0:4] default>first;"
                 "gather d z[0:4] u[0:4] side>second; await d side; w b[0:8] side"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; w x[0:4] third;"
-                "gather d z[0:4] u[0:4] third>second; await d main"
+                "gather c x[0:4] y[0:4] default>first; w x[0:4] third;"
+                "gather d z[0:4] u[0:4] third>second; await d default"
             ),
         ),
     ),
@@ -135,12 +157,12 @@ RANKS = [
         "race",
         (
             (
-                "gather c b[0:8] y[0:4] main>first;"
+                "gather c b[0:8] y[0:4] default>first;"
                 "gather d z[0:4] u[0:4] side>second; await d side; w b[0:8] side"
             ),
             (
-                "gather c b[0:8] y[0:4] main>first; await c main;"
-                "gather d z[0:4] u[0:4] main>second; await d main"
+                "gather c b[0:8] y[0:4] default>first; await c default;"
+                "gather d z[0:4] u[0:4] default>second; await d default"
             ),
         ),
     ),
@@ -149,12 +171,12 @@ RANKS = [
         "legal",
         (
             (
-                "w b[0:8] main; gather c x[0:4] y[0:4] main>first;"
+                "w b[0:8] default; gather c x[0:4] y[0:4] default>first;"
                 "gather d z[0:4] u[0:4] side>second; await d side; w b[0:8] side"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; await c main; mark m main; host m;"
-                "gather d z[0:4] u[0:4] third>second; await d main"
+                "gather c x[0:4] y[0:4] default>first; await c default; mark m default; host m;"
+                "gather d z[0:4] u[0:4] third>second; await d default"
             ),
         ),
     ),
@@ -164,11 +186,11 @@ RANKS = [
         (
             (
                 "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
-                "gather d z[0:4] u[0:4] main>main; w b[0:8] main"
+                "gather d z[0:4] u[0:4] default>default; w b[0:8] default"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; await c main;"
-                "gather d z[0:4] u[0:4] main>main"
+                "gather c x[0:4] y[0:4] default>first; await c default;"
+                "gather d z[0:4] u[0:4] default>default"
             ),
         ),
     ),
@@ -178,11 +200,11 @@ RANKS = [
         (
             (
                 "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
-                "gather d z[0:4] u[0:4] main>second; reduce e b[0:8] main>second"
+                "gather d z[0:4] u[0:4] default>second; reduce e b[0:8] default>second"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; await c main;"
-                "gather d z[0:4] u[0:4] main>second; reduce e b[0:8] main>second"
+                "gather c x[0:4] y[0:4] default>first; await c default;"
+                "gather d z[0:4] u[0:4] default>second; reduce e b[0:8] default>second"
             ),
         ),
     ),
@@ -192,13 +214,13 @@ RANKS = [
         (
             (
                 "w b[0:8] side; gather c x[0:4] y[0:4] side>first;"
-                "gather d z[0:4] u[0:4] main>main over 0 1; w b[0:8] main"
+                "gather d z[0:4] u[0:4] default>default over 0 1; w b[0:8] default"
             ),
             (
-                "gather c x[0:4] y[0:4] main>first; await c main;"
-                "gather d z[0:4] u[0:4] main>main over 0 1"
+                "gather c x[0:4] y[0:4] default>first; await c default;"
+                "gather d z[0:4] u[0:4] default>default over 0 1"
             ),
-            "gather c x[0:4] y[0:4] main>first",
+            "gather c x[0:4] y[0:4] default>first",
         ),
     ),
     Case(
@@ -206,35 +228,35 @@ RANKS = [
         "legal",
         (
             (
-                "reduce c b[0:8] main>first; reduce d a[0:8] main>second;"
-                "await c main; await d main; r b[0:8] main; r a[0:8] main"
+                "reduce c b[0:8] default>first; reduce d a[0:8] default>second;"
+                "await c default; await d default; r b[0:8] default; r a[0:8] default"
             ),
             (
-                "reduce d a[0:8] main>second; reduce c b[0:8] main>first;"
-                "await d main; await c main; r b[0:8] main; r a[0:8] main"
+                "reduce d a[0:8] default>second; reduce c b[0:8] default>first;"
+                "await d default; await c default; r b[0:8] default; r a[0:8] default"
             ),
         ),
     ),
     Case(
         "a peer's trace ends before it starts",
         "legal",
-        (ALIKE, "w b[0:8] main"),
+        (ALIKE, "w b[0:8] default"),
     ),
     Case(
         "a peer's trace ends, the other one has a race all the same",
         "race",
-        ("reduce c b[0:8] main>nccl; w b[0:8] main", ""),
+        ("reduce c b[0:8] default>nccl; w b[0:8] default", ""),
     ),
     Case(
         "a deadlock ends both traces",
         "legal",
         (
             (
-                "reduce c b[0:8] main>main; reduce d a[0:8] main>main; r b[0:8] main;"
+                "reduce c b[0:8] default>default; reduce d a[0:8] default>default; r b[0:8] default;"
                 "w z[0:8] side"
             ),
             (
-                "reduce d a[0:8] main>main; reduce c b[0:8] main>main; r b[0:8] main;"
+                "reduce d a[0:8] default>default; reduce c b[0:8] default>default; r b[0:8] default;"
                 "w z[0:8] side"
             ),
         ),
@@ -242,7 +264,7 @@ RANKS = [
     Case(
         "four ranks, one forgets that the side stream must wait",
         "race",
-        (ALIKE, ALIKE, ALIKE, ALIKE.replace("main>nccl", "side>nccl")),
+        (ALIKE, ALIKE, ALIKE, ALIKE.replace("default>nccl", "side>nccl")),
     ),
 ]
 
@@ -250,31 +272,33 @@ ON_HOST = [
     Case(
         "operators run in program order whatever the stream is",
         "legal",
-        ("w b[0:8] main; r b[0:8] side; w b[0:8] third",),
+        ("w b[0:8] default; r b[0:8] side; w b[0:8] third",),
         "host",
     ),
     Case(
         "an asynchronous collective runs beside the host",
         "race",
-        ("w b[0:8] main; reduce c b[0:8] main>gloo; r b[0:8] main; await c main",),
+        (
+            "w b[0:8] default; reduce c b[0:8] default>gloo; r b[0:8] default; await c default",
+        ),
         "host",
     ),
     Case(
         "a synchronous one does not",
         "legal",
-        ("w b[0:8] main; reduce c b[0:8] main>main; r b[0:8] side",),
+        ("w b[0:8] default; reduce c b[0:8] default>default; r b[0:8] side",),
         "host",
     ),
     Case(
         "whoever waits, the host has waited",
         "legal",
-        ("reduce c b[0:8] main>gloo; await c side; w b[0:8] main",),
+        ("reduce c b[0:8] default>gloo; await c side; w b[0:8] default",),
         "host",
     ),
     Case(
         "two in flight run beside each other, even of one communicator",
         "race",
-        ("reduce c b[0:8] main>gloo; reduce d b[0:8] main>gloo",),
+        ("reduce c b[0:8] default>gloo; reduce d b[0:8] default>gloo",),
         "host",
     ),
     Case(
@@ -282,8 +306,8 @@ ON_HOST = [
         "race",
         (
             (
-                "reduce c b[0:8] main>gloo; reduce d a[0:8] main>gloo; await d main;"
-                "w b[0:8] main"
+                "reduce c b[0:8] default>gloo; reduce d a[0:8] default>gloo; await d default;"
+                "w b[0:8] default"
             ),
         ),
         "host",
@@ -293,8 +317,8 @@ ON_HOST = [
         "legal",
         (
             (
-                "reduce c b[0:8] main>gloo; await c main; reduce d b[0:8] main>gloo;"
-                "await d main; w b[0:8] main"
+                "reduce c b[0:8] default>gloo; await c default; reduce d b[0:8] default>gloo;"
+                "await d default; w b[0:8] default"
             ),
         ),
         "host",
@@ -304,9 +328,9 @@ ON_HOST = [
         "legal",
         (
             (
-                "reduce c b[0:8] main>gloo; await c main; await c main;"
-                "reduce d a[0:8] main>gloo; reduce e b[0:8] main>gloo;"
-                "await d main; await e main"
+                "reduce c b[0:8] default>gloo; await c default; await c default;"
+                "reduce d a[0:8] default>gloo; reduce e b[0:8] default>gloo;"
+                "await d default; await e default"
             ),
         ),
         "host",
@@ -314,20 +338,20 @@ ON_HOST = [
     Case(
         "streams do not wait for what the host has not waited for",
         "race",
-        ("reduce c b[0:8] main>gloo; wait main gloo; w b[0:8] main",),
+        ("reduce c b[0:8] default>gloo; wait default gloo; w b[0:8] default",),
         "host",
     ),
     Case(
         "freed in flight",
         "early free",
-        ("reduce c b[0:8] main>gloo; free b main; await c main",),
+        ("reduce c b[0:8] default>gloo; free b default; await c default",),
         "host",
     ),
     Case(
         "freed when done",
         "legal",
-        ("reduce c b[0:8] main>gloo; await c main; free b main",),
+        ("reduce c b[0:8] default>gloo; await c default; free b default",),
         "host",
     ),
-    Case("no stream can be late", "legal", ("r b[0:8] side; free b main",), "host"),
+    Case("no stream can be late", "legal", ("r b[0:8] side; free b default",), "host"),
 ]

@@ -1,21 +1,21 @@
 """Write traces down in a line.
 
-    w b[0:8] main          an operator on stream `main` writes 8 bytes of storage `b`
-    r b[2+4x3@16] main     ... reads 3 runs of 4 bytes, 16 apart, from byte 2 on
-    mark m main            an event is recorded
+    w b[0:8] default          an operator on stream `default` writes 8 bytes of storage `b`
+    r b[2+4x3@16] default     ... reads 3 runs of 4 bytes, 16 apart, from byte 2 on
+    mark m default            an event is recorded
     until side m           `side` waits for it
     host m                 the host does
-    wait side main         `side.wait_stream(main)`
-    reduce c1 b[0:8] main>nccl    all-reduce, issued on `main`, run on `nccl`
-    gather c1 b[0:8] g[0:16] main>nccl    reads the one and writes the other
-    await c1 main          `main` waits for it
-    reduce c1 b[0:8] main>nccl over 0 1    of ranks 0 and 1 only; `await` likewise
-    free b main            back to the pool of `main`
-    free b main side       ... deferred by `record_stream(side)`
+    wait side default         `side.wait_stream(default)`
+    reduce c1 b[0:8] default>nccl    all-reduce, issued on `default`, run on `nccl`
+    gather c1 b[0:8] g[0:16] default>nccl    reads the one and writes the other
+    await c1 default          `default` waits for it
+    reduce c1 b[0:8] default>nccl over 0 1    of ranks 0 and 1 only; `await` likewise
+    free b default            back to the pool of `default`
+    free b default side       ... deferred by `record_stream(side)`
     call wait 1            the program calls `wait()` in step 1
     call backward 1 0      ... runs the backward of its micro-batch 0
     return                 the call returns
-    @here w b[0:8] main    any statement, written in line `here`
+    @here w b[0:8] default    any statement, written in line `here`
 
 Statements are separated by `;`. Collectives of one name on several ranks are one. What a
 collective reads says whose gradients it reduces: those of parameter `b`, here.
@@ -90,9 +90,9 @@ def _statement(
 ) -> list[Event]:
     match words:
         case ["call", *_]:
-            return [LifecycleCall(at, "main")]
+            return [LifecycleCall(at, "default")]
         case ["return"]:
-            return [LifecycleReturn(at, "main")]
+            return [LifecycleReturn(at, "default")]
         case ["r" | "w" | "rw" as kind, text, stream]:
             touched = (region(text),)
             reads, writes = touched * ("r" in kind), touched * ("w" in kind)

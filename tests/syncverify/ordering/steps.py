@@ -4,15 +4,15 @@ import re
 
 _STEP = """
     call backward {0} 0;
-        @hook rw b[0:8] main; @hook rw b[8:16] main;
-        @fork wait side main; @launch reduce c{0} b[0:16] side>nccl;
+        @hook rw b[0:8] default; @hook rw b[8:16] default;
+        @fork wait side default; @launch reduce c{0} b[0:16] side>nccl;
     return;
     call wait {0};
-        @await await c{0} side; @divide rw b[0:16] side; @join wait main side;
+        @await await c{0} side; @divide rw b[0:16] side; @join wait default side;
     return;
-    @observe r b[0:16] main;
+    @observe r b[0:16] default;
     call zero_grad {0};
-        @zero w b[0:16] main;
+        @zero w b[0:16] default;
     return;
 """
 STEPS = "".join(_STEP.format(step) for step in range(3))

@@ -14,13 +14,13 @@ from syncverify.ordering.edges import (
 from syncverify.trace import CollectiveWait, Mark, StorageFreed, StreamWait
 
 PROGRAM = """
-    call wait 0; @copy r b[0:4] side; @copy r b[0:4] main; @other r b[0:4] side; return;
-    call zero_grad 0; @copy r c[0:4] side; free b main; free c side; return
+    call wait 0; @copy r b[0:4] side; @copy r b[0:4] default; @other r b[0:4] side; return;
+    call zero_grad 0; @copy r c[0:4] side; free b default; free c side; return
 """
 
 
 def wait_at(place: Place) -> WaitForStream:
-    return WaitForStream("side", "main", place)
+    return WaitForStream("side", "default", place)
 
 
 def test_a_use_is_its_line_on_its_stream() -> None:
@@ -41,7 +41,7 @@ def test_a_return_is_that_of_one_method() -> None:
     assert after[4:6] == added
     assert isinstance(added[0], Mark)
     assert isinstance(added[1], StreamWait)
-    assert (added[0].stream, added[1].stream) == ("main", "side")
+    assert (added[0].stream, added[1].stream) == ("default", "side")
 
 
 def test_a_free_is_one_to_the_pool_of_a_stream() -> None:
@@ -58,11 +58,11 @@ def test_a_free_is_one_to_the_pool_of_a_stream() -> None:
 
 def test_work_is_what_its_line_has_launched_by_then() -> None:
     program = """
-        @launch reduce a b[0:4] main>nccl; @elsewhere reduce d b[4:8] main>nccl;
-        @use r b[0:4] main; @launch reduce e b[0:4] main>nccl; @use r b[0:4] main;
-        @launch reduce f b[0:4] main>nccl
+        @launch reduce a b[0:4] default>nccl; @elsewhere reduce d b[4:8] default>nccl;
+        @use r b[0:4] default; @launch reduce e b[0:4] default>nccl; @use r b[0:4] default;
+        @launch reduce f b[0:4] default>nccl
     """
-    edge = WaitForWork("main", "all_reduce", "launch", BeforeUse("use", "main"))
+    edge = WaitForWork("default", "all_reduce", "launch", BeforeUse("use", "default"))
     (after,) = edge.applied(traces(program))
     waits = [event.sequence for event in after if isinstance(event, CollectiveWait)]
     assert waits == [ord("a"), ord("e")]

@@ -28,9 +28,9 @@ class Lanes:
 
 def test_lanes_beside_the_host_are_used_again() -> None:
     """Else each collective of a run would lengthen every clock."""
-    one = "reduce a{0} b[0:8] main>gloo; reduce c{0} d[0:8] main>gloo;"
+    one = "reduce a{0} b[0:8] default>gloo; reduce c{0} d[0:8] default>gloo;"
     program = "".join(
-        one.format(step) + f"await a{step} main; await c{step} main;"
+        one.format(step) + f"await a{step} default; await c{step} default;"
         for step in range(9)
     )
     lanes = Lanes()

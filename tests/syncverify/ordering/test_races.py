@@ -14,7 +14,7 @@ def pairs(*programs: str) -> list[tuple[int, int, int]]:
 
 
 def test_race_names_both_events_and_the_bytes_in_common() -> None:
-    ranks = traces("w b[0:8] main", "w b[0:8] main; r b[4:16] side")
+    ranks = traces("w b[0:8] default", "w b[0:8] default; r b[4:16] side")
     (race,) = judge_orderings(ranks).races
     assert (race.rank, race.first_index, race.second_index) == (1, 0, 1)
     assert race.first is ranks[1][0]
@@ -23,7 +23,7 @@ def test_race_names_both_events_and_the_bytes_in_common() -> None:
 
 
 def test_early_free_names_the_last_use_and_the_free() -> None:
-    ranks = traces("r b[0:8] side; r b[8:16] side; free b main")
+    ranks = traces("r b[0:8] side; r b[8:16] side; free b default")
     (early,) = judge_orderings(ranks).early_frees
     assert (early.rank, early.use_index, early.free_index) == (0, 1, 2)
     assert early.use is ranks[0][1]
@@ -61,12 +61,12 @@ def test_pairs(program: str, expected: list[tuple[int, int, int]]) -> None:
 
 def test_one_pair_of_events_is_one_race_however_much_they_share() -> None:
     first = (region("b[0:8]"), region("b[16:24]"), region("c[0:8]"))
-    (event,) = traces("w b[0:1] main")[0]
+    (event,) = traces("w b[0:1] default")[0]
     assert isinstance(event, Access)
     ranks = [
         [
             Access(event.moment, stream, "copy_", first, first, "")
-            for stream in ("main", "side")
+            for stream in ("default", "side")
         ]
     ]
     assert len(judge_orderings(ranks).races) == 1
@@ -74,7 +74,7 @@ def test_one_pair_of_events_is_one_race_however_much_they_share() -> None:
 
 def test_freed_memory_is_forgotten() -> None:
     """A number never comes back, so a trace that says otherwise is of no interest."""
-    assert pairs("w b[0:8] main; free b main; w b[0:8] side") == []
+    assert pairs("w b[0:8] default; free b default; w b[0:8] side") == []
 
 
 def test_many_overlapping_lengths_are_all_found() -> None:
@@ -84,10 +84,10 @@ def test_many_overlapping_lengths_are_all_found() -> None:
         for length in (1, 2, 3, 4, 7, 8, 9, 64)
         for start in range(0, 64, 5)
     ]
-    (event,) = traces("w b[0:1] main")[0]
+    (event,) = traces("w b[0:1] default")[0]
     events = [
         Access(event.moment, stream, "fill_", (), (each,), "")
-        for stream in ("main", "side")
+        for stream in ("default", "side")
         for each in regions
     ]
     found = judge_orderings([events]).races
@@ -113,11 +113,23 @@ def test_many_overlapping_lengths_are_all_found() -> None:
 
 def test_one_lane_is_nothing_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncverify.ordering.races.walk", None)
-    single = "w b[0:8] main; reduce c b[0:8] main>main; await c main; free b main"
+    single = "w b[0:8] default; reduce c b[0:8] default>default; await c default; free b default"
     assert judge_orderings(traces(single, single)).races == ()
 
 
 def test_free_to_another_pool_counts_as_a_lane() -> None:
-    freed = traces("w b[0:8] main; free b side")
+    freed = traces("w b[0:8] default; free b side; w c[0:8] side")
     assert isinstance(freed[0][1], StorageFreed)
     assert len(judge_orderings(freed).early_frees) == 1
+
+
+@pytest.mark.parametrize(
+    "then", ["", "; wait side default; w c[0:8] side; w d[0:8] side"]
+)
+def test_pool_that_gives_nothing_out_before_the_last_use_is_over_does_no_harm(
+    then: str,
+) -> None:
+    found = judge_orderings(traces("w b[0:8] default; free b side" + then))
+    assert found.early_frees == ()
+    ((use, freed),) = [(e.use_index, e.free_index) for e in found.harmless_frees]
+    assert (use, freed) == (0, 1)

@@ -24,8 +24,8 @@ def test_nothing_is_missing_from_the_whole() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fork", "insert `side.wait_stream(main)` before launch: holds"),
-        ("join", "insert `main.wait_stream(side)` before wait() returns: holds"),
+        ("fork", "insert `side.wait_stream(default)` before launch: holds"),
+        ("join", "insert `default.wait_stream(side)` before wait() returns: holds"),
         (
             "await",
             (
@@ -46,35 +46,35 @@ def test_a_wait_that_is_taken_away_is_asked_for(line: str, expected: str) -> Non
 def test_two_waits_that_are_missing_are_two_disorders() -> None:
     program = without("fork", without("join"))
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(main)` before launch: orders 16 of 26 such pairs",
-        "insert `main.wait_stream(side)` before wait() returns: holds",
+        "insert `side.wait_stream(default)` before launch: orders 16 of 26 such pairs",
+        "insert `default.wait_stream(side)` before wait() returns: holds",
     ]
 
 
 def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> None:
     program = without("join", without("divide"))
     assert remedies(traces(program)) == [
-        "insert `main.wait_stream(side)` before wait() returns: holds"
+        "insert `default.wait_stream(side)` before wait() returns: holds"
     ]
 
 
 def test_of_edges_that_do_as_much_the_one_in_the_subject_is_told() -> None:
     program = without("join") + "w q[0:4] one; @other w q[0:4] two"
     assert remedies(traces(program)) == [
-        "insert `main.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
+        "insert `default.wait_stream(side)` before wait() returns: orders 10 of 11 such pairs",
         "insert `two.wait_stream(one)` before other: holds",
     ]
 
 
 def test_an_edge_that_orders_other_pairs_only_is_no_remedy() -> None:
     program = """
-        call wait 0; return; w b[0:4] main; @one r b[0:4] side;
-        call wait 1; w c[0:4] main; w d[0:4] main; return;
+        call wait 0; return; w b[0:4] default; @one r b[0:4] side;
+        call wait 1; w c[0:4] default; w d[0:4] default; return;
         @two r c[0:4] side; @three r d[0:4] side
     """
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(main)` before one: orders 1 of 3 such pairs",
-        "insert `side.wait_stream(main)` before wait() returns: holds",
+        "insert `side.wait_stream(default)` before one: orders 1 of 3 such pairs",
+        "insert `side.wait_stream(default)` before wait() returns: holds",
     ]
 
 
@@ -89,24 +89,24 @@ def test_two_writers_need_two_edges() -> None:
 
 
 def test_a_use_outside_of_any_call_is_waited_for_at_the_use() -> None:
-    program = "w b[0:4] main; @copy r b[0:4] side"
+    program = "w b[0:4] default; @copy r b[0:4] side"
     assert remedies(traces(program)) == [
-        "insert `side.wait_stream(main)` before copy: holds"
+        "insert `side.wait_stream(default)` before copy: holds"
     ]
 
 
 def test_work_whose_stream_has_no_name_is_waited_for_itself() -> None:
-    program = "@launch reduce c b[0:4] main>nccl; @refill w b[0:4] main"
+    program = "@launch reduce c b[0:4] default>nccl; @refill w b[0:4] default"
     assert remedies(traces(program)) == [
         (
-            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "insert `work.wait()` of the all_reduce launched at launch, while `default` is "
             "current, before refill: holds"
         )
     ]
 
 
 def test_memory_of_a_named_stream_is_recorded() -> None:
-    program = "w b[0:4] main; wait side main; @copy r b[0:4] side; free b main"
+    program = "w b[0:4] default; wait side default; @copy r b[0:4] side; free b default"
     assert remedies(traces(program)) == [
         (
             "insert `tensor.record_stream(side)` after copy, or hold a reference until its "
@@ -116,10 +116,10 @@ def test_memory_of_a_named_stream_is_recorded() -> None:
 
 
 def test_memory_in_flight_is_held_until_the_work_is_done() -> None:
-    program = "@launch reduce c b[0:4] main>nccl; free b main; await c main"
+    program = "@launch reduce c b[0:4] default>nccl; free b default; await c default"
     assert remedies(traces(program)) == [
         (
-            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "insert `work.wait()` of the all_reduce launched at launch, while `default` is "
             "current, before the last reference to its memory goes away: holds"
         )
     ]
@@ -129,25 +129,25 @@ def test_backward_that_must_wait_is_told_so_where_the_subject_can() -> None:
     """Nobody can insert a line into autograd; the call before it is the subject's."""
     program = (
         "call zero_grad 0; @zero w b[0:4] side; return;"
-        "call backward 1 0; @autograd rw b[0:4] main"
+        "call backward 1 0; @autograd rw b[0:4] default"
     )
     assert remedies(traces(program)) == [
-        "insert `main.wait_stream(side)` before zero_grad() returns: holds"
+        "insert `default.wait_stream(side)` before zero_grad() returns: holds"
     ]
 
 
 def test_within_one_backward_there_is_no_such_place() -> None:
-    program = "call backward 0 0; @hook w b[0:4] side; @autograd rw b[0:4] main"
+    program = "call backward 0 0; @hook w b[0:4] side; @autograd rw b[0:4] default"
     assert remedies(traces(program)) == [
-        "insert `main.wait_stream(side)` before autograd goes on: holds"
+        "insert `default.wait_stream(side)` before autograd goes on: holds"
     ]
 
 
 def test_on_the_host_only_work_can_be_waited_for() -> None:
-    program = "@launch reduce c b[0:4] main>gloo; @refill w b[0:4] main"
+    program = "@launch reduce c b[0:4] default>gloo; @refill w b[0:4] default"
     assert remedies(traces(program), "host") == [
         (
-            "insert `work.wait()` of the all_reduce launched at launch, while `main` is "
+            "insert `work.wait()` of the all_reduce launched at launch, while `default` is "
             "current, before refill: holds"
         )
     ]

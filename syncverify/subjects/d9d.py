@@ -1,0 +1,42 @@
+"""d9d's gradient synchronizer as a subject, unmodified."""
+
+from __future__ import annotations
+
+from torch import nn
+from typing_extensions import override
+
+from syncverify.subject import Capabilities
+
+try:
+    from d9d.internals.grad_sync import GradientSynchronizer
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "d9d is missing; install it by `pip install --no-deps d9d==0.24.0`"
+    ) from error
+
+
+class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing
+    """Gives d9d's synchronizer the subject API, to which only the constructor is not.
+
+    It sums, and takes its stream from `torch.cuda` by name, which needs a GPU or `sim`.
+    It promises to overlap: a bucket is reduced from inside backward.
+
+    Args:
+        param_groups: Parameters by group.
+        bucket_size_mb: Bucket size in MiB, which d9d calls MB.
+        require_accumulations: Micro-batches of the first step.
+    """
+
+    capabilities = Capabilities(
+        varying_accumulations=True, overlaps_backward=True, takes_cuda_streams=True
+    )
+
+    @override
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        super().__init__(param_groups, bucket_size_mb)
+        self.set_required_accumulations(require_accumulations)
