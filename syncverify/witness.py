@@ -22,6 +22,7 @@ from syncverify.properties.values import (
     gradient_equals_reference,
     unreduced_stay_local,
 )
+from syncverify.report.witness import NoWitness, Witness
 from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.schedule import Schedule
@@ -32,53 +33,6 @@ from syncverify.violation import Violation
 
 # Each costs a run; where so many orders do no harm, others hardly will.
 _MAX_ORDERS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """An order that streams allow, and what comes of it.
-
-    Attributes:
-        rank: Whose work is reordered.
-        early: What runs first in it.
-        late: What runs last, though it was queued first.
-        outcome: The wrong gradient and its cause, in words.
-        expected: Elements that the gradient should have; None if it is not about one.
-        observed: Elements that it has.
-    """
-
-    rank: int
-    early: str
-    late: str
-    outcome: str
-    expected: list[float] | None = None
-    observed: list[float] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "rank": self.rank,
-            "runs_first": self.early,
-            "runs_last": self.late,
-            "outcome": self.outcome,
-            "expected": self.expected,
-            "observed": self.observed,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class NoWitness:
-    """No order that was tried leads to a wrong gradient, in this scenario.
-
-    Attributes:
-        num_orders: How many were.
-    """
-
-    num_orders: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"orders_tried": self.num_orders}
 
 
 def find_witness(
@@ -114,10 +68,9 @@ def find_witness(
         num_orders += 1
         for finding in game.inverted(played, inversion):
             if _key(finding) not in before:
-                late, early = in_words(one)
-                return _witness(one.rank, early, late, finding)
+                return _witness(_order(one, told), finding)
     for finding in _wrong_values(played):
-        return _witness(found[0].rank, *in_words(found[0]), finding)
+        return _witness("everything runs in the order in which it was queued", finding)
     return NoWitness(num_orders)
 
 
@@ -139,7 +92,9 @@ class _Game:
         lateness = Lateness.of(inversion, played.run.ranks[rank].events)
         adversary = AdversarialRecorder(lateness)
         ranks = range(self.scenario.mesh.num_ranks)
-        judgement = self._played([adversary if r == rank else RankRecorder() for r in ranks])
+        judgement = self._played(
+            [adversary if r == rank else RankRecorder() for r in ranks]
+        )
         if adversary.gave_up or judgement.run.fault is not None:
             return []
         _correct_late_reads(judgement.run, rank, adversary)
@@ -181,13 +136,17 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.summary, str((finding.evidence or {}).get("observed"))
 
 
-def _witness(rank: int, early: str, late: str, finding: Finding) -> Witness:
+def _witness(order: str, finding: Finding) -> Witness:
     evidence = finding.evidence or {}
     return Witness(
-        rank,
-        early,
-        late,
-        finding.summary,
-        evidence.get("expected"),
-        evidence.get("observed"),
+        order, finding.summary, evidence.get("expected"), evidence.get("observed")
     )
+
+
+def _order(found: Race | EarlyFree, told: tuple[Any, Any]) -> str:
+    """Say what runs before what; a violation calls what it tells of first and second."""
+    first, second = in_words(found)
+    late, early = ("first", "second") if (first, second) == told else (first, second)
+    if isinstance(found, EarlyFree):
+        return f"{early} is written on rank {found.rank} before {late} has used it"
+    return f"{early} runs before {late} on rank {found.rank}"

@@ -11,7 +11,7 @@ Which operators are late is said by number: same scenario, same schedule, same n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +35,8 @@ from syncverify.trace import (
 )
 
 _COUNTED = (Access, CollectiveLaunch, CollectiveWait)
-# What nobody should read. Integers have no NaN.
-_GARBAGE, _INTEGER_GARBAGE = math.nan, -1
+# What nobody should read.
+_GARBAGE = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,9 @@ class Lateness:
         Args:
             inversion: By positions in the trace.
             events: Of its rank.
+
+        Returns:
+            The same in numbers.
         """
         operators, launches = (
             {index: number for number, index in enumerate(_positions(events, kind))}
@@ -129,7 +132,7 @@ class AdversarialRecorder(RankRecorder):
         effects: Effects,
         operator: Any,
         args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        kwargs: dict[str, Any],
         run: Callable[[], Any],
     ) -> Any:
         """Run an operator, and take back what it wrote if it is late."""
@@ -137,10 +140,10 @@ class AdversarialRecorder(RankRecorder):
         number = self._num_operators
         if not self._is_late(number, self._lateness.operators):
             return run()
-        args, kwargs = _apart((args, dict(kwargs)))
+        args, kwargs = _apart((args, kwargs))
         written = tensors_at(effects.writes, args, kwargs)
         before = [tensor.clone() for tensor in written]
-        num_launches = self._num_launches
+        num_launches, num_storages = self._num_launches, self.storages.num_seen
         result = run()
         if self._num_operators == number:
             return result  # it touches nothing that a device holds
@@ -149,7 +152,8 @@ class AdversarialRecorder(RankRecorder):
             return result
         for tensor, value in zip(written, before, strict=True):
             tensor.copy_(value)
-        results = [_apart(leaf) for leaf in _tensors(result)]
+        results = _tensors(_apart(result))
+        self._spoil(results, lambda number: number >= num_storages)
 
         def run_again() -> None:
             again = _tensors(operator(*args, **kwargs))
@@ -236,18 +240,19 @@ class AdversarialRecorder(RankRecorder):
         late, self._late = self._late, []
         with self.not_recording_accesses(), torch.no_grad():
             for entry in late:
-                for tensor in entry.tensors:
-                    self._overwrite(tensor)
+                self._spoil(entry.tensors, lambda number: number == self._lateness.overwritten)
             for entry in late:
                 entry.run()
         self._late_starts.clear()
 
-    def _overwrite(self, tensor: torch.Tensor) -> None:
-        if isinstance(tensor, DTensor):
-            tensor = tensor.to_local()
-        if self.storages.of(tensor).number == self._lateness.overwritten:
-            garbage = _GARBAGE if tensor.is_floating_point() else _INTEGER_GARBAGE
-            tensor.data.fill_(garbage)
+    def _spoil(
+        self, tensors: Iterable[torch.Tensor], is_meant: Callable[[int], bool]
+    ) -> None:
+        """Fill what lies in some storages with what nobody should read."""
+        for tensor in tensors:
+            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            if local.is_floating_point() and is_meant(self.storages.of(local).number):
+                local.data.fill_(_GARBAGE)
 
 
 class _LateRecording(AccessRecording):
@@ -292,11 +297,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _apart(tree: Any) -> Any:
-    """Exchange tensors for others of the same memory.
-
-    Whether autograd takes a gradient over or copies it depends on who else holds the
-    tensor, and whether it refuses a saved one on its count of writes. These are neither.
-    """
+    """Exchange tensors for others of the same memory."""
+    # Whether autograd takes a gradient over or copies it depends on who else holds the
+    # tensor, and whether it refuses a saved one on its count of writes. These are neither.
     return tree_map_only(torch.Tensor, _alias, tree)
 
 
