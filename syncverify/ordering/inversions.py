@@ -61,6 +61,7 @@ def inversions(
             found.rank, after.until(until), frozenset(), until, overwritten=storage
         )
         return
+    yield from _of_two_collectives(found, traces, semantics)
     for until in _ends(found, events):
         late = after.until(until)
         if isinstance(found.first, CollectiveLaunch):
@@ -73,10 +74,28 @@ def _ends(race: Race, events: Sequence[Event]) -> Iterator[int]:
     """Yield where the second use has begun, and where a collective has ended."""
     yield race.second_index + 1
     if isinstance(race.second, CollectiveLaunch):
-        for index, event in enumerate(events):
-            if isinstance(event, CollectiveWait) and event.place == race.second.place:
-                yield index + 1
-                break
+        yield from _end(race.second, events)
+
+
+def _end(launch: CollectiveLaunch, events: Sequence[Event]) -> Iterator[int]:
+    """Yield the position after the first wait for a collective, if there is one."""
+    for index, event in enumerate(events):
+        if isinstance(event, CollectiveWait) and event.place == launch.place:
+            yield index + 1
+            return
+
+
+def _of_two_collectives(
+    race: Race, traces: Traces, semantics: Semantics
+) -> Iterator[Inversion]:
+    """Yield the order in which the second one ends after the first one's results."""
+    first, second = race.first, race.second
+    if isinstance(first, CollectiveLaunch) and isinstance(second, CollectiveLaunch):
+        after = _After(race.rank, race.second_index)
+        walk(traces, semantics, after)
+        alone = frozenset({race.second_index})
+        for until in _end(first, traces[race.rank]):
+            yield Inversion(race.rank, after.until(until) - alone, alone, until)
 
 
 @dataclass(slots=True)

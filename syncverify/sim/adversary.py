@@ -138,7 +138,8 @@ class AdversarialRecorder(RankRecorder):
         """Run an operator, and take back what it wrote if it is late."""
         self._catch_up()
         number = self._num_operators
-        if not self._is_late(number, self._lateness.operators):
+        touches = effects.writes or effects.fills  # to allocate is not to touch
+        if not (touches and self._is_late(number, self._lateness.operators)):
             return run()
         args, kwargs = _apart((args, kwargs))
         written = tensors_at(effects.writes, args, kwargs)
