@@ -23,7 +23,6 @@ from syncverify.properties.values import (
     unreduced_stay_local,
 )
 from syncverify.report.witness import NoWitness, Witness
-from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.schedule import Schedule
 from syncverify.sim.adversary import AdversarialRecorder, Lateness
@@ -97,7 +96,7 @@ class _Game:
         )
         if adversary.gave_up or judgement.run.fault is not None:
             return []
-        _correct_late_reads(judgement.run, rank, adversary)
+        adversary.correct(judgement.run.ranks[rank])
         return list(_wrong_values(judgement))
 
     def _played(self, recorders: list[RankRecorder]) -> Judgement:
@@ -120,16 +119,6 @@ def _orders(
 def _wrong_values(judgement: Judgement) -> Iterator[Finding]:
     yield from gradient_equals_reference(judgement)
     yield from unreduced_stay_local(judgement)
-
-
-def _correct_late_reads(run: Run, rank: int, adversary: AdversarialRecorder) -> None:
-    """Let gradients be what they were when the training program came to read them."""
-    for moment, tensors in adversary.late_reads.items():
-        observation = run.ranks[rank].at("reduced", moment.step)
-        if observation is not None:
-            seen = [g for g in observation.gradients.values() if g is not None]
-            for gradient, late in zip(seen, tensors, strict=True):
-                gradient.copy_(late)
 
 
 def _key(finding: Finding) -> tuple[str, str]:

@@ -7,6 +7,7 @@ must wait for the late work is left out of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -52,17 +53,16 @@ def inversions(
         semantics: What orders queued work.
     """
     first = found.first_index if isinstance(found, Race) else found.use_index
-    after = _After(found.rank, first)
-    walk(traces, semantics, after)
+    after = ordered_after(found.rank, first, traces, semantics)
     events = traces[found.rank]
     if isinstance(found, EarlyFree):
         until, storage = found.free_index, found.freed.storage
-        yield Inversion(
-            found.rank, after.until(until), frozenset(), until, overwritten=storage
-        )
+        yield Inversion(found.rank, after.until(until), frozenset(), until, storage)
         return
     yield from _of_two_collectives(found, traces, semantics)
     for until in _ends(found, events):
+        if until > after.end:
+            continue
         late = after.until(until)
         if isinstance(found.first, CollectiveLaunch):
             alone = frozenset({first})
@@ -91,19 +91,46 @@ def _of_two_collectives(
     """Yield the order in which the second one ends after the first one's results."""
     first, second = race.first, race.second
     if isinstance(first, CollectiveLaunch) and isinstance(second, CollectiveLaunch):
-        after = _After(race.rank, race.second_index)
-        walk(traces, semantics, after)
+        after = ordered_after(race.rank, race.second_index, traces, semantics)
         alone = frozenset({race.second_index})
         for until in _end(first, traces[race.rank]):
-            yield Inversion(race.rank, after.until(until) - alone, alone, until)
+            if until <= after.end:
+                yield Inversion(race.rank, after.until(until) - alone, alone, until)
+
+
+def ordered_after(
+    rank: int, index: int, traces: Traces, semantics: Semantics = "stream"
+) -> After:
+    """Find what is ordered after an event.
+
+    Args:
+        rank: Whose event.
+        index: Its position.
+        traces: Events of each rank, in host order.
+        semantics: What orders queued work.
+
+    Returns:
+        What the rank queued after it that must run after it.
+    """
+    after = After(rank, index)
+    walk(traces, semantics, after)
+    return after
 
 
 @dataclass(slots=True)
-class _After:
-    """An observer that notes what is ordered after one event of a rank."""
+class After:
+    """An observer that notes what is ordered after one event of a rank.
+
+    Attributes:
+        rank: The rank.
+        first: Position of the event.
+        end: Position at which the host has waited for it, so that it is not late any
+            more.
+    """
 
     rank: int
     first: int
+    end: float = math.inf
     _lane: int = -1
     _count: int = 0
     _indices: list[int] = field(default_factory=list)
@@ -126,6 +153,12 @@ class _After:
 
     def freed(self, index: int, lane: Lane, event: StorageFreed) -> None:
         """Free memory whenever the host says so."""
+
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        """Note when the host can have seen what the event did."""
+        if rank == self.rank and index > self.first:
+            if clock.get(self._lane, 0) >= self._count:
+                self.end = min(self.end, index)
 
     def until(self, end: int) -> frozenset[int]:
         """Return the event and what is ordered after it, up to a position."""

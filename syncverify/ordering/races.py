@@ -152,6 +152,9 @@ class _Finder:
                     EarlyFree(lane.rank, use_index, index, use, event)
                 )
 
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        """Nothing: what the host queues next shows it."""
+
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: tuple[int, int], *, writes: bool
     ) -> None:

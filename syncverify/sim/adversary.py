@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from typing_extensions import override
 
 from syncverify.ordering.inversions import Inversion
+from syncverify.run import RankRun
 from syncverify.sim.access_recording import AccessRecording
 from syncverify.sim.operators import Effects, effects_of, tensors_at
 from syncverify.sim.rank_recorder import RankRecorder
@@ -97,8 +98,6 @@ class AdversarialRecorder(RankRecorder):
         lateness: What runs late.
 
     Attributes:
-        late_reads: What the training program read late: its tensors as they were then, by
-            when it asked.
         gave_up: Whether something that is late could not be put off.
     """
 
@@ -109,7 +108,8 @@ class AdversarialRecorder(RankRecorder):
         self._late_starts: set[Place] = set()
         self._is_over = False
         self.gave_up = False
-        self.late_reads: dict[Moment, list[torch.Tensor]] = {}
+        # Gradients as they were at last, by when the training program asked for them.
+        self._late_reads: dict[Moment, list[torch.Tensor]] = {}
         super().__init__(keeps_everything=True)
 
     @override
@@ -173,7 +173,7 @@ class AdversarialRecorder(RankRecorder):
         if self._is_late(number, self._lateness.operators):
 
             def read_again() -> None:
-                self.late_reads[moment] = [tensor.clone() for tensor in given]
+                self._late_reads[moment] = [tensor.clone() for tensor in given]
 
             self._late.append(_Late(read_again, given))
 
@@ -226,6 +226,19 @@ class AdversarialRecorder(RankRecorder):
         self._run_late_work()
         super().finish()
 
+    def correct(self, played: RankRun) -> None:
+        """Let observed gradients be what they were when they were read at last.
+
+        Args:
+            played: What came out of this rank.
+        """
+        for moment, tensors in self._late_reads.items():
+            observation = played.at("reduced", moment.step)
+            if observation is not None:
+                seen = [g for g in observation.gradients.values() if g is not None]
+                for gradient, late in zip(seen, tensors, strict=True):
+                    gradient.copy_(late)
+
     def _is_late(self, number: int, late: frozenset[int]) -> bool:
         return number in late and not self._is_over
 
@@ -241,7 +254,9 @@ class AdversarialRecorder(RankRecorder):
         late, self._late = self._late, []
         with self.not_recording_accesses(), torch.no_grad():
             for entry in late:
-                self._spoil(entry.tensors, lambda number: number == self._lateness.overwritten)
+                self._spoil(
+                    entry.tensors, lambda number: number == self._lateness.overwritten
+                )
             for entry in late:
                 entry.run()
         self._late_starts.clear()

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from syncverify.backends.sim import SimBackend
 from syncverify.oracle import reference
@@ -42,7 +43,6 @@ class Right:
             flat = torch.cat(halves)
             work = dist.all_reduce(flat, async_op=True)
             work.wait()
-            assert torch.isfinite(flat).all().item() is True
             first, second = flat.split(2)
             gradient.copy_(torch.add(first, second))
         main.wait_stream(self.side)
@@ -60,3 +60,128 @@ def play(recorders: list[RankRecorder]) -> Run:
     run = SimBackend().run_with(SCENARIO, RIGHT, DEFAULT_SCHEDULE, recorders)
     assert run.fault is None, run.fault
     return run
+
+
+def lateness(index: int, until: int, run: Run) -> Lateness | None:
+    """Put an event off, and all that is ordered after it."""
+    traces = [rank_run.events for rank_run in run.ranks]
+    after = ordered_after(0, index, traces)
+    if until > after.end:
+        return None
+    inversion = Inversion(0, after.until(until), frozenset(), until)
+    return Lateness.of(inversion, traces[0])
+
+
+def test_no_legal_order_harms_a_right_subject() -> None:
+    run = play([RankRecorder(keeps_everything=True) for _ in range(2)])
+    events = run.ranks[0].events
+    late = [n for n, e in enumerate(events) if isinstance(e, Access | CollectiveLaunch)]
+    num_played = 0
+    for index in late:
+        for until in (index + 4, len(events)):
+            if (given := lateness(index, until, run)) is None:
+                continue
+            adversary = AdversarialRecorder(given)
+            again = play([adversary, RankRecorder()])
+            adversary.correct(again.ranks[0])
+            assert wrong(again) == [], (events[index], until)
+            num_played += 1
+    assert num_played > 40
+
+
+def wrong(run: Run) -> list[str]:
+    judgement = Judgement(SCENARIO, run, reference(SCENARIO, RIGHT.capabilities))
+    return [finding.summary for finding in gradient_equals_reference(judgement)]
+
+
+def test_what_is_late_in_no_legal_order_does_harm() -> None:
+    """Else the test above would see nothing."""
+    run = play([RankRecorder(keeps_everything=True) for _ in range(2)])
+    events = run.ranks[0].events
+    copies = [n for n, e in enumerate(events) if is_copy_of_sums(e)]
+    late = Inversion(0, frozenset(copies[:1]), frozenset(), len(events))
+    again = play([AdversarialRecorder(Lateness.of(late, events)), RankRecorder()])
+    assert len(wrong(again)) == 1
+
+
+def is_copy_of_sums(event: object) -> bool:
+    return (
+        isinstance(event, Access)
+        and event.operator == "aten.copy_.default"
+        and event.stream == "stream 1"
+    )
+
+
+def late_in(program: Any, *numbers: int) -> AdversarialRecorder:
+    """Run a program on one rank, some of its operators last."""
+    nothing = frozenset[int]()
+    late = Lateness(frozenset(numbers), nothing, nothing, (99, 0, 0), None)
+    recorder = AdversarialRecorder(late)
+    machine = SimulatedMachine(1, recorders=[recorder])
+
+    def play(_rank: int) -> None:
+        with recorder.calling(Moment("bind", 0)):
+            program()
+
+    threads, stall = machine.run(play)
+    assert (threads[0].error, stall) == (None, None)
+    return recorder
+
+
+def test_late_operators_see_what_is_there_when_they_run() -> None:
+    seen: list[Any] = []
+
+    def program() -> None:
+        base = torch.ones(2)
+        doubled = base * 2
+        seen.extend([doubled, base, doubled.isnan().all()])
+        base.add_(4)
+
+    late_in(program, 1)
+    assert seen[0].tolist() == [10.0, 10.0]
+    assert seen[1].tolist() == [5.0, 5.0]
+    assert seen[2]  # not written yet
+
+
+def test_late_writes_are_taken_back_and_come_later() -> None:
+    seen: list[Any] = []
+
+    def program() -> None:
+        base = torch.ones(2)
+        base.add_(4)
+        seen.extend([base, base.clone()])
+        base.mul_(3)
+
+    late_in(program, 1)
+    assert [tensor.tolist() for tensor in seen] == [[7.0, 7.0], [1.0, 1.0]]
+
+
+def test_autograd_does_not_see_that_an_operator_ran_twice() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+
+    def program() -> None:
+        scale = torch.ones(2)
+        scale.add_(1)
+        (leaf * scale).sum().backward()
+
+    late_in(program, 1)
+    assert leaf.grad is not None
+
+
+def test_what_is_noted_is_counted_like_events() -> None:
+    def program() -> None:
+        base = torch.ones(2)
+        base.add_(1)
+        base.view(1, 2).mul_(2)
+
+    recorder = late_in(program)
+    assert len([e for e in recorder.events if isinstance(e, Access)]) == 3
+
+
+def test_it_gives_up_on_operators_that_communicate() -> None:
+    def program() -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        partial = DTensor.from_local(torch.ones(2), mesh, [Partial()])
+        partial.add(DTensor.from_local(torch.ones(2), mesh, [Replicate()]))
+
+    assert late_in(program, *range(9)).gave_up
