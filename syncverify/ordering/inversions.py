@@ -30,7 +30,7 @@ class Inversion:
     Attributes:
         rank: Whose work.
         late: What runs late, from its start.
-        late_results: Collectives that start in time, and write their results late.
+        late_results: What starts in time, and writes its results late.
         until: Position before which all other work runs first.
         overwritten: Storage that has other contents by then; None if there is none.
     """
@@ -64,9 +64,8 @@ def inversions(
         if until > after.end:
             continue
         late = after.until(until)
-        if isinstance(found.first, CollectiveLaunch):
-            alone = frozenset({first})
-            yield Inversion(found.rank, late - alone, alone, until)
+        alone = frozenset({first})
+        yield Inversion(found.rank, late - alone, alone, until)
         yield Inversion(found.rank, late, frozenset(), until)
 
 
@@ -156,9 +155,9 @@ class After:
 
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
         """Note when the host can have seen what the event did."""
-        if rank == self.rank and index > self.first:
-            if clock.get(self._lane, 0) >= self._count:
-                self.end = min(self.end, index)
+        is_later = rank == self.rank and index > self.first
+        if is_later and clock.get(self._lane, 0) >= self._count:
+            self.end = min(self.end, index)
 
     def until(self, end: int) -> frozenset[int]:
         """Return the event and what is ordered after it, up to a position."""

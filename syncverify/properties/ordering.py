@@ -196,6 +196,11 @@ def _finding(
                 f"first:  {first}",
                 f"second: {second}",
                 f"remedy: {remedy}",
+                *(
+                    ["        (as judging the trace again has shown)"]
+                    if disorder.remedy
+                    else []
+                ),
             ],
         },
     )

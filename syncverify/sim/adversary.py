@@ -47,6 +47,7 @@ class Lateness:
     Attributes:
         operators: Numbers of operators that run late.
         starts: Numbers of collectives that start late.
+        operator_results: Numbers of operators whose results are late.
         results: Numbers of collectives whose results are late.
         until: How many operators, collectives and waits come before late work runs.
         overwritten: Storage that has other contents by then.
@@ -54,6 +55,7 @@ class Lateness:
 
     operators: frozenset[int]
     starts: frozenset[int]
+    operator_results: frozenset[int]
     results: frozenset[int]
     until: tuple[int, int, int]
     overwritten: int | None
@@ -77,7 +79,8 @@ class Lateness:
         return Lateness(
             frozenset(operators[i] for i in inversion.late if i in operators),
             frozenset(launches[i] for i in inversion.late if i in launches),
-            frozenset(launches[i] for i in inversion.late_results),
+            frozenset(operators[i] for i in inversion.late_results if i in operators),
+            frozenset(launches[i] for i in inversion.late_results if i in launches),
             tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
             inversion.overwritten,
         )
@@ -139,7 +142,8 @@ class AdversarialRecorder(RankRecorder):
         self._catch_up()
         number = self._num_operators
         touches = effects.writes or effects.fills  # to allocate is not to touch
-        if not (touches and self._is_late(number, self._lateness.operators)):
+        numbers = self._lateness.operators | self._lateness.operator_results
+        if not (touches and self._is_late(number, numbers)):
             return run()
         args, kwargs = _apart((args, kwargs))
         written = tensors_at(effects.writes, args, kwargs)
@@ -151,17 +155,24 @@ class AdversarialRecorder(RankRecorder):
         if self._num_launches != num_launches:
             self.gave_up = True  # it communicates: that cannot be done twice
             return result
+        results = _tensors(_apart(result))
+        values = [tensor.clone() for tensor in (*written, *results)]
         for tensor, value in zip(written, before, strict=True):
             tensor.copy_(value)
-        results = _tensors(_apart(result))
         self._spoil(results, lambda number: number >= num_storages)
+
+        def write() -> None:
+            for old, new in zip((*written, *results), values, strict=True):
+                old.copy_(new)
 
         def run_again() -> None:
             again = _tensors(operator(*args, **kwargs))
             for old, new in zip(results, again, strict=True):
                 old.copy_(new)
 
-        self._late.append(_Late(run_again, _tensors((args, kwargs))))
+        is_run = number in self._lateness.operator_results
+        given = _tensors((args, kwargs))
+        self._late.append(_Late(write) if is_run else _Late(run_again, given))
         return result
 
     @override

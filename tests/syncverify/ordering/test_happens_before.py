@@ -25,6 +25,8 @@ class Lanes:
 
     def freed(self, index: int, lane: Lane, event: StorageFreed) -> None: ...
 
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None: ...
+
 
 def test_lanes_beside_the_host_are_used_again() -> None:
     """Else each collective of a run would lengthen every clock."""
