@@ -211,15 +211,19 @@ WITNESS = Witness("second runs before first on rank 1", "it is wrong", [7.0], [3
                 "              it is wrong",
                 "              expected: [7]",
                 "              observed: [nan]",
-                "              nan stands for memory that is not written yet, or somebody "
-                "else's by then, and for what is computed from it",
+                (
+                    "              nan stands for memory that is not written yet, or somebody "
+                    "else's by then, and for what is computed from it"
+                ),
             ],
         ),
         (
             NoWitness(3),
             [
-                "  witness:    no wrong gradient in this scenario, in 3 legal order(s) that "
-                "were played; nothing forbids one in another",
+                (
+                    "  witness:    no wrong gradient in this scenario, in 3 legal order(s) that "
+                    "were played; nothing forbids one in another"
+                ),
                 "  seen on:    rank(s) 0, 2; parameter(s) p0",
             ],
         ),

@@ -3,7 +3,7 @@
 from micro_traces import traces
 
 from syncverify.memory import MemoryRegion
-from syncverify.ordering.clocks import Lane, Meeting, join
+from syncverify.ordering.clocks import Clock, Lane, Meeting, join
 from syncverify.ordering.happens_before import walk
 from syncverify.trace import StorageFreed
 
