@@ -49,6 +49,7 @@ from syncverify.verification import (
     check_schedules,
     draw_seed,
     run_search,
+    with_witness,
 )
 
 BAD_USAGE = 2
@@ -167,23 +168,28 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
             result = opened.run_scheduled(recording.scenario, found, decisions)
         else:
             result = opened.run(recording.scenario, found)
+        taken = tuple(decisions.taken)
+        entries = [
+            with_witness(
+                ReportedViolation(violation, recording.scenario, taken), found, opened
+            )
+            for violation in check(recording.scenario, result, found.capabilities)
+        ]
     identity = (recording.property, recording.cause)
-    violations = check(recording.scenario, result, found.capabilities)
-    same = [violation for violation in violations if violation.identity == identity]
-    for violation in same or violations:
-        entry = ReportedViolation(violation, recording.scenario, tuple(decisions.taken))
+    same = [entry for entry in entries if entry.violation.identity == identity]
+    for entry in same or entries:
         click.echo(violation_text(entry, subject=subject, backend=backend) + "\n")
     named = f"{recording.property} ({recording.cause})"
     if same:
         click.echo(f"REPRODUCED: {subject} violates {named} on {backend}")
-    elif violations:
+    elif entries:
         click.echo(
             f"NOT REPRODUCED: {subject} violates something else than {named} on {backend}"
         )
     else:
         click.echo("\n".join(scenario_lines(recording.scenario)))
         click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
-    _leave(1 if violations else 0, opened)
+    _leave(1 if entries else 0, opened)
 
 
 class _Console(Console):

@@ -195,6 +195,24 @@ class Recorder:
         self.events.append(event)
         return event
 
+    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        """Let a collective take its inputs: at once, unless somebody wants it late.
+
+        Args:
+            launched: Which one; `launch` has just returned it.
+            run: Takes them.
+        """
+        run()
+
+    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        """Let a collective that is waited for write its results, likewise.
+
+        Args:
+            launched: Which one.
+            run: Waits for other ranks and writes them.
+        """
+        run()
+
     def wait(self, launched: CollectiveLaunch) -> None:
         """Record that the current stream, or the host, waits for a collective."""
         self.events.append(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 from strategies.schedule_choice import ScheduleChoice
 from strategies.schedule_coverage import counts, summary
 from strategies.search import Progress, search
 from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import UsageError
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis
 from syncverify.subject import Subject, SubjectFactory, resolve
+from syncverify.witness import find_witness
 
 DEFAULT_RANKS = 4
 DEFAULT_EXAMPLES = 200
@@ -148,7 +151,11 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            ReportedViolation(f.violation, f.scenario, f.decisions)
+            with_witness(
+                ReportedViolation(f.violation, f.scenario, f.decisions),
+                subject,
+                backend,
+            )
             for f in result.found
         ),
         schedules=counts(result.known),
@@ -162,6 +169,27 @@ def _overlap_in_words(num_done: int, num_possible: int) -> Iterator[str]:
             f"overlap: a reduction started before backward ended in {num_done} of "
             f"{num_possible} steps of ranks in which one could"
         )
+
+
+def with_witness(
+    entry: ReportedViolation, subject: Subject, backend: AnyBackend
+) -> ReportedViolation:
+    """Add what comes of a missing order, if a violation is about one.
+
+    Args:
+        entry: The violation.
+        subject: Whose it is.
+        backend: Where it was seen; only on `sim` can orders be chosen.
+
+    Returns:
+        The same, with more to tell.
+    """
+    if not isinstance(backend, SimBackend):
+        return entry
+    witness = find_witness(
+        entry.violation, entry.scenario, subject, backend, entry.schedule
+    )
+    return replace(entry, witness=witness)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from syncverify.backends.faults import threads_fault
 from syncverify.rank_program import play
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
+from syncverify.schedule import Schedule
 from syncverify.sim.decisions import Decisions, Following
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.rank_recorder import RankRecorder
 from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subject import Subject
 
@@ -67,13 +71,36 @@ class SimBackend:
             self._has_one_stream.add(subject)
         return run
 
+    def run_with(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        schedule: Schedule,
+        recorders: Sequence[RankRecorder],
+    ) -> Run:
+        """Play a scenario with recorders that make more of it than a trace.
+
+        Args:
+            scenario: What to play.
+            subject: The synchronizer under test.
+            schedule: What timing decides.
+            recorders: One a rank.
+
+        Returns:
+            What came out.
+        """
+        decisions = Decisions(Following(schedule))
+        run, _ = self._play(scenario, subject, decisions, recorders=recorders)
+        return run
+
     def _play(
         self,
         scenario: Scenario,
         subject: Subject,
         decisions: Decisions,
         *,
-        records_accesses: bool,
+        records_accesses: bool = True,
+        recorders: Sequence[RankRecorder] | None = None,
     ) -> tuple[Run, SimulatedMachine]:
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(
@@ -81,6 +108,7 @@ class SimBackend:
             records_accesses=records_accesses,
             decisions=decisions,
             hang_timeout_seconds=self._hang_timeout_seconds,
+            recorders=recorders,
         )
         results = tuple(RankRun() for _ in range(num_ranks))
 

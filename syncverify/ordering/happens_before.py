@@ -58,6 +58,9 @@ class Observer(Protocol):
     def freed(self, index: int, lane: Lane, event: StorageFreed) -> None:
         """Look at memory that whatever `lane` is given next may overwrite."""
 
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        """Look at what comes before all that a host does from here on."""
+
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
     """Show every access and every free to an observer.
@@ -138,6 +141,8 @@ class _RankWalk:
                 yield from self._wait(event)
             elif isinstance(event, Mark | StreamWait | HostWait):
                 yield from self._synchronize(event)
+                if kind is HostWait:
+                    self.observer.waited_on_host(index, self.rank, self.host)
             elif isinstance(event, StorageFreed):
                 lane = self._lane(event.stream)
                 yield from self._settle(lane)

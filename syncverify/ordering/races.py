@@ -191,6 +191,9 @@ class _Finder:
                 entry = ({use_lane: (count, use_index)}, found)
                 self.given_back.setdefault(lane.index, []).append(entry)
 
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        """Nothing: what the host queues next shows it."""
+
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: tuple[int, int], *, writes: bool
     ) -> None:

@@ -90,6 +90,26 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
     yield from _of_family(judgement, {"freed_in_use"})
 
 
+def unordered(judgement: Judgement, cause: str) -> Iterator[Race | EarlyFree]:
+    """Yield what shows a cause, first what a violation tells of it.
+
+    Args:
+        judgement: Of a run.
+        cause: Of a property of this module; of others there is nothing.
+    """
+    for disorder in judgement.disorders:
+        if _cause(judgement, disorder.found[0]) == cause:
+            yield from disorder.found
+
+
+def in_words(found: Race | EarlyFree) -> tuple[str, str]:
+    """Say what should come first, and what comes without waiting for it."""
+    if isinstance(found, Race):
+        return _use(found.first), _use(found.second)
+    pool = found.freed.stream
+    return _use(found.use), f"what the pool of stream {pool!r} gives the memory to"
+
+
 def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Finding]:
     for disorder in judgement.disorders:
         cause = _cause(judgement, disorder.found[0])
@@ -147,14 +167,12 @@ def _findings(
 def _finding(
     found: Race | EarlyFree, disorder: Disorder, cause: str, parameters: str | None
 ) -> Finding:
+    first, second = in_words(found)
     if isinstance(found, Race):
-        first, second = _use(found.first), _use(found.second)
         region = found.region
         shared = f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
         summary = f"expected an order between {first} and, queued later, {second}"
     else:
-        first = _use(found.use)
-        second = f"what the pool of stream {found.freed.stream!r} gives the memory to"
         shared = f"storage {found.freed.storage}"
         summary = (
             f"expected {first} to be over when its memory was freed ({found.freed.moment}) "
@@ -178,6 +196,11 @@ def _finding(
                 f"first:  {first}",
                 f"second: {second}",
                 f"remedy: {remedy}",
+                *(
+                    ["        (as judging the trace again has shown)"]
+                    if disorder.remedy
+                    else []
+                ),
             ],
         },
     )

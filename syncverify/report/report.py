@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.replay import Recording, encode
+from syncverify.report.witness import NoWitness, Witness
 from syncverify.scenario import Scenario
 from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
@@ -22,11 +23,13 @@ class ReportedViolation:
         violation: The violation.
         scenario: The smallest scenario found.
         decisions: What timing decided in it.
+        witness: What comes of a missing order, if it is about one.
     """
 
     violation: Violation
     scenario: Scenario
     decisions: tuple[Decision, ...] = ()
+    witness: Witness | NoWitness | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -47,6 +50,7 @@ class ReportedViolation:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
+        witness = {} if self.witness is None else self.witness.to_json()
         return {
             "property": self.violation.property,
             "summary": self.violation.summary,
@@ -58,6 +62,7 @@ class ReportedViolation:
             "evidence": _plain(
                 {"cause": self.violation.cause, **self.violation.evidence}
             ),
+            **({"witness": _plain(witness)} if witness else {}),
         }
 
 

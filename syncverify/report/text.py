@@ -8,6 +8,7 @@ from typing import Any
 
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.report.hints import hint
+from syncverify.report.numbers import numbers_text
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
 from syncverify.schedule import Decision
@@ -67,6 +68,7 @@ def violation_text(
             "",
             f"  {violation.summary}",
             *(f"  {line}" for line in _evidence(violation.evidence)),
+            *(f"  {line}" for line in _witness(entry)),
             f"  seen on:    {_seen_on(entry)}",
             "",
             *(f"  {line}" for line in scenario_lines(entry.scenario)),
@@ -133,21 +135,17 @@ def _seen_on(entry: ReportedViolation) -> str:
     return words
 
 
+def _witness(entry: ReportedViolation) -> Iterator[str]:
+    lines = () if entry.witness is None else entry.witness.lines()
+    for number, line in enumerate(lines):
+        yield f"{'' if number else 'witness:':<11} {line}"
+
+
 def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
     for key in ("expected", "observed"):
         if key in evidence:
-            yield f"{key + ':':<11} {_numbers(evidence[key])}"
+            yield f"{key + ':':<11} {numbers_text(evidence[key])}"
     for line in evidence.get("collectives", []):
         yield f"collective: {line}"
     for line in evidence.get("details", []):
         yield f"            {line}"
-
-
-def _numbers(values: list[float] | None) -> str:
-    if values is None:
-        return "no gradient"
-    return "[" + ", ".join(_number(value) for value in values) + "]"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)

@@ -139,7 +139,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         )
         meeting = self.world.meet(launched.place)
         seat = self.rank() if peers is None else int(call.operation == "recv")
-        self._arrive(meeting, seat, call, launched)
+        self.recorder.start(
+            launched, lambda: self._arrive(meeting, seat, call, launched)
+        )
         work = SimulatedWork(self, meeting, seat, call, launched)
         if self._coalesced is not None:
             self._coalesced.append(work)

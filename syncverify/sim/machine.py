@@ -34,6 +34,7 @@ class SimulatedMachine:
         records_accesses: Whether to record what each operator reads and writes.
         decisions: Where timing decides; None takes option 0 everywhere.
         hang_timeout_seconds: How long a rank may keep its turn without progress.
+        recorders: One a rank, to record in another way than usual.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class SimulatedMachine:
         records_accesses: bool = True,
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        recorders: Sequence[RankRecorder] | None = None,
     ) -> None:
         self._num_ranks = num_ranks
-        self.recorders = [
+        self.recorders = recorders or [
             RankRecorder(records_accesses=records_accesses) for _ in range(num_ranks)
         ]
         self._scheduler = Scheduler(

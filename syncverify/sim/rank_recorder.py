@@ -31,24 +31,32 @@ class RankRecorder(Recorder):
 
     Args:
         records_accesses: False saves the time, where a rank has only one stream.
+        keeps_everything: Whether every operator that was noted becomes an event, so that
+            the n-th of one run is the n-th of the next.
 
     Attributes:
         streams: Of the rank.
         storages: Of the rank.
     """
 
-    def __init__(self, *, records_accesses: bool = True) -> None:
+    def __init__(
+        self, *, records_accesses: bool = True, keeps_everything: bool = False
+    ) -> None:
         super().__init__()
         self.streams = RankStreams(self)
         self.storages = self._numbers = StorageTable(self._note_freed)
         self._records_accesses = records_accesses
+        self._keeps_everything = keeps_everything
         self._raw: list[RawAccess | RawFree] = []
-        self._mode = AccessRecording(
+        self._mode = self._recording_mode()
+        self._communicators: dict[str, str] = {}
+
+    def _recording_mode(self) -> AccessRecording:
+        return AccessRecording(
             self._note_operator,
             on_arguments=self._note_arguments,
             num_events=lambda: len(self.events),
         )
-        self._communicators: dict[str, str] = {}
 
     @property
     def lacks_accesses(self) -> bool:
@@ -60,7 +68,9 @@ class RankRecorder(Recorder):
         self.storages.close()
         self.streams.in_flight.clear()
         raw, self._raw = self._raw, []
-        if self.streams.is_alone:
+        if self._keeps_everything:
+            self.events[:] = merged(self.events, raw, keeps_everything=True)
+        elif self.streams.is_alone:
             self.events[:] = merged(without_order(self.events), ())
         else:
             self.events[:] = merged(self.events, raw)

@@ -14,6 +14,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
+from typing_extensions import override
+
 from syncverify.memory import MemoryRegion, strided_region
 from syncverify.sim.storages import Storage
 from syncverify.sourcelines import line_of
@@ -48,15 +50,20 @@ RawFree = tuple[int, Moment, Storage]
 
 
 def merged(
-    events: Sequence[Event], raw: Iterable[RawAccess | RawFree]
+    events: Sequence[Event],
+    raw: Iterable[RawAccess | RawFree],
+    *,
+    keeps_everything: bool = False,
 ) -> Iterator[Event]:
     """Yield a rank's events in host order.
 
     Args:
         events: All but those about accesses.
         raw: The rest.
+        keeps_everything: Whether to yield operators of one stream's own memory, too,
+            without that memory, and to leave the numbers of storages alone.
     """
-    numbers = _FinalNumbers()
+    numbers = _GivenNumbers() if keeps_everything else _FinalNumbers()
     done = 0
     for entry in sorted(raw, key=lambda entry: entry[0]):
         yield from map(numbers.renumber, events[done : entry[0]])
@@ -75,6 +82,8 @@ def without_order(events: Iterable[Event]) -> list[Event]:
 
 
 class _FinalNumbers:
+    keeps_everything = False
+
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
@@ -94,6 +103,14 @@ class _FinalNumbers:
         return dataclasses.replace(region, storage=self.of(region.storage))
 
 
+class _GivenNumbers(_FinalNumbers):
+    keeps_everything = True
+
+    @override
+    def of(self, number: int) -> int:
+        return number
+
+
 def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
     _, moment, storage = raw
     number = numbers.of(storage.number)
@@ -103,7 +120,7 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
 def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
     _, moment, stream, operator, read, written, place = raw
     reads, writes = _regions(read, numbers), _regions(written, numbers)
-    if reads or writes:
+    if reads or writes or numbers.keeps_everything:
         line = place if isinstance(place, str) else line_of(*place)
         yield Access(moment, stream, operator, reads, writes, line)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -52,15 +52,14 @@ class SimulatedWork(dist.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block this rank until all ranks arrived, then deliver."""
         if not self._delivered and not self._group.is_held_back(self):
-            self._group.await_meeting(self._meeting, self._launched)
-            self._deliver()
+            self._complete(self._await_and_deliver)
         return True
 
     @override
     def is_completed(self) -> bool:
         """Let other ranks move on, then tell whether it is done, as far as it shows."""
         if not self._delivered and self._shows():
-            self._deliver()
+            self._complete(self._deliver)
         return self._delivered
 
     def _shows(self) -> bool:
@@ -100,6 +99,18 @@ class SimulatedWork(dist.Work):
         future.set_result(self._outputs)
         return future
 
+    def _complete(self, deliver: Callable[[], None]) -> None:
+        self._group.recorder.end(self._launched, deliver)
+        if self._streams is not None:
+            self._streams.in_flight.remove(self)
+        self._delivered = True
+        self._group.recorder.wait(self._launched)
+        self._held = []
+
+    def _await_and_deliver(self) -> None:
+        self._group.await_meeting(self._meeting, self._launched)
+        self._deliver()
+
     def _deliver(self) -> None:
         delivered = [call for call in self._meeting.calls if call is not None]
         with self._group.recorder.not_recording_accesses():
@@ -108,11 +119,6 @@ class SimulatedWork(dist.Work):
         self._meeting.calls[self._seat] = dataclasses.replace(
             delivered[self._seat], outputs=[]
         )
-        if self._streams is not None:
-            self._streams.in_flight.remove(self)
-        self._delivered = True
-        self._group.recorder.wait(self._launched)
-        self._held = []
 
 
 class CoalescedWork(dist.Work):

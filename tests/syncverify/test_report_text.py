@@ -1,6 +1,7 @@
 """What people read, whole."""
 
 import json
+import math
 import shlex
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from syncverify.replay import Recording, decode
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.report.witness import NoWitness, Witness
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
@@ -184,3 +186,66 @@ def test_json_report() -> None:
         "schedule": [],
         "evidence": {"cause": "rank_contribution_missing", **VIOLATION.evidence},
     }
+
+
+WITNESS = Witness("second runs before first on rank 1", "it is wrong", [7.0], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("witness", "lines"),
+    [
+        (
+            WITNESS,
+            [
+                "  witness:    when second runs before first on rank 1:",
+                "              it is wrong",
+                "              expected: [7]",
+                "              observed: [3]",
+                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+            ],
+        ),
+        (
+            replace(WITNESS, observed=[math.nan]),
+            [
+                "  witness:    when second runs before first on rank 1:",
+                "              it is wrong",
+                "              expected: [7]",
+                "              observed: [nan]",
+                (
+                    "              nan stands for memory that is not written yet, or somebody "
+                    "else's by then, and for what is computed from it"
+                ),
+            ],
+        ),
+        (
+            NoWitness(3),
+            [
+                (
+                    "  witness:    no wrong gradient in this scenario, in 3 legal order(s) that "
+                    "were played; nothing forbids one in another"
+                ),
+                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+            ],
+        ),
+    ],
+)
+def test_what_a_missing_order_comes_to(
+    witness: Witness | NoWitness, lines: list[str]
+) -> None:
+    entry = ReportedViolation(VIOLATION, SCENARIO, witness=witness)
+    text = violation_text(entry, subject="a", backend="sim").split("\n")
+    start = next(n for n, line in enumerate(text) if "witness" in line)
+    assert text[start : start + len(lines)] == lines
+
+
+def test_a_witness_is_plain_json() -> None:
+    entry = ReportedViolation(
+        VIOLATION, SCENARIO, witness=replace(WITNESS, observed=[math.nan])
+    )
+    assert json.loads(json.dumps(entry.to_json(), allow_nan=False))["witness"] == {
+        "order": "second runs before first on rank 1",
+        "outcome": "it is wrong",
+        "expected": [7.0],
+        "observed": ["nan"],
+    }
+    assert "witness" not in ENTRY.to_json()

@@ -3,7 +3,7 @@
 from micro_traces import traces
 
 from syncverify.memory import MemoryRegion
-from syncverify.ordering.clocks import Lane, Meeting, join
+from syncverify.ordering.clocks import Clock, Lane, Meeting, join
 from syncverify.ordering.happens_before import walk
 from syncverify.trace import StorageFreed
 
@@ -24,6 +24,8 @@ class Lanes:
         self.seen[lane.index] = lane
 
     def freed(self, index: int, lane: Lane, event: StorageFreed) -> None: ...
+
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None: ...
 
 
 def test_lanes_beside_the_host_are_used_again() -> None:
