@@ -54,6 +54,8 @@ class SimulatedMachine:
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
         )
+        for recorder in self.recorders:
+            recorder.streams.scheduler = self._scheduler
         self.world = SimulatedWorld(self._scheduler, self.recorders)
 
     def run(
