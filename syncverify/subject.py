@@ -73,6 +73,8 @@ class Capabilities:
         needs_data: Whether it cannot run where collectives move no data (`fake`).
         overlaps_backward: Whether it promises to reduce while backward still runs. A
             subject that declares no `Capabilities` says so by an attribute of this name.
+        needs_nccl: Whether it counts on NCCL to run the collectives of a communicator one
+            after the other; gloo runs them side by side.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -81,6 +83,7 @@ class Capabilities:
     varying_accumulations: bool = False
     needs_data: bool = False
     overlaps_backward: bool = False
+    needs_nccl: bool = False
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""
