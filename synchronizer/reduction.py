@@ -134,6 +134,8 @@ def _axes(words: dict[int, AxisReduction], wanted: AxisReduction) -> tuple[int, 
 
 
 def _scope(mesh: DeviceMesh, axes: Sequence[int]) -> ReduceScope | None:
+    if not axes:
+        return None
     ranks = spanned_ranks(mesh, axes)
     return ReduceScope(ranks, mesh, tuple(axes)) if len(ranks) > 1 else None
 

@@ -107,8 +107,6 @@ class Run:
         carries_data: False where collectives move nothing (`fake`), so that values say
             nothing about the subject.
         lost_backend: Whether the backend cannot play anything after this run.
-        semantics: What orders queued work: streams, as on a GPU, or the host, which
-            runs it itself on CPU.
         representatives: The ranks that played for all others of a large world (`fake`);
             None where all ranks played.
     """
@@ -118,5 +116,4 @@ class Run:
     fault: Fault | None = None
     carries_data: bool = True
     lost_backend: bool = False
-    semantics: Literal["stream", "host"] = "stream"
     representatives: tuple[int, ...] | None = None

@@ -78,6 +78,8 @@ class Capabilities:
         scalars: Whether parameters may have no dims.
         takes_cuda_streams: Whether it takes streams from `torch.cuda` by name, and so
             runs on GPUs and on `sim` only.
+        needs_nccl: Whether it counts on NCCL to run the collectives of a communicator one
+            after the other; gloo runs them side by side.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -88,6 +90,7 @@ class Capabilities:
     overlaps_backward: bool = False
     scalars: bool = True
     takes_cuda_streams: bool = False
+    needs_nccl: bool = False
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""

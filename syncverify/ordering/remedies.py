@@ -76,10 +76,12 @@ class Disorder:
         found: The race or early free that shows it, and others that the same remedy
             removes.
         remedy: What removes them; None if nothing simple does.
+        semantics: By which rules it is wrong.
     """
 
     found: tuple[Found, ...]
     remedy: Remedy | None
+    semantics: Semantics
 
 
 def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:
@@ -101,9 +103,10 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
         keys = {_key(found) for found in left}
         removed = tuple(found for found in before if _key(found) not in keys)
         if not removed:
-            result.append(Disorder(tuple(before), None))
+            result.append(Disorder(tuple(before), None, semantics))
             break
-        result.append(Disorder(removed, Remedy(edges, len(removed), len(left))))
+        remedy = Remedy(edges, len(removed), len(left))
+        result.append(Disorder(removed, remedy, semantics))
     return result
 
 

@@ -24,6 +24,8 @@ from syncverify.ordering.remedies import Disorder, last_turn
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.trace import Access, CollectiveLaunch, Event, LifecycleReturn
 
+_ON_GLOO = " on gloo, which runs collectives side by side (NCCL does not)"
+
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
     """A reduction reads gradients only after all that was queued before to make them.
@@ -179,10 +181,11 @@ def _finding(
             f"to the pool of stream {found.freed.stream!r}"
         )
     remedy = str(disorder.remedy) if disorder.remedy else "no single wait orders them"
+    nothing = "nothing orders them" + _ON_GLOO * (disorder.semantics == "host")
     gradients = f" (gradients of {parameters})" if parameters else ""
     return Finding(
         cause,
-        f"rank {found.rank}: {summary}, but nothing orders them, and both touch {shared}"
+        f"rank {found.rank}: {summary}, but {nothing}, and both touch {shared}"
         f"{gradients}; {remedy}",
         found.rank,
         parameters,

@@ -56,6 +56,8 @@ class SimulatedMachine:
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
         )
+        for recorder in self.recorders:
+            recorder.streams.scheduler = self._scheduler
         self.world = SimulatedWorld(self._scheduler, self.recorders)
 
     def run(
@@ -70,7 +72,6 @@ class SimulatedMachine:
             How each rank ended, and why the run was ended early, if it was.
         """
         store = SimulatedStore(self._scheduler)
-        _register_backend(self.world)
 
         def run_rank(rank: int) -> None:
             enter_rank(self.recorders[rank].streams)
@@ -84,7 +85,8 @@ class SimulatedMachine:
                 dist.destroy_process_group()
 
         modules, cycles = virtual_device_modules(), no_collection_of_cycles()
-        with thread_local_world(), remembered_plans(), modules, cycles:
+        backend = _registered_backend(self.world)
+        with thread_local_world(), backend, remembered_plans(), modules, cycles:
             return self._scheduler.run(run_rank)
 
 
@@ -100,14 +102,19 @@ def no_collection_of_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _register_backend(world: SimulatedWorld) -> None:
-    """Let torch build this world's groups; a later world takes the name over."""
+@contextmanager
+def _registered_backend(world: SimulatedWorld) -> Iterator[None]:
+    """Let torch build a world's groups for the length of a block."""
 
     def create(
         _store: dist.Store, rank: int, size: int, _timeout: timedelta
     ) -> dist.ProcessGroup:
         return SimulatedProcessGroup(world, rank, size)
 
-    # register_backend refuses a name that it knows, and offers no way to forget one.
-    dist.Backend._plugins.pop(BACKEND_NAME.upper(), None)  # noqa: SLF001
     dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu", "cuda"])
+    try:
+        yield
+    finally:
+        # torch offers no way to forget a name; kept, it would keep the world alive, and
+        # register_backend refuses a name that it knows.
+        del dist.Backend._plugins[BACKEND_NAME.upper()]  # noqa: SLF001

@@ -67,6 +67,9 @@ class RankRecorder(Recorder):
         """End the recording, and turn what was noted into events."""
         self.storages.close()
         self.streams.in_flight.clear()
+        # Gradients hold the mesh, and the mesh this: a cycle that passes through a
+        # tensor's `grad`, which Python's collector does not see.
+        self.watch(dict)
         raw, self._raw = self._raw, []
         if self._keeps_everything:
             self.events[:] = merged(self.events, raw, keeps_everything=True)

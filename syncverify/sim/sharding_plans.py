@@ -10,6 +10,7 @@ Note [What may be remembered]
     rank and no run, or ranks would disagree on what an op returns. Tied to one rank of
     one run is the mesh *object* of the output, with its process groups. So plans are
     kept without a mesh, and get the one of the inputs at hand, as torch's own plan does.
+    `detach` needs no plan: what it returns lies as what it was given.
     What is not of this kind goes to torch every time: other ops, plans that redistribute
     an input or rewrite an argument (local shapes depend on the rank), several meshes.
 
@@ -41,9 +42,10 @@ _OPS = frozenset(
         torch.ops.aten.add_.Tensor,
         torch.ops.aten.copy_.default,
         torch.ops.aten._to_copy.default,  # noqa: SLF001  # the name of the op
-        torch.ops.aten.detach.default,
     }
 )
+# Most searches were for this one, and all ended where they began.
+_DETACH = torch.ops.aten.detach.default
 _MAX_PLANS = 10_000  # about 10 MB; a search may go on for days
 
 
@@ -91,6 +93,8 @@ def remembering(
     """
 
     def propagate(schema: OpSchema) -> OutputSharding:
+        if schema.op is _DETACH:
+            return _as_given(schema.args_spec[0]) or work_out(schema)
         mesh = _only_mesh(schema) if schema.op in _OPS else None
         if mesh is None:
             return work_out(schema)
@@ -109,6 +113,11 @@ def remembering(
         return result
 
     return propagate
+
+
+def _as_given(spec: DTensorSpec) -> OutputSharding | None:
+    plan = _plan_of(spec)
+    return None if plan is None else plan.on(spec.mesh)
 
 
 def _only_mesh(schema: OpSchema) -> DeviceMesh | None:
@@ -133,6 +142,10 @@ def _without_mesh(result: OutputSharding, mesh: DeviceMesh) -> _Plan | None:
     spec: Any = result.output_spec
     if result.redistribute_schema is not None or not isinstance(spec, DTensorSpec):
         return None
-    if spec.mesh is not mesh or spec.use_strided_shard_as_shard_order:
+    return _plan_of(spec) if spec.mesh is mesh else None
+
+
+def _plan_of(spec: DTensorSpec) -> _Plan | None:
+    if spec.use_strided_shard_as_shard_order:
         return None
     return _Plan(spec.placements, spec.tensor_meta, spec.shard_order)

@@ -12,15 +12,20 @@ as torch's never do.
 from __future__ import annotations
 
 import threading
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.engine_streams import EngineStreams
+from syncverify.sim.passed_marks import PassedMarks
+from syncverify.sim.stalls import Wait
 from syncverify.sourcelines import calling_line
 from syncverify.trace import DEFAULT_STREAM, HostWait, Mark, StreamWait
+
+if TYPE_CHECKING:
+    from syncverify.sim.scheduler import Scheduler
 
 
 class VirtualStream:
@@ -60,7 +65,7 @@ class VirtualStream:
 
     def query(self) -> bool:
         """Tell whether the stream has nothing left to do."""
-        return self._streams.is_done(self._streams.mark(self))
+        return self._streams.is_idle(self)
 
     @property
     def stream_id(self) -> int:
@@ -120,7 +125,9 @@ class VirtualEvent:
 
     def query(self) -> bool:
         """Tell whether the device has passed the mark."""
-        return self._mark is None or self._streams.is_done(self._mark)
+        if self._mark is None:
+            return True
+        return self._streams.is_done(self._mark)
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Return a made-up time in ms: there is no clock, but marks are in host order.
@@ -147,6 +154,8 @@ class RankStreams:
         serves_subject: Whether the subject runs, and not the harness.
         in_flight: Collectives that nobody has waited for. NCCL holds their tensors as
             long, and so does this.
+        scheduler: Says whether the device looks done to a host that polls; it always
+            does where there is none.
     """
 
     def __init__(self, recorder: Any) -> None:
@@ -158,6 +167,8 @@ class RankStreams:
         self._previous: list[VirtualStream] = []
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
+        self.scheduler: Scheduler | None = None
+        self._passed = PassedMarks()
 
     @property
     def is_alone(self) -> bool:
@@ -212,17 +223,20 @@ class RankStreams:
         recorder.events.append(
             Mark(recorder.moment, stream.name, self._num_marks, source)
         )
+        self._passed.mark(stream.name, self._num_marks)
         return self._num_marks
 
     def wait(self, stream: VirtualStream, mark: int) -> None:
         """Let a stream wait for a mark."""
         recorder, source = self._recorder, calling_line()
         recorder.events.append(StreamWait(recorder.moment, stream.name, mark, source))
+        self._passed.wait(stream.name, mark)
 
     def wait_on_host(self, mark: int) -> None:
         """Let the host wait for a mark."""
         recorder, source = self._recorder, calling_line()
         recorder.events.append(HostWait(recorder.moment, mark, source))
+        self._passed.wait_on_host(mark)
 
     def synchronize(self) -> None:
         """Let the host wait for everything that was queued on any stream.
@@ -235,13 +249,32 @@ class RankStreams:
             self.wait_on_host(self.mark(VirtualStream(self, name)))
 
     def is_done(self, mark: int) -> bool:
-        """Tell whether the device has passed a mark: it is quick, and always has.
+        """Tell whether the device has passed a mark, as far as it shows.
 
         Returns:
-            Always True; what the host does next is then ordered after it.
+            False only where a schedule says so, and the host has not waited for the
+            mark. After True, what the host does next is ordered after it.
         """
-        self.wait_on_host(mark)
-        return True
+        if self._passed.host_has_passed(mark):
+            return True
+        shows = self._shows(f"mark {mark}")
+        if shows:
+            self.wait_on_host(mark)
+        return shows
+
+    def is_idle(self, stream: VirtualStream) -> bool:
+        """Tell whether a stream is done, as `is_done` does."""
+        is_done = self._passed.host_has_passed_end(stream.name)
+        shows = is_done or self._shows(f"stream {stream.name}")
+        if shows:
+            self.wait_on_host(self.mark(stream))
+        return shows
+
+    def _shows(self, queried: str) -> bool:
+        if self.scheduler is None:
+            return True
+        wait = Wait(f"query() of {queried}, at {calling_line()}", tuple, queried)
+        return self.scheduler.poll("query", wait, lambda: True)
 
 
 _THREAD = threading.local()

@@ -34,6 +34,37 @@ class AsksUntilDone(ViewBuckets):
         super().finish(bucket)
 
 
+class IgnoresNotYet(ViewBuckets):
+    """Scales on a side stream, asks whether that is done, and goes on in any case."""
+
+    def finish(self, bucket: Bucket) -> None:
+        super().finish(bucket)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            bucket.buffer.mul_(1)
+        self.end(side.record_event())
+
+    def end(self, scaled: torch.cuda.Event) -> None:
+        scaled.query()
+
+
+class QueriesThenWaits(IgnoresNotYet):
+    """Correct: who is told "not yet" waits."""
+
+    def end(self, scaled: torch.cuda.Event) -> None:
+        if not scaled.query():
+            scaled.wait()
+
+
+class QueriesUntilDone(IgnoresNotYet):
+    """Correct: asks for as long as it takes."""
+
+    def end(self, scaled: torch.cuda.Event) -> None:
+        while not scaled.query():
+            pass
+
+
 class FirstComeIsRankZero(ViewBuckets):
     """Takes the first rank in the store for rank 0, as it mostly is."""
 

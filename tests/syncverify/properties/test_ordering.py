@@ -5,7 +5,6 @@ from micro_traces import traces
 from steps import STEPS, with_line, without
 
 from syncverify.oracle import reference
-from syncverify.ordering.happens_before import Semantics
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.judgement import Judgement, merge
 from syncverify.report.hints import hint
@@ -21,7 +20,7 @@ ORDERINGS = {
 }  # fmt: skip
 
 
-def judgement(*programs: str, semantics: Semantics = "stream") -> Judgement:
+def judgement(*programs: str, needs_nccl: bool = False) -> Judgement:
     """Return traces as if they came from a scenario of three steps."""
     scenario = Scenario(
         MeshSpec((len(programs),), ("dp",)),
@@ -29,9 +28,9 @@ def judgement(*programs: str, semantics: Semantics = "stream") -> Judgement:
         (1, 1, 1),
         64,
     )
-    capabilities = Capabilities(overlaps_backward=True)
+    capabilities = Capabilities(overlaps_backward=True, needs_nccl=needs_nccl)
     ranks = tuple(RankRun(events=events) for events in traces(*programs))
-    run = Run("test", ranks, semantics=semantics)
+    run = Run("test", ranks)
     return Judgement(scenario, run, reference(scenario, capabilities))
 
 
@@ -168,7 +167,7 @@ def test_the_summary_of_freed_memory() -> None:
 def test_traces_are_judged_once_for_all_properties(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls: list[object] = []
+    calls: list[tuple[object, ...]] = []
 
     def count(*given: object) -> list[object]:
         calls.append(given)
@@ -176,7 +175,7 @@ def test_traces_are_judged_once_for_all_properties(
 
     monkeypatch.setattr("syncverify.properties.judgement.disorders", count)
     assert violations(STEPS, STEPS) == []
-    assert len(calls) == 1
+    assert [semantics for _, semantics in calls] == ["stream", "host"]
 
 
 def test_use_of_gradients_after_unbind_is_the_programs_own() -> None:
@@ -185,9 +184,3 @@ def test_use_of_gradients_after_unbind_is_the_programs_own() -> None:
     )
     (found,) = violations(program)
     assert found.identity == ("wait_orders_reads_after_reduce", "read_before_reduced")
-
-
-def test_a_run_on_the_host_is_judged_by_its_own_rules() -> None:
-    program = without("fork", without("join"))
-    assert judgement(program).disorders
-    assert not judgement(program, semantics="host").disorders

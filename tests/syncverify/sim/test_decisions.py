@@ -74,6 +74,59 @@ def test_not_yet_is_said_so_often_and_no_more() -> None:
     assert on_two_ranks(program, replayed)[0] == stubborn
 
 
+def asked(query: Callable[[], bool]) -> int:
+    """Ask until the answer is yes; count how often it was not."""
+    refusals = 0
+    while not query():
+        refusals += 1
+    return refusals
+
+
+def test_an_event_may_not_show_yet() -> None:
+    def program(_rank: int) -> tuple[int, int, int]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        event = side.record_event()
+        return asked(event.query), asked(event.query), asked(side.query)
+
+    stubborn, decisions = on_two_ranks(program, Decisions(Stubborn()))
+    assert stubborn == [(MAX_REFUSALS, 0, 0)] * 2
+    assert "query" in {decision.kind for decision in decisions.taken}
+    assert on_two_ranks(program, Decisions())[0] == [(0, 0, 0)] * 2
+    replayed = Decisions(Following(decisions.schedule))
+    assert on_two_ranks(program, replayed)[0] == stubborn
+
+
+def test_a_stream_may_not_look_idle_yet() -> None:
+    def program(_rank: int) -> tuple[int, int]:
+        side = torch.cuda.Stream()
+        fresh = asked(side.query)
+        side.wait_stream(torch.cuda.current_stream())
+        return fresh, asked(side.query)
+
+    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(0, MAX_REFUSALS)] * 2
+
+
+@pytest.mark.parametrize("wait", ["stream", "event", "device", "follower"])
+def test_what_the_host_has_waited_for_is_done(wait: str) -> None:
+    """No timing lets a host be told "not yet" of what it knows to be over."""
+
+    def program(_rank: int) -> tuple[bool, bool]:
+        side, follower = torch.cuda.Stream(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        event = side.record_event()
+        follower.wait_event(event)
+        {
+            "stream": side.synchronize,
+            "event": event.synchronize,
+            "device": torch.cuda.synchronize,
+            "follower": follower.synchronize,
+        }[wait]()
+        return event.query(), side.query()
+
+    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(True, True)] * 2
+
+
 def test_done_is_not_said_before_all_arrived() -> None:
     def program(rank: int) -> bool:
         if rank == 1:

@@ -82,6 +82,15 @@ def test_other_ops_are_left_to_torch(on_ranks: OnRanks, searches: Counter[str]) 
     assert searches["aten.mul_.Tensor"] == 4
 
 
+def test_detach_needs_no_search(on_ranks: OnRanks, searches: Counter[str]) -> None:
+    def program(rank: int) -> Any:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        return distributed(mesh, Shard(0)).detach().placements
+
+    assert on_ranks(2, program) == [(Shard(0),)] * 2
+    assert searches["aten.detach.default"] == 0
+
+
 def test_each_rank_of_each_run_gets_its_own_mesh(on_ranks: OnRanks) -> None:
     """An equal one of another rank or run has the same hash, and foreign groups."""
 
@@ -152,12 +161,13 @@ def test_meshes_of_another_layout_share_nothing(
 ) -> None:
     def program(rank: int) -> None:
         mesh = init_device_mesh("cpu", sizes)
-        distributed(mesh, *[Replicate()] * len(sizes)).detach()
+        tensor = distributed(mesh, *[Replicate()] * len(sizes))
+        tensor.add_(distributed(mesh, *[Replicate()] * len(sizes)))
 
     on_ranks(2, in_place_sum)
     searches.clear()
     on_ranks(2, program)
-    assert searches["aten.detach.default"] == 1
+    assert searches["aten.add_.Tensor"] == 1
 
 
 def test_a_plan_that_redistributes_is_not_remembered(on_ranks: OnRanks) -> None:
@@ -191,7 +201,8 @@ def test_plans_stay_few(
 
 def test_sizes_without_a_hash_go_to_torch(on_ranks: OnRanks) -> None:
     def program(rank: int) -> None:
-        schema = schema_of(aten.detach.default, distributed(init(), Replicate()))
+        tensor = distributed(init(), Replicate())
+        schema = schema_of(aten._to_copy.default, tensor, dtype=torch.float16)
         schema.args_schema = (*schema.args_schema, [])
         assert remembering(lambda given: given, {})(schema) is schema  # type: ignore[arg-type, return-value]
 

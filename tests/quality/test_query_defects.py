@@ -1,0 +1,38 @@
+"""Who polls an event may be told "not yet": found with schedules, and only with them."""
+
+import re
+from typing import Any
+
+import pytest
+from planted import timing
+
+from syncverify import verify
+from syncverify.report.report import Report
+from syncverify.verification import PropertyViolation
+
+NOT_YET = r"query\(\) tells rank \d that it is not done yet"
+
+
+def report_on(subject: type[Any], schedules: str) -> Report:
+    try:
+        return verify(subject, ranks=2, examples=6, seed=0, schedules=schedules)
+    except PropertyViolation as violation:
+        return violation.report
+
+
+def test_a_subject_that_ignores_not_yet_is_found() -> None:
+    (found,) = report_on(timing.IgnoresNotYet, "all:10").violations
+    identity = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    assert found.violation.identity == identity
+    (needed,) = (d.meaning for d in found.decisions if d.chosen)
+    assert re.fullmatch(NOT_YET, needed)
+
+
+def test_it_does_not_show_by_default() -> None:
+    assert report_on(timing.IgnoresNotYet, "default").violations == ()
+
+
+@pytest.mark.parametrize("schedules", ["drawn", "all:2"])
+@pytest.mark.parametrize("subject", [timing.QueriesThenWaits, timing.QueriesUntilDone])
+def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:
+    assert report_on(subject, schedules).violations == ()

@@ -1,0 +1,40 @@
+"""Each run is judged as NCCL would run it, and as gloo would."""
+
+from typing import Any
+
+import pytest
+from planted import semantics
+
+from syncverify import verify
+from syncverify.report.report import Report
+from syncverify.verification import PropertyViolation
+
+ON_GLOO = "nothing orders them on gloo"
+
+
+def report_on(subject: type[Any]) -> Report:
+    try:
+        return verify(subject, ranks=2, examples=6, seed=0)
+    except PropertyViolation as violation:
+        return violation.report
+
+
+def test_what_is_right_on_nccl_only_is_found() -> None:
+    (found,) = report_on(semantics.RefillsAfterALaterWait).violations
+    identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
+    assert found.violation.identity == identity
+    assert ON_GLOO in found.violation.summary
+    assert "insert `work.wait()` of the all_gather_single" in found.violation.summary
+
+
+def test_what_is_right_on_gloo_only_is_found() -> None:
+    violations = [
+        each.violation for each in report_on(semantics.TakesReturnForDone).violations
+    ]
+    assert "wait_orders_reads_after_reduce" in {each.property for each in violations}
+    assert all(ON_GLOO not in each.summary for each in violations)
+
+
+@pytest.mark.parametrize("subject", [semantics.RefillsInOrder, semantics.RefillsOnNccl])
+def test_correct_twin_is_silent(subject: type[Any]) -> None:
+    assert report_on(subject).violations == ()
