@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import (
@@ -19,7 +20,8 @@ from syncverify.sim.operators import Effects, effects_of
 
 # Operators are few, and live as long as the process.
 _EFFECTS: dict[Any, Effects | None] = {}
-_PLAIN_DTENSOR = (DTensor,)
+# Plain tensors come without types, except from operators that are made of others.
+_KNOWN_TYPES = {(DTensor,), (torch.Tensor,)}
 
 Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
 
@@ -66,7 +68,7 @@ class AccessRecording(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator, then note it."""
-        if types and types != _PLAIN_DTENSOR:
+        if types and types not in _KNOWN_TYPES:
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
             return NotImplemented  # unwraps itself: its operators come next
