@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
@@ -20,8 +21,9 @@ from syncverify.sim.operators import Effects, effects_of
 
 # Operators are few, and live as long as the process.
 _EFFECTS: dict[Any, Effects | None] = {}
+# Plain tensors come without types, except from operators that are made of others, and
 # `Parameter.data` passes its class on, though no operator of its own comes next.
-_PLAIN = ((), (DTensor,), (nn.Parameter,))
+_KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
 
 Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
 
@@ -68,7 +70,7 @@ class AccessRecording(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator, then note it."""
-        if types not in _PLAIN:
+        if types not in _KNOWN_TYPES:
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **(kwargs or {}))  # no memory behind it
             return NotImplemented  # unwraps itself: its operators come next

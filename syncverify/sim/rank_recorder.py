@@ -155,6 +155,8 @@ class RankRecorder(Recorder):
 
     def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
         """Note that memory must not go back before a stream is done with it."""
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
         self.storages.of(tensor, self.current_stream()).record_stream(stream)
 
     def _note_arguments(self, args: tuple[Any, ...]) -> None:

@@ -1,31 +1,61 @@
-"""The harness is silent on synchronizers that are right."""
+"""The harness is silent on synchronizers that are right.
+
+Over 1,000 scenarios each, a minute or so of CPU time:
+pytest tests/quality/test_correct_twins.py --hypothesis-profile=nightly
+"""
 
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from planted import rank_divergence
 from planted.main_grads import AveragedMainGrads, MainGrads
+from planted.stream_bank import TWINS
 from planted.view_buckets import ViewBuckets
 
 from syncverify import verify
 
-every_twin = pytest.mark.parametrize(
-    "twin", [ViewBuckets, MainGrads, AveragedMainGrads]
-)
+PLAIN = [ViewBuckets, MainGrads, AveragedMainGrads]
+# Twins of defects that are shown by one scenario each, so that others know little of them.
+OF_FEW_SCENARIOS = [
+    *TWINS,
+    rank_divergence.ReducesInWait,
+    rank_divergence.PollsForCompletion,
+    rank_divergence.ReducesEachParameter,
+    rank_divergence.CountsFirst,
+]
+every_plain_twin = pytest.mark.parametrize("twin", PLAIN)
 SEEDS = (0, 1)
 
 
+def num_scenarios(usual: int) -> int:
+    nightly = settings().max_examples
+    return nightly if nightly >= 1000 else usual
+
+
 @pytest.mark.slow
-@every_twin
+@every_plain_twin
 def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> None:
+    examples = num_scenarios(50)
     reports = [
-        verify(twin, backend="sim", ranks=4, examples=50, seed=seed) for seed in SEEDS
+        verify(twin, backend="sim", ranks=4, examples=examples, seed=seed)
+        for seed in SEEDS
     ]
     assert [report.violations for report in reports] == [()] * len(SEEDS)
-    assert sum(report.examples for report in reports) == 100
+    assert sum(report.examples for report in reports) == 2 * examples
 
 
 @pytest.mark.slow
-@every_twin
+@pytest.mark.parametrize("twin", OF_FEW_SCENARIOS)
+def test_twin_of_a_defect_has_no_violation(twin: type[Any]) -> None:
+    examples = num_scenarios(6)
+    report = verify(twin, backend="sim", ranks=4, examples=examples, seed=0)
+    assert report.violations == ()
+    assert report.examples == examples
+
+
+@pytest.mark.slow
+@every_plain_twin
 def test_correct_twin_has_no_violation_on_real_processes(twin: type[Any]) -> None:
     report = verify(twin, backend="gloo", ranks=3, examples=10, seed=0)
     assert report.violations == ()

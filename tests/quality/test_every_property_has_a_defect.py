@@ -2,6 +2,7 @@
 
 import pytest
 from planted.bank import DEFECTS
+from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify.properties import ALL_PROPERTIES
 
@@ -13,7 +14,7 @@ OF_CHANCE = "subject_is_deterministic"
 @pytest.mark.parametrize("name", NAMES)
 def test_property_is_violated_by_a_defect(name: str) -> None:
     assert name == OF_CHANCE or any(
-        name == d.property or name in d.also for d in DEFECTS
+        name == d.property or name in d.also for d in (*DEFECTS, *STREAM_DEFECTS)
     )
 
 
@@ -24,4 +25,5 @@ def test_each_property_is_what_some_defect_violates_first() -> None:
     `replicas_agree` never comes first. It holds where the reference itself is in doubt.
     """
     first = {defect.property for defect in DEFECTS}
+    first |= {defect.property for defect in STREAM_DEFECTS if not defect.also}
     assert {*NAMES} - first == {"replicas_agree", OF_CHANCE}

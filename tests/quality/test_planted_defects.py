@@ -4,6 +4,7 @@ import re
 
 import pytest
 from planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
+from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -83,13 +84,12 @@ def assert_token_replays(smallest: ReportedViolation, defect: Defect) -> None:
 
 def test_bank_is_wide() -> None:
     """One defect a public report, none told twice."""
+    planted = [defect.subject for defect in (*DEFECTS, *STREAM_DEFECTS)]
     sources = [
         re.findall(
-            r"Source: ([\w.-]+/[\w.-]+#\d+)\.$",
-            defect.subject.__doc__ or "",
-            re.MULTILINE,
+            r"Source: ([\w.-]+/[\w.-]+#\d+)\.$", subject.__doc__ or "", re.MULTILINE
         )
-        for defect in DEFECTS
+        for subject in planted
     ]
     assert all(len(found) == 1 for found in sources)
-    assert len({source for found in sources for source in found}) == len(DEFECTS) >= 14
+    assert len({source for found in sources for source in found}) == len(planted) >= 14

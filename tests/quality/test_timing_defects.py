@@ -1,5 +1,6 @@
 """Defects that need some timing are found with schedules, and only with them."""
 
+import itertools
 import re
 from typing import Any
 
@@ -7,17 +8,24 @@ import pytest
 from planted import timing
 from planted.view_buckets import ViewBuckets
 
+from strategies.judge import Judge
+from strategies.schedule_choice import ScheduleChoice
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.properties import check
 from syncverify.replay import decode
-from syncverify.report.report import Report
+from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import violation_text
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.schedule import DEFAULT_SCHEDULE
 from syncverify.sim.decisions import Decisions, Following
 from syncverify.subject import resolve
 from syncverify.verification import PropertyViolation
 
 pytestmark = pytest.mark.slow
+LEAST = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64
+)
 DEFECTS = {
     timing.FallsThrough: (
         "gradient_equals_reference",
@@ -26,7 +34,7 @@ DEFECTS = {
         r"rank \d moves next|is_completed\(\) tells rank \d that it is not done yet",
     ),
     timing.FirstComeIsRankZero: (
-        "every_rank_finishes",
+        "collectives_match_across_ranks",
         "collective_mismatch",
         "rank 1 moves next",
     ),
@@ -46,18 +54,44 @@ def report_on(subject: type[Any], schedules: str, examples: int) -> Report:
         return violation.report
 
 
-@pytest.mark.parametrize("schedules", ["drawn", "all", "pct:20"])
-@pytest.mark.parametrize("subject", DEFECTS)
+@pytest.fixture(autouse=True)
+def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shrinking is most of the time that a search takes, and not what is shown here."""
+    monkeypatch.setattr("strategies.search._MAX_SHRINK_RUNS", 40)
+
+
+def searched(subject: type[Any], identity: tuple[str, str]) -> ReportedViolation:
+    found = report_on(subject, "drawn", 10).violations
+    return next(each for each in found if each.violation.identity == identity)
+
+
+def explored(
+    subject: type[Any], identity: tuple[str, str], schedules: str
+) -> ReportedViolation:
+    """Play schedules of the least scenario only; the first that fails ends it."""
+    choice = ScheduleChoice.parse(schedules)
+    judge = Judge(resolve(subject), SimBackend(), choice, 0, None)
+    failing = judge.verdict(LEAST, lambda _: DEFAULT_SCHEDULE)
+    simplest = judge.simplified(LEAST, failing.schedule, identity)
+    return ReportedViolation(simplest.violations[identity], LEAST, simplest.decisions)
+
+
+# A whole search is done for one of them: Hypothesis shrinks long schedules for seconds.
+@pytest.mark.parametrize(
+    ("subject", "schedules"),
+    [
+        (timing.FallsThrough, "drawn"),
+        *itertools.product(DEFECTS, ["all", "pct:20"]),
+    ],
+)
 def test_defect_of_timing_is_found_and_replays(
     subject: type[Any], schedules: str
 ) -> None:
-    report = report_on(subject, schedules, 25)
-    by_identity = {
-        (each.violation.property, each.violation.cause): each
-        for each in report.violations
-    }
     name, cause, meaning = DEFECTS[subject]
-    found = by_identity[name, cause]
+    if schedules == "drawn":
+        found = searched(subject, (name, cause))
+    else:
+        found = explored(subject, (name, cause), schedules)
     assert found.scenario.mesh.shape == (2,)
     (needed,) = (d.meaning for d in found.decisions if d.chosen)
     assert re.fullmatch(meaning, needed)
@@ -73,21 +107,21 @@ def test_defect_of_timing_is_found_and_replays(
 
 @pytest.mark.parametrize("subject", DEFECTS)
 def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
-    report = report_on(subject, "default", 15)
+    report = report_on(subject, "default", 10)
     assert report.violations == ()
-    assert report.schedules["the default"] > 5
+    assert report.schedules["the default"] > 3
 
 
-@pytest.mark.parametrize("schedules", ["drawn", "all:10"])
+@pytest.mark.parametrize("schedules", ["drawn", "all:4"])
 @pytest.mark.parametrize("subject", CORRECT)
 def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:
-    assert report_on(subject, schedules, 12).violations == ()
+    assert report_on(subject, schedules, 6).violations == ()
 
 
 def test_one_run_is_enough_where_order_cannot_matter() -> None:
-    report = report_on(ViewBuckets, "all", 10)
+    report = report_on(ViewBuckets, "all", 5)
     assert report.violations == ()
-    assert report.schedules["all: order cannot matter"] == 10
+    assert report.schedules["all: order cannot matter"] == 5
     assert report.explored == ()
 
 
@@ -95,6 +129,6 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     "subject", [timing.WaitsInRandomOrder, timing.WaitsInOrderOfAddresses]
 )
 def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
-    (found,) = report_on(subject, "drawn", 40).violations
+    (found,) = report_on(subject, "drawn", 15).violations
     assert found.violation.identity == ("subject_is_deterministic", "acts_otherwise")
     assert "CollectiveWait" in str(found.violation.evidence)

@@ -154,3 +154,23 @@ def test_a_dtensor_leaf_has_the_stream_of_its_first_use(traced) -> None:
         assert seen == ["stream 1"]
 
     traced(program)
+
+
+def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
+    def program(_: int) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
+        leaf = nn.Parameter(local)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            held = leaf.view_as(
+                leaf
+            )  # its graph keeps the node, and the node its stream
+        leaf.grad = DTensor.from_local(
+            torch.zeros(2), mesh, [Replicate()], run_check=False
+        )
+        (leaf.to_local() * 3).sum().backward()
+        del held
+
+    lines = said(program)
+    assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
+    assert "storage 1 of default freed, held for stream 1" in lines

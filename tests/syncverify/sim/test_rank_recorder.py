@@ -48,6 +48,18 @@ def test_out_and_foreach_and_new_results_are_seen(said) -> None:
     ]
 
 
+def test_bytes_seen_as_another_dtype_are_the_same_bytes(said) -> None:
+    def program(_: int) -> None:
+        buffer = torch.zeros(16, dtype=torch.uint8)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            buffer[8:].view(torch.float32).add_(1)
+
+    assert said(program)[:2] == [
+        "default: zeros reads [] writes [0:0-16]",
+        "stream 1: add_ reads [0:8-16] writes [0:8-16]",
+    ]
+
+
 @pytest.mark.parametrize(
     "operator",
     [aten.view.default, aten.detach.default, aten.slice.Tensor, aten.resize_.default,

@@ -1,0 +1,57 @@
+"""Missing waits and early frees are named, with the line that lacks something."""
+
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+from planted.stream_bank import STREAM_DEFECTS, StreamDefect
+
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.report.report import ReportedViolation
+from syncverify.report.text import violation_text
+from syncverify.subject import resolve
+from syncverify.violation import Violation
+
+every_defect = pytest.mark.parametrize(
+    "defect", STREAM_DEFECTS, ids=[d.subject.__name__ for d in STREAM_DEFECTS]
+)
+
+
+def violations(subject: type, defect: StreamDefect) -> list[Violation]:
+    found = resolve(subject)
+    run = SimBackend().run(defect.scenario, found)
+    return check(defect.scenario, run, found.capabilities)
+
+
+def with_code(text: str) -> str:
+    """Put the line of code where a report names its place."""
+
+    def code(place: re.Match[str]) -> str:
+        file = Path(__file__).with_name("planted") / place[1]
+        return f"[{linecache.getline(str(file), int(place[2])).strip()}]"
+
+    return re.sub(r"planted/(\w+\.py):(\d+)", code, text)
+
+
+@every_defect
+def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
+    found = violations(defect.subject, defect)
+    assert {each.property for each in found} == {defect.property, *defect.also}
+    (told,) = (each for each in found if each.property == defect.property)
+    assert told.cause == defect.cause
+    assert defect.says in with_code(told.summary)
+    text = violation_text(
+        ReportedViolation(told, defect.scenario), subject="Subject", backend="sim"
+    )
+    assert re.search(r"^  hint: +\S", text, re.MULTILINE)
+    remedy = told.evidence.get("remedy")
+    assert remedy is None or re.search(
+        rf"^ +remedy: {re.escape(remedy)}$", text, re.MULTILINE
+    )
+
+
+@every_defect
+def test_its_twin_is_right(defect: StreamDefect) -> None:
+    assert violations(defect.twin, defect) == []
