@@ -112,7 +112,7 @@ def _orders(
 ) -> Iterator[tuple[Race | EarlyFree, Inversion]]:
     traces = [rank_run.events for rank_run in played.run.ranks]
     for one in found:
-        for inversion in inversions(one, traces, played.run.semantics):
+        for inversion in inversions(one, traces, played.semantics):
             yield one, inversion
 
 

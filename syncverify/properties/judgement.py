@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from syncverify.oracle import Reference
+from syncverify.ordering.happens_before import Semantics
 from syncverify.ordering.remedies import Disorder, disorders
 from syncverify.run import Run
 from syncverify.scenario import Scenario
@@ -30,9 +31,19 @@ class Judgement:
     reference: Reference
     again: Run | None = None
 
-    @cached_property
+    @property
     def disorders(self) -> list[Disorder]:
-        """What no stream, event or host wait orders; found once for all properties.
+        """What no stream, event or host wait orders; found once for all properties."""
+        return self._read_and_found[1]
+
+    @property
+    def semantics(self) -> Semantics:
+        """How the trace is read that shows the disorders."""
+        return self._read_and_found[0]
+
+    @cached_property
+    def _read_and_found(self) -> tuple[Semantics, list[Disorder]]:
+        """Read the trace, and find disorders.
 
         Note [Streams, then gloo]
             A trace says what the host asked for, in order, and so can be read twice: as
@@ -43,8 +54,8 @@ class Judgement:
         traces = [rank_run.events for rank_run in self.run.ranks]
         found = disorders(traces, "stream")
         if found or self.reference.capabilities.needs_nccl:
-            return found
-        return disorders(traces, "host")
+            return "stream", found
+        return "host", disorders(traces, "host")
 
 
 @dataclass(frozen=True, slots=True)
