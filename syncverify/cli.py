@@ -109,10 +109,7 @@ def run(
     time_limit: float | None,
     json_path: Path | None,
 ) -> None:
-    """Search for violations of SUBJECT.
-
-    SUBJECT is `synchronizer`, `ddp`, `fsdp2`, `d9d`, or `module:attribute`.
-    """
+    """Search for violations of SUBJECT: `synchronizer`, `ddp`, ... or `module:attribute`."""
     found = resolve(subject)
     check_schedules(schedules, backend)
     if json_path is not None and not json_path.absolute().parent.is_dir():
