@@ -32,6 +32,7 @@ def test_it_is_silent_on_simulated_ranks() -> None:
     assert report.violations == ()
 
 
+@pytest.mark.slow
 def test_both_meshes_reduce_and_sim_tells_what_gloo_tells() -> None:
     gloo = GlooBackend()
     try:
@@ -73,6 +74,7 @@ class LosesAShard(FullyShardedSubject):
         super().wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [NeverLast, LosesAShard])
 def test_a_wrong_use_of_it_is_found(subject: type[FullyShardedSubject]) -> None:
     with pytest.raises(PropertyViolation) as caught:
