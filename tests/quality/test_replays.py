@@ -33,7 +33,7 @@ from syncverify.violation import Violation
 
 ROOT = Path(__file__).parents[2]
 FULL = (100, 5)  # recordings in all, and of one subject at most
-USUAL = (16, 2)
+USUAL = (8, 1)
 
 
 class SkipsCollectives(ViewBuckets):
@@ -135,7 +135,7 @@ def test_recorded_violations_are_of_many_kinds(recordings: list[Recorded]) -> No
     kinds = Counter((recording.property, recording.cause) for recording in found)
     causes = {cause for _, cause in kinds}
     assert causes >= {"deadlock", "collective_mismatch", "raised_ValueError"}
-    assert sum(recording.schedule.choices != () for recording in found) > 3
+    assert sum(recording.schedule.choices != () for recording in found) > 1
 
 
 @pytest.mark.slow
