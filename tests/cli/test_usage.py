@@ -20,7 +20,7 @@ OWN_DTYPE = Scenario(
     (1,),
     64,
 )
-BUILT_IN = "expected one of ddp, synchronizer, or module:attribute"
+BUILT_IN = "expected one of d9d, ddp, fsdp2, synchronizer, or module:attribute"
 REFUSED = {
     "unknown subject": (("run", "nothing"), f"unknown subject 'nothing': {BUILT_IN}"),
     "no such module": (

@@ -122,7 +122,7 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     report = report_on(ViewBuckets, "all", 5)
     assert report.violations == ()
     assert report.schedules["all: order cannot matter"] == 5
-    assert report.explored == ()
+    assert not any("schedules" in line for line in report.explored)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_optional_methods_are_told_by_their_presence() -> None:
 @pytest.mark.parametrize("text", ["nothing", "", ":", "module:", ":Class", "a.b.c"])
 def test_neither_built_in_nor_a_path(text: str) -> None:
     assert refusal(text) == (
-        f"unknown subject {text!r}: expected one of ddp, synchronizer, "
+        f"unknown subject {text!r}: expected one of d9d, ddp, fsdp2, synchronizer, "
         "or module:attribute"
     )
 

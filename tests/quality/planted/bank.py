@@ -10,6 +10,8 @@ WAITS = "every_wait_completes"
 MATCH = "collectives_match_across_ranks"
 ORDER = "launch_order_agrees"
 VALUE = "gradient_equals_reference"
+EXCLUSIVE = "bucket_is_exclusive_while_reducing"
+READ = "wait_orders_reads_after_reduce"
 AGREE = "replicas_agree"
 LOCAL = "unreduced_stay_local"
 ACCUMULATE = "accumulation_is_local_until_reduced"
@@ -107,7 +109,7 @@ LIFECYCLE = [
     Defect(
         lifecycle.ReducesFirstMicroBatch, VALUE, "micro_batch_missing",
         wrong("micro-batches [1] of 2 are missing on every rank"),
-        also=frozenset({ACCUMULATE}), accumulations=(2,),
+        also=frozenset({ACCUMULATE, EXCLUSIVE}), accumulations=(2,),
     ),
     Defect(
         lifecycle.ReducesEveryMicroBatch, ACCUMULATE, "reduced_early",
@@ -120,7 +122,7 @@ LIFECYCLE = [
     ),
     Defect(
         lifecycle.LearnsCountOnce, VALUE, "rank_contribution_missing",
-        wrong(UNREDUCED, step=1), also=frozenset({AGREE, ACCUMULATE, ONCE}),
+        wrong(UNREDUCED, step=1), also=frozenset({AGREE, ACCUMULATE, ONCE, EXCLUSIVE}),
         accumulations=(2, 1),
     ),
     Defect(
@@ -149,7 +151,7 @@ LIFECYCLE = [
     ),
     Defect(
         lifecycle.NeverWaits, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
-        also=frozenset({AGREE}),
+        also=frozenset({AGREE, READ}),
     ),
     Defect(
         lifecycle.KeepsHooks, UNBIND, "hook_left",

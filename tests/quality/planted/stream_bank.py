@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from planted import side_memory, side_streams
-from planted.bank import AGREE, UNBIND, VALUE
+from planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE
 
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 
 FILLED = "reduce_reads_after_accumulation"
-EXCLUSIVE = "bucket_is_exclusive_while_reducing"
-READ = "wait_orders_reads_after_reduce"
 CLEARED = "zero_grad_waits_for_reduce"
 OUTLIVES = "memory_outlives_its_streams"
 CONTEXT = "stream_context_is_restored"
@@ -177,6 +175,7 @@ MEMORY = [
     of(
         side_memory, "FreesResultEarly", OUTLIVES, "freed_in_use",
         RECORD.format("[bucket.buffer.copy_(reduced)] in launch"),
+        TWO,  # the second launch is who may get the memory
     ),
     of(
         side_memory, "ReleasesBeforeJoin", OUTLIVES, "freed_in_use",

@@ -64,17 +64,17 @@ DEFECTS = {
         "accumulated_unordered",
     ),
     "a copy in a later step does not wait": (
-        "@fork wait side main".join(STEPS.split("@fork wait side main")[:-1])
+        "@fork wait side default".join(STEPS.split("@fork wait side default")[:-1])
         + "@copy r b[0:16] side"
-        + STEPS.split("@fork wait side main")[-1],
+        + STEPS.split("@fork wait side default")[-1],
         "reduce_reads_after_accumulation",
         "accumulated_unordered",
     ),
     "launched after the first gradient": (
         with_line(
             "launch",
-            "@launch reduce c# b[0:16] side>nccl; @late rw b[8:16] main",
-            STEPS.replace("@hook rw b[8:16] main;", ""),
+            "@launch reduce c# b[0:16] side>nccl; @late rw b[8:16] default",
+            STEPS.replace("@hook rw b[8:16] default;", ""),
         ),
         "bucket_is_exclusive_while_reducing",
         "touched_in_flight",
@@ -104,18 +104,19 @@ DEFECTS = {
         "read_before_reduced",
     ),
     "zeroed on another stream": (
-        with_line("zero", "@zero w b[0:16] third; wait main third"),
+        with_line("zero", "@zero w b[0:16] third; wait default third"),
         "zero_grad_waits_for_reduce",
         "zeroed_in_flight",
     ),
     "the next step does not wait for the zeros": (
-        with_line("zero", "wait third main; @zero w b[0:16] third"),
+        with_line("zero", "wait third default; @zero w b[0:16] third"),
         "zero_grad_waits_for_reduce",
         "used_before_zeroed",
     ),
     "a temporary of the side stream is dropped": (
         with_line(
-            "divide", "r t[0:4] main; wait side main; @use r t[0:4] side; free t main"
+            "divide",
+            "r t[0:4] default; wait side default; @use r t[0:4] side; free t default",
         ),
         "memory_outlives_its_streams",
         "freed_in_use",
@@ -140,26 +141,26 @@ def test_the_summary_names_both_sides_and_the_remedy() -> None:
     assert found.parameters == ("b",)
     assert found.summary == (
         "rank 1: expected an order between aten.rw at hook (step 0, micro-batch 0, "
-        "backward), on stream 'main' and, queued later, all_reduce SUM of 1 x float32 "
+        "backward), on stream 'default' and, queued later, all_reduce SUM of 1 x float32 "
         "over ranks [0, 1], at launch (step 0, micro-batch 0, backward), running on "
         "stream 'nccl', but nothing orders them, and both touch bytes 8 to 16 of storage "
-        "98 (gradients of b); insert `side.wait_stream(main)` before launch: holds"
+        "98 (gradients of b); insert `side.wait_stream(default)` before launch: holds"
     )
 
 
 def test_the_summary_of_freed_memory() -> None:
     program = (
-        "call backward 0 0; @launch reduce c b[0:16] main>nccl; free b main; return;"
-        "call wait 0; await c main; return"
+        "call backward 0 0; @launch reduce c b[0:16] default>nccl; free b default; return;"
+        "call wait 0; await c default; return"
     )
     (found,) = violations(program, program)
     assert found.ranks == (0, 1)
     assert found.summary == (
         "rank 0: expected all_reduce SUM of 1 x float32 over ranks [0, 1], at launch "
         "(step 0, micro-batch 0, backward), running on stream 'nccl' to be over when its "
-        "memory was freed (step 0, micro-batch 0, backward) to the pool of stream 'main', "
+        "memory was freed (step 0, micro-batch 0, backward) to the pool of stream 'default', "
         "but nothing orders them, and both touch storage 98 (gradients of b); insert "
-        "`work.wait()` of the all_reduce launched at launch, while `main` is current, "
+        "`work.wait()` of the all_reduce launched at launch, while `default` is current, "
         "before the last reference to its memory goes away: holds"
     )
 
@@ -180,7 +181,7 @@ def test_traces_are_judged_once_for_all_properties(
 
 def test_use_of_gradients_after_unbind_is_the_programs_own() -> None:
     program = (
-        "call unbind 2; w b[0:16] side; return; call after_unbind 3; rw b[0:16] main"
+        "call unbind 2; w b[0:16] side; return; call after_unbind 3; rw b[0:16] default"
     )
     (found,) = violations(program)
     assert found.identity == ("wait_orders_reads_after_reduce", "read_before_reduced")

@@ -20,7 +20,7 @@ from syncverify.trace import Event, LifecycleReturn
 
 PROMISES = Capabilities(overlaps_backward=True)
 BACKWARD, WAIT = "call backward {0} 0;", "return; call wait {0};"
-FIRST, SECOND = "w a[0:4] main;", "w b[0:4] main;"
+FIRST, SECOND = "w a[0:4] default;", "w b[0:4] default;"
 LAUNCH_A, LAUNCH_B = "reduce a{0} a[0:4] side>nccl;", "reduce b{0} b[0:4] side>nccl;"
 
 
@@ -112,6 +112,6 @@ def test_a_stream_context_that_is_left_open_is_found() -> None:
         (found.rank, found.cause) == (again.rank, again.cause) == (1, "stream_changed")
     )
     assert found.summary == (
-        "rank 1: expected stream 'main' to be current again after wait() of step 0, but "
+        "rank 1: expected stream 'default' to be current again after wait() of step 0, but "
         "'side' is"
     )
