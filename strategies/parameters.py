@@ -19,6 +19,8 @@ from strategies.placements import placements
 from syncverify.scenario import DTYPES, REPLICATE, MeshSpec, ParameterSpec
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
+_BASIC_DTYPES = DTYPES[:3]
+
 # Models have few dtypes, groups and placements. Drawn one by one, parameters rarely agree
 # on these, and those that do not agree share no bucket. Equal shapes matter as well:
 # swapped buckets of equal size are invisible to every check of shapes.
@@ -127,12 +129,12 @@ def _kinds(
     *, separate_grad_dtype: bool
 ) -> st.SearchStrategy[tuple[str, str | None, int, bool]]:
     """Generate (dtype, gradient dtype, group, requires_grad), the plainest first."""
-    grad_dtypes = (None, *DTYPES) if separate_grad_dtype else (None,)
+    grad_dtypes = (None, *_BASIC_DTYPES) if separate_grad_dtype else (None,)
     trainable = [
         (dtype, grad_dtype, group, True)
         for group in (0, 1)
         for grad_dtype in grad_dtypes
-        for dtype in DTYPES
+        for dtype in _BASIC_DTYPES
         if grad_dtype != dtype
     ]
     frozen = [(*kind[:3], False) for kind in trainable]

@@ -10,7 +10,13 @@ import functools
 import itertools
 import math
 
-from syncverify.scenario import REPLICATE, MeshSpec, ParameterSpec
+from syncverify.scenario import (
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    sharded_dim,
+)
 
 
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
@@ -42,7 +48,7 @@ def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
         for axis, (placement, size) in enumerate(
             zip(parameter.placements, mesh.shape, strict=True)
         )
-        if placement == REPLICATE and size > 1
+        if placement in {REPLICATE, PARTIAL} and size > 1
     )
 
 
@@ -94,8 +100,8 @@ def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[in
     shape = list(parameter.global_shape)
     own = coordinates(mesh, rank)
     for axis, placement in enumerate(parameter.placements or ()):
-        if placement != REPLICATE:
-            dim = int(placement[1:])
+        dim = sharded_dim(placement)
+        if dim is not None:
             chunk = math.ceil(shape[dim] / mesh.shape[axis])
             shape[dim] = max(0, min(chunk, shape[dim] - own[axis] * chunk))
     return tuple(shape)

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario import DTYPES, MeshSpec, ParameterSpec, Scenario
+from syncverify.scenario import (
+    DTYPES,
+    PARAMETER_WORDS,
+    SCENARIO_WORDS,
+    MeshSpec,
+    ParameterSpec,
+    Scenario,
+)
 from syncverify.schedule import DEFAULT_SCHEDULE, Schedule
 
 TOKEN_VERSION = 2
@@ -168,16 +175,28 @@ def _shortened(text: str) -> str:
 
 
 def _pack(scenario: Scenario) -> list[Any]:
+    listed = scenario.to_json()
     return [
         list(scenario.mesh.shape),
         list(scenario.mesh.axis_names),
-        [_pack_parameter(spec) for spec in scenario.parameters],
+        [
+            _pack_parameter(spec, entry)
+            for spec, entry in zip(
+                scenario.parameters, listed["parameters"], strict=True
+            )
+        ],
         list(scenario.accumulations),
         scenario.bucket_cap_bytes,
+        *_words(listed, SCENARIO_WORDS),
     ]
 
 
-def _pack_parameter(spec: ParameterSpec) -> list[Any]:
+def _words(listed: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    words = {name: listed[name] for name in names if name in listed}
+    return [words] if words else []
+
+
+def _pack_parameter(spec: ParameterSpec, entry: dict[str, Any]) -> list[Any]:
     return [
         spec.name,
         list(spec.global_shape),
@@ -186,6 +205,7 @@ def _pack_parameter(spec: ParameterSpec) -> list[Any]:
         None if spec.grad_dtype is None else DTYPES.index(spec.grad_dtype),
         int(spec.requires_grad),
         spec.group,
+        *_words(entry, PARAMETER_WORDS),
     ]
 
 
@@ -197,17 +217,29 @@ def _unpack_recording(packed: list[Any]) -> Recording:
 
 
 def _unpack(packed: list[Any]) -> Scenario:
-    shape, names, parameters, accumulations, cap = packed
+    shape, names, parameters, accumulations, cap, *rest = packed
+    words = _known(rest, SCENARIO_WORDS)
+    events = tuple(words.pop("events", ()))
     return Scenario(
         mesh=MeshSpec(tuple(shape), tuple(names)),
         parameters=tuple(_unpack_parameter(entry) for entry in parameters),
         accumulations=tuple(accumulations),
         bucket_cap_bytes=cap,
+        events=events,
+        **words,
     )
 
 
+def _known(rest: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Read the table at the end."""
+    (words,) = rest or [{}]
+    if not set(words) <= set(names):
+        raise ValueError(f"it has {sorted(set(words) - set(names))}")
+    return dict(words)
+
+
 def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
-    name, shape, placements, dtype, grad_dtype, requires_grad, group = packed
+    name, shape, placements, dtype, grad_dtype, requires_grad, group, *rest = packed
     return ParameterSpec(
         name=name,
         global_shape=tuple(shape),
@@ -216,6 +248,7 @@ def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
         grad_dtype=None if grad_dtype is None else _dtype(grad_dtype),
         requires_grad=bool(requires_grad),
         group=group,
+        **_known(rest, PARAMETER_WORDS),
     )
 
 

@@ -9,19 +9,42 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from syncverify import vocabulary
 from syncverify.errors import ScenarioFormatError
+from syncverify.vocabulary import PLAIN
 
-SCENARIO_VERSION = 1
-DTYPES = ("float32", "bfloat16", "float16")
+SCENARIO_VERSION = 2
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 REPLICATE = "R"
+PARTIAL = "P"
+ABSENT = "-"
+# What most scenarios leave at its default, and their JSON leaves out then.
+SCENARIO_WORDS = ("events", "launch", "readiness", "backward")
+PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use")
 
 
 def shard(dim: int) -> str:
     """Spell the placement that splits a tensor along one of its dims."""
     return f"S{dim}"
+
+
+def strided_shard(dim: int) -> str:
+    """Spell the placement of an axis that cuts what later axes cut before it.
+
+    torch's `_StridedShard`: FSDP over tensor parallelism.
+
+    Returns:
+        The placement's code.
+    """
+    return f"_S{dim}"
+
+
+def sharded_dim(placement: str) -> int | None:
+    """Return the tensor dim that a placement cuts, or None."""
+    return int(placement.lstrip("_S")) if "S" in placement else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +53,7 @@ class MeshSpec:
 
     Attributes:
         shape: Number of ranks along each mesh axis.
-        axis_names: One name per mesh axis.
+        axis_names: One name per mesh axis; none for a mesh without names.
     """
 
     shape: tuple[int, ...]
@@ -49,12 +72,18 @@ class ParameterSpec:
     Attributes:
         name: Name used in every message.
         global_shape: Shape of the whole tensor; a plain parameter has it on each rank.
-        placements: One of `R` (replicated) or `S<dim>` (sharded along a tensor dim) per
-            mesh axis, or None for a plain tensor, which no axis reduces.
+        placements: Per mesh axis one of `R` (replicated), `P` (replicated, with a gradient
+            that arrives as `Partial`), `S<dim>` (sharded along a tensor dim), `_S<dim>`
+            (strided), or `-` (no axis of this parameter's mesh, which is a sub-mesh). None
+            for a plain tensor, which no axis reduces.
         dtype: Name of the parameter's dtype.
         grad_dtype: Name of the gradient's dtype; None means the parameter's own.
         requires_grad: False for a frozen parameter.
         group: Index of the parameter group that lists it.
+        num_listed: How often its group lists it.
+        memory_format: How its local part lies in memory; of `MEMORY_FORMATS`.
+        used: Whose losses depend on it; of `USED`.
+        use: How they do; of `USES`.
     """
 
     name: str
@@ -64,6 +93,10 @@ class ParameterSpec:
     grad_dtype: str | None = None
     requires_grad: bool = True
     group: int = 0
+    num_listed: int = 1
+    memory_format: str = "contiguous"
+    used: str = "always"
+    use: str = PLAIN
 
     @property
     def effective_grad_dtype(self) -> str:
@@ -81,6 +114,10 @@ class Scenario:
         accumulations: Micro-batches of each optimizer step, one entry per step.
         bucket_cap_bytes: Upper bound on one bucket, in bytes of gradient dtype over
             local elements.
+        events: What is special about each step, of `EVENTS`; empty if nothing is.
+        launch: On which streams the caller works; of `LAUNCHES`.
+        readiness: In which order gradients become ready; of `READINESS`.
+        backward: How backward is run; of `BACKWARDS`.
         version: Version of this format.
     """
 
@@ -88,6 +125,10 @@ class Scenario:
     parameters: tuple[ParameterSpec, ...]
     accumulations: tuple[int, ...]
     bucket_cap_bytes: int
+    events: tuple[str, ...] = ()
+    launch: str = "current_stream"
+    readiness: str = "same"
+    backward: str = PLAIN
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:
@@ -95,10 +136,9 @@ class Scenario:
         self._validate_types()
         _require(len(self.mesh.shape) >= 1, "a mesh has at least one axis")
         _require(
-            len(self.mesh.axis_names)
-            == len(set(self.mesh.axis_names))
-            == len(self.mesh.shape),
-            "each mesh axis has a name of its own",
+            len(set(self.mesh.axis_names)) == len(self.mesh.axis_names)
+            and len(self.mesh.axis_names) in {0, len(self.mesh.shape)},
+            "each mesh axis has a name of its own, or none has a name",
         )
         _require(
             all(size >= 1 for size in self.mesh.shape), "mesh axes have sizes >= 1"
@@ -110,6 +150,7 @@ class Scenario:
         _require(len(set(names)) == len(names), "parameter names are unique")
         for parameter in self.parameters:
             self._validate_parameter(parameter)
+        self._validate_words()
         _require(
             any(parameter.requires_grad for parameter in self.parameters),
             "at least one parameter is trainable",
@@ -120,7 +161,7 @@ class Scenario:
         counts = [*self.mesh.shape, *self.accumulations, self.bucket_cap_bytes]
         names: list[object] = list(self.mesh.axis_names)
         for parameter in self.parameters:
-            counts += [*parameter.global_shape, parameter.group]
+            counts += [*parameter.global_shape, parameter.group, parameter.num_listed]
             names.append(parameter.name)
             _require(
                 type(parameter.requires_grad) is bool, "requires_grad is true or false"
@@ -138,15 +179,45 @@ class Scenario:
         )
         _require(min(parameter.global_shape, default=0) >= 0, "sizes are >= 0")
         _require(parameter.group >= 0, "group indices are >= 0")
+        _require(parameter.num_listed >= 1, "parameters are listed at least once")
         if parameter.placements is None:
             return
-        legal = {REPLICATE, *(shard(dim) for dim in range(len(parameter.global_shape)))}
+        dims = range(len(parameter.global_shape))
+        legal = {
+            REPLICATE,
+            PARTIAL,
+            ABSENT,
+            *map(shard, dims),
+            *map(strided_shard, dims),
+        }
         _require(
             len(parameter.placements) == len(self.mesh.shape)
             and set(parameter.placements) <= legal,
             f"{parameter.name!r} has one placement of {sorted(legal)} per mesh axis, "
             f"not {parameter.placements}",
         )
+
+    def _validate_words(self) -> None:
+        _require(
+            not self.events or len(self.events) == self.num_steps,
+            "events are as many as steps, or none",
+        )
+        _require(set(self.events) != {PLAIN}, "events are left out where all are plain")
+        words = [("event", event, vocabulary.EVENTS) for event in self.events]
+        words.append(("launch", self.launch, vocabulary.LAUNCHES))
+        words.append(("readiness", self.readiness, vocabulary.READINESS))
+        words.append(("backward", self.backward, vocabulary.BACKWARDS))
+        for spec in self.parameters:
+            words.append(("use", spec.use, vocabulary.USES))
+            words.append(("used", spec.used, vocabulary.USED))
+            formats = vocabulary.MEMORY_FORMATS
+            words.append(("memory_format", spec.memory_format, formats))
+        for topic, word, known in words:
+            _require(word in known, f"{topic} is one of {tuple(known)}, not {word!r}")
+
+    def event(self, step: int) -> str:
+        """Return what is special about a step, or about what follows the last one."""
+        return self.events[step] if step < len(self.events) else PLAIN
 
     @property
     def num_steps(self) -> int:
@@ -165,8 +236,14 @@ class Scenario:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain dicts and lists that `from_json` reads back."""
+        """Return plain dicts and lists that `from_json` reads back.
+
+        What is rarely used and as in a plain training step is left out.
+        """
         listed: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        _leave_out_defaults(listed, Scenario)
+        for entry in listed["parameters"]:
+            _leave_out_defaults(entry, ParameterSpec)
         return listed
 
     @classmethod
@@ -197,9 +274,20 @@ class Scenario:
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
+                events=tuple(data.get("events", ())),
+                **{key: data[key] for key in SCENARIO_WORDS[1:] if key in data},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ScenarioFormatError(f"malformed scenario: {error!r}") from error
+
+
+def _leave_out_defaults(entry: dict[str, Any], kind: type) -> None:
+    defaults = {field.name: field.default for field in fields(kind)}
+    for name in (*SCENARIO_WORDS, *PARAMETER_WORDS):
+        if name in entry and name in defaults:
+            default = [] if defaults[name] == () else defaults[name]
+            if entry[name] == default:
+                del entry[name]
 
 
 def _parameter(entry: dict[str, Any]) -> ParameterSpec:

@@ -78,6 +78,10 @@ class Capabilities:
         scalars: Whether parameters may have no dims.
         takes_cuda_streams: Whether it takes streams from `torch.cuda` by name, and so
             runs on GPUs and on `sim` only.
+        outside: Features that its contract does not cover, as `topic=value` or `topic`:
+            scenarios that have one are not drawn. See `syncverify.features`.
+        promises: Features of which it promises the right gradient where a clear error
+            would do for others.
         needs_nccl: Whether it counts on NCCL to run the collectives of a communicator one
             after the other; gloo runs them side by side.
     """
@@ -91,6 +95,16 @@ class Capabilities:
     scalars: bool = True
     takes_cuda_streams: bool = False
     needs_nccl: bool = False
+    outside: frozenset[str] = frozenset()
+    promises: frozenset[str] = frozenset()
+
+    def covers(self, topic: str, value: str) -> bool:
+        """Tell whether scenarios with a feature may be drawn."""
+        return self.outside.isdisjoint((topic, f"{topic}={value}"))
+
+    def is_owed(self, topic: str, value: str) -> bool:
+        """Tell whether the right gradient is promised where others may raise."""
+        return not self.promises.isdisjoint((topic, f"{topic}={value}"))
 
     def lacking(self, scenario: Scenario) -> str | None:
         """Name what a scenario needs and the subject does not promise, if anything."""
@@ -177,7 +191,10 @@ def _capabilities(factory: SubjectFactory) -> Capabilities:
         return declared
     varies = callable(getattr(factory, "set_required_accumulations", None))
     overlaps = bool(getattr(factory, "overlaps_backward", False))
-    return Capabilities(varying_accumulations=varies, overlaps_backward=overlaps)
+    outside = frozenset(getattr(factory, "outside", ()))
+    return Capabilities(
+        varying_accumulations=varies, overlaps_backward=overlaps, outside=outside
+    )
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:

@@ -6,12 +6,21 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from syncverify import vocabulary
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.report.hints import hint
 from syncverify.report.numbers import numbers_text
 from syncverify.report.report import Report, ReportedViolation
-from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+from syncverify.scenario import (
+    ABSENT,
+    PARTIAL,
+    REPLICATE,
+    ParameterSpec,
+    Scenario,
+    sharded_dim,
+)
 from syncverify.schedule import Decision
+from syncverify.vocabulary import PLAIN
 
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
@@ -82,17 +91,31 @@ def violation_text(
 
 def scenario_lines(scenario: Scenario) -> Iterator[str]:
     """Describe a scenario, one line for the run and one per parameter."""
+    names = scenario.mesh.axis_names or ("",) * len(scenario.mesh.shape)
     mesh = ", ".join(
-        f"{name}={size}"
-        for name, size in zip(
-            scenario.mesh.axis_names, scenario.mesh.shape, strict=True
-        )
+        f"{name}={size}" if name else str(size)
+        for name, size in zip(names, scenario.mesh.shape, strict=True)
     )
     counts = ", ".join(map(str, scenario.accumulations))
     yield f"smallest scenario: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
+    yield from map("  {}".format, _special(scenario))
     for spec in scenario.parameters:
         yield f"  {_parameter(spec)}"
+
+
+def _special(scenario: Scenario) -> Iterator[str]:
+    """Say what is not as in a plain training step."""
+    for step, event in enumerate(scenario.events):
+        if event != PLAIN:
+            yield f"step {step}: {event}: {vocabulary.EVENTS[event]}"
+    if scenario.launch != "current_stream":
+        yield f"streams: {scenario.launch}: {vocabulary.LAUNCHES[scenario.launch]}"
+    if scenario.readiness != "same":
+        yield f"order: {vocabulary.READINESS[scenario.readiness]}"
+    if scenario.backward != PLAIN:
+        meaning = vocabulary.BACKWARDS[scenario.backward]
+        yield f"backward: {scenario.backward}: {meaning}"
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
@@ -112,12 +135,28 @@ def _parameter(spec: ParameterSpec) -> str:
         words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
     if not spec.requires_grad:
         words.append("frozen")
+    if spec.num_listed > 1:
+        words.append(f"listed {spec.num_listed} times")
+    if spec.memory_format != "contiguous":
+        words.append(spec.memory_format)
+    if spec.used != "always":
+        words.append(f"used {spec.used}")
+    if spec.use != PLAIN:
+        words.append(f"use {spec.use}: {vocabulary.USES[spec.use]}")
     words.append(f"group {spec.group}")
     return ", ".join(words)
 
 
 def _placement(code: str) -> str:
-    return "Replicate" if code == REPLICATE else f"Shard({code[1:]})"
+    words = {
+        REPLICATE: "Replicate",
+        PARTIAL: "Partial gradient",
+        ABSENT: "not its mesh",
+    }
+    dim = sharded_dim(code)
+    if dim is None:
+        return words[code]
+    return f"StridedShard({dim})" if code.startswith("_") else f"Shard({dim})"
 
 
 def _titles(count: int) -> list[str]:

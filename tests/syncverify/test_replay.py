@@ -147,9 +147,9 @@ BAD_TOKENS = {
     "dtype negative": token_of(packed(parameters=[["p", [], ["R"], -1, None, 1, 0]])),
     "dtype is text": token_of(packed(parameters=[["p", [], ["R"], "f", None, 1, 0]])),
     "grad dtype out of range": token_of(
-        packed(parameters=[["p", [], ["R"], 0, 3, 1, 0]])
+        packed(parameters=[["p", [], ["R"], 0, 4, 1, 0]])
     ),
-    "placement unknown": token_of(packed(parameters=[["p", [], ["P"], 0, None, 1, 0]])),
+    "placement unknown": token_of(packed(parameters=[["p", [], ["Q"], 0, None, 1, 0]])),
     "placement is a list": token_of(
         packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])
     ),

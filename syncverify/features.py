@@ -1,0 +1,108 @@
+"""What a scenario may contain beyond the plain case, and what a subject then owes.
+
+A feature is a topic and a value of it, spelled `topic=value`. A subject owes the right
+gradient, or, where a feature is marked so, the right gradient or a clear error; a wrong
+gradient without a word is never right. Subjects say in their `Capabilities` which features
+lie outside of their contract, and for which they promise more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+from syncverify import vocabulary
+from syncverify.scenario import ABSENT, PARTIAL, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+
+Owed = Literal["right", "right_or_error"]
+
+# Beyond what every subject is asked: a mesh of one or two named axes, dense parameters of
+# up to three dims that every micro-batch uses once, and steps as agreed.
+# Topics whose first word is the plain case are listed in `vocabulary`.
+BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
+    "mesh": {"3 axes": "right", "unnamed": "right"},
+    "placement": {
+        "sub_mesh": "right",
+        "strided": "right",
+        "partial": "right_or_error",
+    },
+    "shape": {"4 dims": "right", "empty": "right"},
+    "dtype": {"float64": "right"},
+    "listed": {"twice": "right_or_error"},
+    "memory_format": {"transposed": "right", "channels_last": "right"},
+    "used": {
+        "never": "right_or_error",
+        "not_on_odd_ranks": "right_or_error",
+        "not_in_first_micro_batch": "right_or_error",
+        "not_in_last_micro_batch": "right_or_error",
+    },
+    "use": dict.fromkeys(list(vocabulary.USES)[1:], "right"),
+    "backward": dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+    "event": {
+        "wait_twice": "right",
+        "zero_before_wait": "right_or_error",
+        "set_to_none": "right_or_error",
+        "empty_step": "right_or_error",
+        "extra_backward": "right_or_error",
+        "missing_backward": "right_or_error",
+        "rebind": "right",
+        "raise_in_backward": "right_or_error",
+        "freeze": "right_or_error",
+        "cast": "right_or_error",
+    },
+    "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
+    "readiness": {"by_rank": "right"},
+}
+# For subjects that promise none of it.
+ALL_BEYOND: Final = frozenset(BEYOND)
+
+
+def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield the features of `BEYOND` that a scenario has; pairs may repeat."""
+    if len(scenario.mesh.shape) == 3:
+        yield "mesh", "3 axes"
+    if not scenario.mesh.axis_names:
+        yield "mesh", "unnamed"
+    for event in scenario.events:
+        yield from _unless_plain("event", event)
+    yield from _unless_plain("launch", scenario.launch)
+    yield from _unless_plain("readiness", scenario.readiness)
+    yield from _unless_plain("backward", scenario.backward)
+    for spec in scenario.parameters:
+        yield from _of_parameter(spec)
+
+
+def may_raise(scenario: Scenario, capabilities: Capabilities) -> bool:
+    """Tell whether a clear error is as good as the right gradient."""
+    return any(
+        BEYOND[topic][value] == "right_or_error"
+        and not capabilities.is_owed(topic, value)
+        for topic, value in beyond(scenario)
+    )
+
+
+def _of_parameter(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
+    placements = spec.placements or ()
+    if ABSENT in placements:
+        yield "placement", "sub_mesh"
+    if PARTIAL in placements:
+        yield "placement", "partial"
+    if any(code.startswith("_") for code in placements):
+        yield "placement", "strided"
+    if len(spec.global_shape) == 4:
+        yield "shape", "4 dims"
+    if 0 in spec.global_shape:
+        yield "shape", "empty"
+    if "float64" in {spec.dtype, spec.grad_dtype}:
+        yield "dtype", "float64"
+    if spec.num_listed > 1:
+        yield "listed", "twice"
+    yield from _unless_plain("memory_format", spec.memory_format)
+    yield from _unless_plain("used", spec.used)
+    yield from _unless_plain("use", spec.use)
+
+
+def _unless_plain(topic: str, value: str) -> Iterator[tuple[str, str]]:
+    if value in BEYOND[topic]:
+        yield topic, value
