@@ -54,6 +54,8 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
 }
+# Pairs of `topic=value` that no scenario has together, and why.
+NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {}
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
 

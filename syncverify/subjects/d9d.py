@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 from typing_extensions import override
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 try:
@@ -28,7 +29,10 @@ class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or mis
     """
 
     capabilities = Capabilities(
-        varying_accumulations=True, overlaps_backward=True, takes_cuda_streams=True
+        outside=ALL_BEYOND,
+        varying_accumulations=True,
+        overlaps_backward=True,
+        takes_cuda_streams=True,
     )
 
     @override

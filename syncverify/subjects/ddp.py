@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
@@ -38,6 +39,7 @@ class DistributedDataParallelSubject:
     """
 
     capabilities = Capabilities(
+        outside=ALL_BEYOND,
         reduction="mean",
         tensors="local",
         separate_grad_dtype=False,

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
@@ -83,6 +84,7 @@ class FullyShardedSubject:
     """
 
     capabilities = Capabilities(
+        outside=ALL_BEYOND,
         reduction="mean",
         tensors="local",
         separate_grad_dtype=False,

@@ -8,6 +8,7 @@ from torch import nn
 
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import (
     Capabilities,
     RunsMicroBatches,
@@ -104,6 +105,7 @@ def test_built_in_names() -> None:
         varying_accumulations=True,
         needs_data=True,
         overlaps_backward=True,
+        outside=ALL_BEYOND,
     )
 
 

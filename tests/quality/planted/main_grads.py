@@ -21,6 +21,7 @@ from planted.placements import (
 )
 from torch import nn
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
@@ -41,6 +42,8 @@ def kind_of(parameter: nn.Parameter) -> tuple[object, ...]:
 
 
 class MainGrads:
+    outside = ALL_BEYOND  # plain training steps are all that it is for
+
     def __init__(
         self,
         param_groups: list[list[nn.Parameter]],
@@ -127,7 +130,9 @@ class MainGrads:
 class AveragedMainGrads(MainGrads):
     """Divides by the number of ranks that contributed."""
 
-    capabilities = Capabilities(reduction="mean", varying_accumulations=True)
+    capabilities = Capabilities(
+        reduction="mean", varying_accumulations=True, outside=ALL_BEYOND
+    )
 
     def reduce(self, bucket: Bucket) -> None:
         super().reduce(bucket)

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from planted.view_buckets import Bucket, ViewBuckets
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
@@ -26,7 +27,9 @@ class RefillsAfterALaterWait(ViewBuckets):
 class RefillsOnNccl(RefillsAfterALaterWait):
     """Correct: says that it runs on NCCL only."""
 
-    capabilities = Capabilities(varying_accumulations=True, needs_nccl=True)
+    capabilities = Capabilities(
+        varying_accumulations=True, needs_nccl=True, outside=ALL_BEYOND
+    )
 
 
 class RefillsInOrder(ViewBuckets):

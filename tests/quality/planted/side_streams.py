@@ -17,6 +17,7 @@ from planted.view_buckets import Bucket, ViewBuckets
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
@@ -175,7 +176,10 @@ class AveragesAside(SideStreams):
     """Correct: all of the caller's step runs on a stream that is not the default one."""
 
     capabilities = Capabilities(
-        reduction="mean", varying_accumulations=True, overlaps_backward=True
+        outside=ALL_BEYOND,
+        reduction="mean",
+        varying_accumulations=True,
+        overlaps_backward=True,
     )
 
     def bind(self) -> None:

@@ -21,6 +21,8 @@ from planted.placements import (
 )
 from torch import nn
 
+from syncverify.features import ALL_BEYOND
+
 
 class Bucket:
     """A flat buffer, and the parameters whose gradients are views into it."""
@@ -40,6 +42,8 @@ class Bucket:
 
 
 class ViewBuckets:
+    outside = ALL_BEYOND  # plain training steps are all that it is for
+
     def __init__(
         self,
         param_groups: list[list[nn.Parameter]],
