@@ -20,8 +20,8 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from syncverify.layout import coordinates, strides
-from syncverify.scenario import REPLICATE, Scenario
+from syncverify.layout import axis_name, coordinates, strides
+from syncverify.scenario import REPLICATE, Scenario, sharded_dim
 
 
 def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
@@ -37,13 +37,14 @@ def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
     size = scenario.mesh.shape[axis]
     cuts = {0, size}
     for spec in scenario.parameters:
-        if spec.placements is None or spec.placements[axis] == REPLICATE:
+        placements = spec.placements or (REPLICATE,) * len(scenario.mesh.shape)
+        dim = sharded_dim(placements[axis])
+        if dim is None:
             continue
-        dim = int(spec.placements[axis][1:])
         outer = [
             scenario.mesh.shape[before]
             for before in range(axis)
-            if spec.placements[before] == spec.placements[axis]
+            if sharded_dim(placements[before]) == dim
         ]
         for length in _lengths(spec.global_shape[dim], outer):
             cuts |= {cut for cut in _cuts(length, size) if cut < size}
@@ -69,8 +70,10 @@ def box(scenario: Scenario, rank: int) -> str:
         next(part for part in coordinate_classes(scenario, axis) if index in part)
         for axis, index in enumerate(coordinates(scenario.mesh, rank))
     ]
-    named = zip(scenario.mesh.axis_names, parts, strict=True)
-    return ", ".join(f"{name}={_interval(part)}" for name, part in named)
+    return ", ".join(
+        f"{axis_name(scenario.mesh, axis)}={_interval(part)}"
+        for axis, part in enumerate(parts)
+    )
 
 
 def _interval(part: range) -> str:

@@ -15,10 +15,11 @@ from fractions import Fraction
 
 import torch
 
-from syncverify.layout import local_shape, ranks_along
+from syncverify.layout import axis_name, local_shape, ranks_along
 from syncverify.oracle import Reference, same_part
 from syncverify.scenario import ParameterSpec
 
+_NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
 
@@ -177,7 +178,7 @@ def _rank_cause(owed: Owed, ranks: tuple[int, ...]) -> Cause:
     for count in range(len(mesh.shape) + 1):
         for axes in itertools.combinations(range(len(mesh.shape)), count):
             if ranks_along(mesh, axes, owed.rank) == tuple(sorted(ranks)):
-                names = [mesh.axis_names[axis] for axis in axes]
+                names = [axis_name(mesh, axis) for axis in axes]
                 words.append(f"as if it were reduced over mesh axes {names} only")
                 return Cause(_rank_kind(foreign), "; ".join(words))
     return Cause(_rank_kind(foreign), "; ".join(words))
@@ -269,7 +270,7 @@ def _known_factors(owed: Owed) -> Iterator[Explanation]:
     }
     for axis, size in enumerate(owed.reference.scenario.mesh.shape):
         sizes[
-            f"the size of mesh axis {owed.reference.scenario.mesh.axis_names[axis]!r}"
+            f"the size of mesh axis {axis_name(owed.reference.scenario.mesh, axis)!r}"
         ] = size
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
@@ -331,7 +332,7 @@ def _rounded(owed: Owed, observed: torch.Tensor) -> Cause | None:
     num_terms = len(owed.ranks) * owed.count
     # Contributions to an element share their sign, so this bounds the sum's error too.
     error = ((observed - owed.value()) / owed.value()).abs().max().item()
-    finfos = [torch.finfo(dtype) for dtype in (torch.float16, torch.bfloat16)]
+    finfos = [torch.finfo(dtype) for dtype in _NARROW_DTYPES]
     names = [
         info.dtype
         for info in finfos

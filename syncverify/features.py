@@ -55,7 +55,13 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     "readiness": {"by_rank": "right"},
 }
 # Pairs of `topic=value` that no scenario has together, and why.
-NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {}
+NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
+    frozenset({"mesh=unnamed", "placement=sub_mesh"}): "sub-meshes are found by name",
+    frozenset(
+        {"mesh=1 axis", "placement=sub_mesh"}
+    ): "one axis has no axis to leave out",
+    frozenset({"mesh=1 axis", "placement=strided"}): "it takes two axes to cut one dim",
+}
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
 

@@ -36,6 +36,11 @@ def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
     return tuple(reversed(indices))
 
 
+def axis_name(mesh: MeshSpec, axis: int) -> str | int:
+    """Return what messages call a mesh axis: its name, or its index if it has none."""
+    return mesh.axis_names[axis] if mesh.axis_names else axis
+
+
 def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
     """Return the mesh axes over which the parameter's gradient is summed.
 
@@ -92,7 +97,9 @@ def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[in
     """Return the shape of the part of a parameter that one rank holds.
 
     A sharded dim is cut into chunks of equal size, rounded up; the last non-empty
-    chunk may be smaller, and ranks beyond it hold none. Axes cut from left to right.
+    chunk may be smaller, and ranks beyond it hold none. Axes cut from left to right;
+    strided ones in another order, which changes no size, since scenarios have them
+    where chunks are of equal size only.
 
     Source:
         `torch.chunk`, whose rule `torch.distributed.tensor.Shard` follows.

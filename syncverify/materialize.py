@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from syncverify.contributions import contribution
+from syncverify.distribution import in_format, local_in_graph, wrap_local
 from syncverify.layout import local_shape
-from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+from syncverify.scenario import ParameterSpec, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,21 @@ class LocalModel:
     parameters: Mapping[str, nn.Parameter]
 
     def param_groups(self) -> list[list[nn.Parameter]]:
-        """List the parameters as the subject's factory takes them."""
+        """List the parameters as the subject's factory takes them.
+
+        What is listed more than once comes again at the end, as the head of a model does
+        that shares its weight with the first layer.
+
+        Returns:
+            One list a group.
+        """
         return [
-            [self.parameters[spec.name] for spec in group]
+            [
+                self.parameters[spec.name]
+                for again in range(max(spec.num_listed for spec in group))
+                for spec in group
+                if again < spec.num_listed
+            ]
             for group in self.scenario.groups
         ]
 
@@ -47,12 +60,7 @@ class LocalModel:
         """
         terms = []
         for spec in self.scenario.parameters:
-            parameter = self.parameters[spec.name]
-            # to_local() labels the local gradient with the parameter's placements and
-            # reduces nothing: just the state that a synchronizer has to complete.
-            local = (
-                parameter.to_local() if isinstance(parameter, DTensor) else parameter
-            )
+            local = local_in_graph(self.parameters[spec.name], spec)
             constant = contribution(
                 self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
             )
@@ -69,13 +77,6 @@ class LocalModel:
             for name, gradient in gradients.items()
             if gradient is not None
         }
-
-
-def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
-    """Build the scenario's mesh over the ranks of the default process group."""
-    return init_device_mesh(
-        device.type, scenario.mesh.shape, mesh_dim_names=scenario.mesh.axis_names
-    )
 
 
 def build_model(
@@ -111,29 +112,13 @@ def _build_parameter(
     shape = local_shape(scenario.mesh, spec, rank)
     dtype: torch.dtype = getattr(torch, spec.dtype)
     values = (torch.arange(torch.Size(shape).numel()) % 5 + 1).reshape(shape)
-    data = values.to(dtype=dtype, device=device)
+    data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
     if mesh is not None and spec.placements is not None:
-        data = wrap_local(data, mesh, spec)
+        data = wrap_local(data, mesh, scenario.mesh, spec)
     parameter = nn.Parameter(data, requires_grad=spec.requires_grad)
     if spec.grad_dtype is not None:
         parameter.grad_dtype = getattr(torch, spec.grad_dtype)
     return parameter
-
-
-def wrap_local(local: torch.Tensor, mesh: DeviceMesh, spec: ParameterSpec) -> DTensor:
-    """Make a DTensor of this rank's part, without communication."""
-    placements: list[Placement] = [
-        Replicate() if code == REPLICATE else Shard(int(code[1:]))
-        for code in spec.placements or ()
-    ]
-    return DTensor.from_local(
-        local,
-        mesh,
-        placements,
-        run_check=False,
-        shape=torch.Size(spec.global_shape),
-        stride=torch.empty(spec.global_shape, device="meta").stride(),
-    )
 
 
 def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify.distribution import build_mesh
 from syncverify.errors import SyncverifyError
-from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
+from syncverify.materialize import LocalModel, build_model, local_part
 from syncverify.recorder import Recorder
 from syncverify.run import Leftovers, Observation, RankRun
 from syncverify.scenario import Scenario

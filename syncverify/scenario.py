@@ -65,6 +65,15 @@ class MeshSpec:
         return math.prod(self.shape)
 
 
+def num_pieces(mesh: MeshSpec, placements: tuple[str, ...], dim: int) -> int:
+    """Count into how many pieces all axes together cut a tensor dim."""
+    return math.prod(
+        size
+        for size, code in zip(mesh.shape, placements, strict=True)
+        if sharded_dim(code) == dim
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
     """One parameter of the model.
@@ -180,6 +189,11 @@ class Scenario:
         _require(min(parameter.global_shape, default=0) >= 0, "sizes are >= 0")
         _require(parameter.group >= 0, "group indices are >= 0")
         _require(parameter.num_listed >= 1, "parameters are listed at least once")
+        fewest_dims = {"transposed": 2, "channels_last": 4}
+        _require(
+            len(parameter.global_shape) >= fewest_dims.get(parameter.memory_format, 0),
+            f"{parameter.name!r} has dims enough to be {parameter.memory_format}",
+        )
         if parameter.placements is None:
             return
         dims = range(len(parameter.global_shape))
@@ -195,6 +209,30 @@ class Scenario:
             and set(parameter.placements) <= legal,
             f"{parameter.name!r} has one placement of {sorted(legal)} per mesh axis, "
             f"not {parameter.placements}",
+        )
+        _require(
+            ABSENT not in parameter.placements
+            or (self.mesh.axis_names and set(parameter.placements) != {ABSENT}),
+            f"{parameter.name!r} lives on some axis of a mesh with names: others have no "
+            "sub-meshes",
+        )
+        for axis in range(len(self.mesh.shape)):
+            self._validate_strided(parameter, parameter.placements[axis:], axis)
+
+    def _validate_strided(
+        self, parameter: ParameterSpec, codes: tuple[str, ...], axis: int
+    ) -> None:
+        dim = sharded_dim(codes[0])
+        if dim is None or codes[0] != strided_shard(dim):
+            return
+        _require(
+            shard(dim) in codes[1:],
+            f"an axis after axis {axis} cuts dim {dim} of {parameter.name!r} first",
+        )
+        pieces = num_pieces(self.mesh, parameter.placements or (), dim)
+        _require(
+            parameter.global_shape[dim] % pieces == 0,
+            f"dim {dim} of {parameter.name!r} is strided and divides by {pieces}",
         )
 
     def _validate_words(self) -> None:

@@ -10,8 +10,8 @@ from torch import nn
 
 from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
+from syncverify.distribution import build_mesh
 from syncverify.errors import UsageError
-from syncverify.materialize import build_mesh
 from syncverify.properties import ALL_PROPERTIES, check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.sim.threaded_world import init_fake_process_group
