@@ -6,11 +6,13 @@ a draw, where Hypothesis examines each new object for longer than it draws from 
 
 from __future__ import annotations
 
+from strategies.bucket_caps import bucket_caps
 from strategies.meshes import meshes
-from strategies.parameters import parameter_lists, parameters, shapes
+from strategies.parameters import parameter_lists, parameters
 from strategies.placements import placements
-from strategies.scenarios import bucket_caps, scenarios
+from strategies.scenarios import scenarios
 from strategies.schedules import schedules
+from strategies.shapes import shapes
 from strategies.steps import accumulations
 
 __all__ = [

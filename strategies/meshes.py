@@ -8,20 +8,25 @@ import math
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from strategies.rarities import with_rare
 from syncverify.scenario import MeshSpec
 
-_AXIS_NAMES = ("dp", "tp")
+_AXIS_NAMES = ("dp", "tp", "ep")
+_ONE_RARE_MESH_IN = 3
 
 
 @functools.lru_cache
-def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSpec]:
-    """Generate meshes of one or two named axes, axes of size 1 included.
+def meshes(
+    *, max_ranks: int = 4, max_axes: int = 2, unnamed: bool = False
+) -> st.SearchStrategy[MeshSpec]:
+    """Generate meshes of one or two axes, now and then three, axes of size 1 included.
 
-    Shrinks toward few ranks, then few axes.
+    Shrinks toward axes with names, then few ranks, then few axes.
 
     Args:
         max_ranks: Largest number of ranks.
-        max_axes: Largest number of axes, 1 or 2.
+        max_axes: Largest number of axes, 1 to 3.
+        unnamed: Whether axes may be without names, now and then.
 
     Returns:
         A strategy for `MeshSpec`.
@@ -31,18 +36,38 @@ def meshes(*, max_ranks: int = 4, max_axes: int = 2) -> st.SearchStrategy[MeshSp
     """
     if max_ranks < 1:
         raise InvalidArgument(f"expected max_ranks >= 1, got max_ranks={max_ranks!r}")
-    if max_axes not in {1, 2}:
-        raise InvalidArgument(f"expected max_axes of 1 or 2, got max_axes={max_axes!r}")
-    shapes: list[tuple[int, ...]] = [(size,) for size in range(1, max_ranks + 1)]
-    if max_axes > 1:
-        shapes += [
-            (m, n)
-            for m in range(1, max_ranks + 1)
-            for n in range(1, max_ranks // m + 1)
-        ]
+    if max_axes not in {1, 2, 3}:
+        raise InvalidArgument(f"expected max_axes of 1 to 3, got max_axes={max_axes!r}")
+    flat = _shapes(max_ranks, range(1, min(max_axes, 2) + 1))
+    deep = _shapes(max_ranks, range(3, max_axes + 1))
+    nameless = [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else []
+    # Three axes have more shapes than one or two.
+    rare = [*map(_named, deep), *nameless, *map(_named, deep[: len(nameless) // 2])]
+    return st.sampled_from(
+        with_rare([*map(_named, flat)], rare, one_in=_ONE_RARE_MESH_IN)
+    )
+
+
+def _shapes(max_ranks: int, nums_axes: range) -> list[tuple[int, ...]]:
+    shapes: list[tuple[int, ...]] = []
+    for num_axes in nums_axes:
+        shapes += _products(max_ranks, num_axes)
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
     # Meshes without a degenerate axis are few among the products: list them more often.
-    shapes += [shape for shape in shapes if len(shape) > 1 and min(shape) > 1] * 3
-    return st.sampled_from(shapes).map(
-        lambda shape: MeshSpec(shape, _AXIS_NAMES[: len(shape)])
-    )
+    return shapes + [s for s in shapes if len(s) > 1 and min(s) > 1] * 3
+
+
+def _products(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
+    """List the shapes of at most so many ranks."""
+    shapes: list[tuple[int, ...]] = [()]
+    for _ in range(num_axes):
+        shapes = [
+            (*shape, size)
+            for shape in shapes
+            for size in range(1, max_ranks // math.prod(shape) + 1)
+        ]
+    return shapes
+
+
+def _named(shape: tuple[int, ...]) -> MeshSpec:
+    return MeshSpec(shape, _AXIS_NAMES[: len(shape)])

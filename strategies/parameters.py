@@ -1,6 +1,6 @@
 """Strategies for parameters and lists of them.
 
-Each parameter takes four choices (shape, placements, kind, and whether another one
+Each parameter takes few choices (shape, placements, kind, words, and whether another one
 follows), because Hypothesis deletes only a few consecutive choices at a time: drawn field
 by field, superfluous parameters would survive shrinking.
 """
@@ -8,47 +8,35 @@ by field, superfluous parameters would survive shrinking.
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from strategies.placements import placements
-from syncverify.scenario import DTYPES, REPLICATE, MeshSpec, ParameterSpec
+from strategies.rarities import with_rare
+from strategies.shapes import shapes
+from strategies.words import words
+from syncverify.scenario import (
+    DTYPES,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    num_pieces,
+    sharded_dim,
+)
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
 _BASIC_DTYPES = DTYPES[:3]
+_FLOAT64 = DTYPES[3]
+_ONE_FLOAT64_IN = 12
 
 # Models have few dtypes, groups and placements. Drawn one by one, parameters rarely agree
 # on these, and those that do not agree share no bucket. Equal shapes matter as well:
 # swapped buckets of equal size are invisible to every check of shapes.
 _SAME_BUCKET = ("dtype", "grad_dtype", "group")
-_IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, "global_shape", "placements"))
-
-
-@functools.cache
-def shapes(*, scalars: bool = True) -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate tensor shapes of up to three dims; shrinks toward few elements.
-
-    Args:
-        scalars: Whether there may be no dims.
-
-    Returns:
-        A strategy for shapes.
-    """
-    by_dims: list[list[tuple[int, ...]]] = [
-        [()],
-        [(1,), (2,), (3,), (4,), (5,), (7,), (17,)],
-        list(itertools.product((1, 2, 3, 4, 5, 7), repeat=2)),
-        list(itertools.product((1, 2, 3, 5), repeat=3)),
-    ]
-    by_dims = by_dims if scalars else by_dims[1:]
-    # Listed about equally often by number of dims, of which many dims have most shapes.
-    most = max(map(len, by_dims))
-    listed = [shape for few in by_dims for shape in few * (most // len(few))]
-    return st.sampled_from(sorted(listed, key=lambda s: (math.prod(s), len(s), s)))
+_SAME_SIZE = ("global_shape", "placements", "memory_format")
+_IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
 
 
 @functools.lru_cache
@@ -71,20 +59,39 @@ def parameters(
     Returns:
         A parameter with an empty name.
     """
-    shape = draw(shapes(scalars=capabilities.scalars))
+    shape = draw(
+        shapes(
+            scalars=capabilities.scalars,
+            four_dims=capabilities.covers("shape", "4 dims"),
+            empty=capabilities.covers("shape", "empty"),
+        )
+    )
     placed: tuple[str, ...] | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
-        placed = draw(placements(mesh, num_dims=len(shape)))
-    kinds = _kinds(separate_grad_dtype=capabilities.separate_grad_dtype)
+        placed = draw(
+            placements(
+                mesh,
+                num_dims=len(shape),
+                sub_meshes=capabilities.covers("placement", "sub_mesh"),
+                strided=capabilities.covers("placement", "strided"),
+                partial=capabilities.covers("placement", "partial"),
+            )
+        )
+    kinds = _kinds(
+        separate_grad_dtype=capabilities.separate_grad_dtype,
+        float64=capabilities.covers("dtype", _FLOAT64),
+    )
     dtype, grad_dtype, group, requires_grad = draw(kinds)
+    said = words(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
         name="",
-        global_shape=shape,
+        global_shape=_even(shape, placed, mesh),
         placements=placed,
         dtype=dtype,
         grad_dtype=grad_dtype,
         requires_grad=requires_grad,
         group=group,
+        **({} if said is None else dict(draw(said))),
     )
 
 
@@ -124,22 +131,39 @@ def parameter_lists(
     )
 
 
+def _even(
+    shape: tuple[int, ...], placed: tuple[str, ...] | None, mesh: MeshSpec
+) -> tuple[int, ...]:
+    """Round dims with strided shards up to what divides without a rest."""
+    sizes = list(shape)
+    for code in placed or ():
+        dim = sharded_dim(code)
+        if dim is not None and code.startswith("_"):
+            pieces = num_pieces(mesh, placed or (), dim)
+            sizes[dim] = -(-shape[dim] // pieces) * pieces
+    return tuple(sizes)
+
+
 @functools.cache
 def _kinds(
-    *, separate_grad_dtype: bool
+    *, separate_grad_dtype: bool, float64: bool
 ) -> st.SearchStrategy[tuple[str, str | None, int, bool]]:
     """Generate (dtype, gradient dtype, group, requires_grad), the plainest first."""
-    grad_dtypes = (None, *_BASIC_DTYPES) if separate_grad_dtype else (None,)
+    dtypes = DTYPES if float64 else _BASIC_DTYPES
+    grad_dtypes = (None, *dtypes) if separate_grad_dtype else (None,)
     trainable = [
         (dtype, grad_dtype, group, True)
         for group in (0, 1)
         for grad_dtype in grad_dtypes
-        for dtype in _BASIC_DTYPES
+        for dtype in dtypes
         if grad_dtype != dtype
     ]
-    frozen = [(*kind[:3], False) for kind in trainable]
+    usual = [kind for kind in trainable if _FLOAT64 not in kind]
+    wide = [kind for kind in trainable if _FLOAT64 in kind]
+    frozen = [(*kind[:3], False) for kind in usual]
     # Frozen ones only dilute a scenario.
-    return st.sampled_from([*trainable, *trainable, *frozen])
+    choices = with_rare([*usual, *usual, *frozen], wide, one_in=_ONE_FLOAT64_IN)
+    return st.sampled_from(choices)
 
 
 def _alike(

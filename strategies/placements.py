@@ -7,21 +7,40 @@ import itertools
 
 from hypothesis import strategies as st
 
-from syncverify.scenario import REPLICATE, MeshSpec, shard
+from strategies.rarities import with_rare
+from syncverify.scenario import (
+    ABSENT,
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    shard,
+    strided_shard,
+)
+
+_ONE_RARE_PLACEMENT_IN = 10
+Placements = tuple[str, ...]
 
 
-@functools.lru_cache
+@functools.lru_cache(maxsize=1024)
 def placements(
-    mesh: MeshSpec, *, num_dims: int
-) -> st.SearchStrategy[tuple[str, ...] | None]:
+    mesh: MeshSpec,
+    *,
+    num_dims: int,
+    sub_meshes: bool = False,
+    strided: bool = False,
+    partial: bool = False,
+) -> st.SearchStrategy[Placements | None]:
     """Generate one placement per mesh axis, or None for a plain tensor.
 
     Shrinks toward replication over every axis. Dims need not be divisible by the axis:
-    local shards may be uneven or empty.
+    local shards may be uneven or empty, unless they are strided.
 
     Args:
         mesh: The mesh.
         num_dims: Number of dims of the tensor; a scalar can only be replicated.
+        sub_meshes: Whether the tensor may live on some axes only, now and then.
+        strided: Whether an axis may cut what later axes cut before it, now and then.
+        partial: Whether its gradient may arrive as `Partial`, now and then.
 
     Returns:
         A strategy for tuples of placement codes, one choice each.
@@ -32,4 +51,34 @@ def placements(
     # Listed more often: replication is what a synchronizer exists for.
     weights = {replicated: 1 + len(others), None: 1 + len(others) // 4}
     few = [choice for choice, weight in weights.items() for _ in range(weight)]
-    return st.sampled_from([replicated, None, *others, *few])
+    kinds = {
+        (PARTIAL,): partial,
+        (ABSENT,): sub_meshes and bool(mesh.axis_names) and len(mesh.shape) > 1,
+        tuple(map(strided_shard, range(num_dims))): strided,
+    }
+    rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
+    usual = [replicated, None, *others, *few]
+    return st.sampled_from(with_rare(usual, rare, one_in=_ONE_RARE_PLACEMENT_IN))
+
+
+def _rare(
+    codes: list[str], kinds: list[tuple[str, ...]], mesh: MeshSpec
+) -> list[Placements | None]:
+    """List placements with a code of some kind, every kind about equally often."""
+    known = [*codes, *itertools.chain(*kinds)]
+    legal = [
+        placed
+        for placed in itertools.product(known, repeat=len(mesh.shape))
+        if set(placed) != {ABSENT} and _is_cut_again(placed)
+    ]
+    by_kind = [[p for p in legal if not set(kind).isdisjoint(p)] for kind in kinds]
+    most = max(map(len, by_kind), default=0)
+    return [p for few in by_kind if few for p in few * (most // len(few))]
+
+
+def _is_cut_again(placed: Placements) -> bool:
+    """Tell whether each strided shard has a later axis that cuts its dim first."""
+    return all(
+        not code.startswith("_") or code.removeprefix("_") in placed[axis:]
+        for axis, code in enumerate(placed)
+    )

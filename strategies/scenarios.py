@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
-
-import torch
 from hypothesis import strategies as st
 
+from strategies.bucket_caps import bucket_caps_for
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
 from strategies.steps import accumulations
-from syncverify.layout import local_shape
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.features import ALL_BEYOND
+from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
-
-_EVERYTHING_IN_ONE_BUCKET_BYTES = 2**20
-# Around the size of one small parameter, and of several.
-_SPLITTING_CAP_BYTES = (64, 512)
-
-
-@functools.cache
-def bucket_caps() -> st.SearchStrategy[int]:
-    """Generate bucket caps in bytes that split and that do not; shrinks to no split."""
-    splitting = [st.integers(1, limit) for limit in _SPLITTING_CAP_BYTES]
-    return st.one_of(st.just(_EVERYTHING_IN_ONE_BUCKET_BYTES), *splitting)
 
 
 @st.composite
@@ -47,21 +32,24 @@ def scenarios(
     Returns:
         A scenario.
     """
-    mesh = draw(meshes(max_ranks=max_ranks))
+    mesh = draw(_meshes(max_ranks, capabilities))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     return Scenario(
         mesh=mesh,
         parameters=parameters,
         accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
-        bucket_cap_bytes=draw(bucket_caps() | st.sampled_from(_full(mesh, parameters))),
+        # Whoever promises plain steps alone is searched with plain caps, as ever.
+        bucket_cap_bytes=draw(
+            bucket_caps_for(
+                mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
+            )
+        ),
     )
 
 
-def _full(mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]) -> list[int]:
-    """List caps that the first parameters on rank 0 fill to the byte."""
-    sizes = [
-        math.prod(local_shape(mesh, spec, 0))
-        * getattr(torch, spec.effective_grad_dtype).itemsize
-        for spec in parameters
-    ]
-    return [max(1, total) for total in itertools.accumulate(sizes)]
+def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:
+    return meshes(
+        max_ranks=max_ranks,
+        max_axes=3 if capabilities.covers("mesh", "3 axes") else 2,
+        unnamed=capabilities.covers("mesh", "unnamed"),
+    )

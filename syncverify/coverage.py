@@ -100,7 +100,7 @@ def _parameter_features(
 
 def _cap_splits(scenario: Scenario) -> bool:
     """Tell whether the trainable parameters of some group exceed the cap on rank 0."""
-    widths = {"float32": 4}
+    widths = {"float32": 4, "float64": 8}
     for group in scenario.groups:
         total = 0
         for spec in group:

@@ -1,0 +1,51 @@
+"""Strategies for tensor shapes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+from hypothesis import strategies as st
+
+from strategies.rarities import with_rare
+
+_ONE_RARE_SHAPE_IN = 12
+_EMPTY = [(0,), (0, 2), (3, 0), (2, 0, 3), (0, 0)]
+_EMPTY_OF_4_DIMS = (2, 0, 1, 3)
+
+
+@functools.cache
+def shapes(
+    *, scalars: bool = True, four_dims: bool = False, empty: bool = False
+) -> st.SearchStrategy[tuple[int, ...]]:
+    """Generate tensor shapes; shrinks toward few elements, then few dims.
+
+    Args:
+        scalars: Whether there may be no dims.
+        four_dims: Whether there may be four dims rather than three, now and then.
+        empty: Whether there may be no elements, now and then.
+
+    Returns:
+        A strategy for shapes.
+    """
+    by_dims: list[list[tuple[int, ...]]] = [
+        [()],
+        [(1,), (2,), (3,), (4,), (5,), (7,), (17,)],
+        list(itertools.product((1, 2, 3, 4, 5, 7), repeat=2)),
+        list(itertools.product((1, 2, 3, 5), repeat=3)),
+    ]
+    usual = _evenly(by_dims if scalars else by_dims[1:])
+    rare: list[list[tuple[int, ...]]] = []
+    if empty:
+        rare.append([*_EMPTY, _EMPTY_OF_4_DIMS] if four_dims else _EMPTY)
+    if four_dims:
+        rare.append(list(itertools.product((1, 2, 3), repeat=4)))
+    return st.sampled_from(with_rare(usual, _evenly(rare), one_in=_ONE_RARE_SHAPE_IN))
+
+
+def _evenly(kinds: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    """List kinds about equally often, of which some have many more shapes than others."""
+    most = max(map(len, kinds), default=0)
+    listed = [shape for few in kinds for shape in few * (most // len(few))]
+    return sorted(listed, key=lambda s: (math.prod(s), len(s), s))
