@@ -41,10 +41,11 @@ def meshes(
     flat = _shapes(max_ranks, range(1, min(max_axes, 2) + 1))
     deep = _shapes(max_ranks, range(3, max_axes + 1))
     nameless = [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else []
-    # Three axes have more shapes than one or two.
-    rare = [*map(_named, deep), *nameless, *map(_named, deep[: len(nameless) // 2])]
-    return st.sampled_from(
-        with_rare([*map(_named, flat)], rare, one_in=_ONE_RARE_MESH_IN)
+    return with_rare(
+        [*map(_named, flat)],
+        [*map(_named, deep)],
+        nameless,
+        one_in=_ONE_RARE_MESH_IN,
     )
 
 

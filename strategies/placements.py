@@ -17,7 +17,8 @@ from syncverify.scenario import (
     strided_shard,
 )
 
-_ONE_RARE_PLACEMENT_IN = 10
+_ONE_RARE_PLACEMENT_IN = 9
+_MAX_OFTEN = 64  # there are ever more others
 Placements = tuple[str, ...]
 
 
@@ -49,31 +50,29 @@ def placements(
     placed = list(itertools.product(codes, repeat=len(mesh.shape)))
     replicated, *others = placed
     # Listed more often: replication is what a synchronizer exists for.
-    weights = {replicated: 1 + len(others), None: 1 + len(others) // 4}
-    few = [choice for choice, weight in weights.items() for _ in range(weight)]
+    often = min(len(others), _MAX_OFTEN)
+    usual = [replicated, None, *others, *[replicated] * (1 + often)]
+    usual += [None] * (1 + often // 4)
     kinds = {
         (PARTIAL,): partial,
         (ABSENT,): sub_meshes and bool(mesh.axis_names) and len(mesh.shape) > 1,
         tuple(map(strided_shard, range(num_dims))): strided,
     }
     rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
-    usual = [replicated, None, *others, *few]
-    return st.sampled_from(with_rare(usual, rare, one_in=_ONE_RARE_PLACEMENT_IN))
+    return with_rare(usual, *rare, one_in=_ONE_RARE_PLACEMENT_IN)
 
 
 def _rare(
     codes: list[str], kinds: list[tuple[str, ...]], mesh: MeshSpec
-) -> list[Placements | None]:
-    """List placements with a code of some kind, every kind about equally often."""
+) -> list[list[Placements | None]]:
+    """List, for each kind, the placements that have a code of it."""
     known = [*codes, *itertools.chain(*kinds)]
     legal = [
         placed
         for placed in itertools.product(known, repeat=len(mesh.shape))
         if set(placed) != {ABSENT} and _is_cut_again(placed)
     ]
-    by_kind = [[p for p in legal if not set(kind).isdisjoint(p)] for kind in kinds]
-    most = max(map(len, by_kind), default=0)
-    return [p for few in by_kind if few for p in few * (most // len(few))]
+    return [[p for p in legal if not set(kind).isdisjoint(p)] for kind in kinds]
 
 
 def _is_cut_again(placed: Placements) -> bool:

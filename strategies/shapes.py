@@ -36,16 +36,18 @@ def shapes(
         list(itertools.product((1, 2, 3, 5), repeat=3)),
     ]
     usual = _evenly(by_dims if scalars else by_dims[1:])
-    rare: list[list[tuple[int, ...]]] = []
-    if empty:
-        rare.append([*_EMPTY, _EMPTY_OF_4_DIMS] if four_dims else _EMPTY)
-    if four_dims:
-        rare.append(list(itertools.product((1, 2, 3), repeat=4)))
-    return st.sampled_from(with_rare(usual, _evenly(rare), one_in=_ONE_RARE_SHAPE_IN))
+    long = list(itertools.product((1, 2, 3), repeat=4))
+    none = [*_EMPTY, _EMPTY_OF_4_DIMS] if four_dims else _EMPTY
+    return with_rare(
+        usual,
+        _evenly([long]) if four_dims else [],
+        none if empty else [],
+        one_in=_ONE_RARE_SHAPE_IN,
+    )
 
 
 def _evenly(kinds: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
     """List kinds about equally often, of which some have many more shapes than others."""
-    most = max(map(len, kinds), default=0)
+    most = max(map(len, kinds))
     listed = [shape for few in kinds for shape in few * (most // len(few))]
     return sorted(listed, key=lambda s: (math.prod(s), len(s), s))
