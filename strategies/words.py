@@ -13,7 +13,7 @@ from syncverify.subject import Capabilities
 Words = tuple[tuple[str, Any], ...]
 _ONE_LISTED_TWICE_IN = 12
 # Of parameters that can be; only few have four dims.
-_ONE_TRANSPOSED_IN = 7
+_ONE_TRANSPOSED_IN = 4
 _ONE_CHANNELS_LAST_IN = 2
 
 

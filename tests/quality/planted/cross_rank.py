@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from planted.main_grads import Bucket, MainGrads, kind_of
+from planted.main_grads import Bucket, MainGrads
 from planted.placements import local_bytes
 from planted.view_buckets import Bucket as ViewBucket
 from planted.view_buckets import ViewBuckets
@@ -36,7 +36,7 @@ class CutsByAllBytes(MainGrads):
         kinds: dict[object, list[nn.Parameter]] = {}
         filled_bytes = 0
         for parameter in self.trainable():
-            kinds.setdefault(kind_of(parameter), []).append(parameter)
+            kinds.setdefault(self.kind_of(parameter), []).append(parameter)
             filled_bytes += local_bytes(parameter)
             if filled_bytes >= self.cap_bytes:
                 yield from kinds.values()

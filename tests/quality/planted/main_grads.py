@@ -37,10 +37,6 @@ class Bucket:
         self.groups = groups
 
 
-def kind_of(parameter: nn.Parameter) -> tuple[object, ...]:
-    return parameter.dtype, parameter.grad_dtype, reduce_groups(parameter)
-
-
 class MainGrads:
     outside = ALL_BEYOND  # plain training steps are all that it is for
 
@@ -63,7 +59,7 @@ class MainGrads:
 
     def bind(self) -> None:
         self.buckets = [
-            Bucket(members, reduce_groups(members[0]), self.dtype_of(members[0]))
+            Bucket(members, self.groups_of(members[0]), self.dtype_of(members[0]))
             for members in self.plan()
         ]
         for bucket in self.buckets:
@@ -73,6 +69,12 @@ class MainGrads:
                 self.hooks.append(handle)
                 self.moved[parameter] = 0
 
+    def kind_of(self, parameter: nn.Parameter) -> tuple[object, ...]:
+        return parameter.dtype, parameter.grad_dtype, self.groups_of(parameter)
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        return reduce_groups(parameter)
+
     def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
         return parameter.grad_dtype
 
@@ -80,7 +82,7 @@ class MainGrads:
         """Sort parameters by what they must share, then cut at the cap."""
         kinds: dict[object, list[nn.Parameter]] = {}
         for parameter in self.trainable():
-            kinds.setdefault(kind_of(parameter), []).append(parameter)
+            kinds.setdefault(self.kind_of(parameter), []).append(parameter)
         for parameters in kinds.values():
             members: list[nn.Parameter] = []
             for parameter in parameters:

@@ -1,0 +1,211 @@
+"""Planted defects that show on some meshes, placements, shapes, dtypes and layouts only."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from planted.bank import LIVE, LOCAL, VALUE
+from planted.feature_bank import FeatureDefect, each_parameter
+from planted.main_grads import MainGrads
+from planted.placements import Groups, like, local, reduce_groups
+from planted.view_buckets import ViewBuckets
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+
+
+class LooksAtTwoAxes(MainGrads):
+    """Data and tensor parallelism are all the axes that it knows."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        if not isinstance(parameter, DTensor):
+            return ()
+        mesh = parameter.device_mesh
+        known = [mesh.get_group(axis) for axis in range(mesh.ndim)[:2]]
+        return tuple(group for group in reduce_groups(parameter) if group in known)
+
+
+class AsksForAxesByName(MainGrads):
+    """A mesh without names has none of the axes that it asks for."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        if isinstance(parameter, DTensor) and parameter.device_mesh.mesh_dim_names:
+            return reduce_groups(parameter)
+        return ()
+
+
+class TakesReplicasForTheWorld(MainGrads):
+    """What is replicated over all of its mesh is summed over the default group."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        groups = reduce_groups(parameter)
+        is_replica = isinstance(parameter, DTensor) and all(
+            isinstance(placement, Replicate) for placement in parameter.placements
+        )
+        return (dist.group.WORLD,) if groups and is_replica else groups
+
+
+class KnowsOneKindOfShard(MainGrads):
+    """What is no `Shard` is taken for a replica; torch's strided shard is none."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        if not isinstance(parameter, DTensor):
+            return ()
+        mesh = parameter.device_mesh
+        return tuple(
+            mesh.get_group(axis)
+            for axis, placement in enumerate(parameter.placements)
+            if not isinstance(placement, Shard) and mesh.size(axis) > 1
+        )
+
+
+class RedistributesWhatArrives(MainGrads):
+    """A partial gradient is reduced when it arrives, and again with its bucket."""
+
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        if isinstance(parameter.grad, DTensor):
+            parameter.grad = parameter.grad.redistribute(
+                placements=parameter.placements
+            )
+        super().on_accumulated(slot, parameter)
+
+
+class LeavesConvolutionsOut(MainGrads):
+    """Kernels for up to three dims; what has more is not reduced at all."""
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        return reduce_groups(parameter) if parameter.dim() < 4 else ()
+
+
+class CountsHowManyFit(MainGrads):
+    """Divides by the size of a parameter, which may be 0."""
+
+    def bind(self) -> None:
+        self.counts = [self.cap_bytes / p.numel() for p in self.trainable()]
+        super().bind()
+
+
+class SumsInFloat32(MainGrads):
+    """float32 is taken for the widest dtype that there is."""
+
+    def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
+        wide = parameter.grad_dtype is torch.float64
+        return torch.float32 if wide else parameter.grad_dtype
+
+
+class CountsEachListing(ViewBuckets):
+    """A parameter that is listed twice counts each micro-batch twice."""
+
+
+class HandsBackInTheOrderOfStorage(MainGrads):
+    """Gradients are copied row by row, and handed back with the parameter's strides."""
+
+    def wait(self) -> None:
+        super().wait()
+        for bucket in self.buckets:
+            for parameter, slot in bucket.slots.items():
+                part = local(parameter)
+                strided = slot.as_strided(part.shape, part.stride())
+                parameter.grad = like(parameter, strided)
+
+
+class WritesChannelsLast(MainGrads):
+    """Slots of channels-last parameters are written so, and handed back row by row."""
+
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        part = local(parameter)
+        if part.dim() == 4 and part.is_contiguous(memory_format=torch.channels_last):
+            batch, channels, height, width = part.shape
+            slot = slot.view(batch, height, width, channels).permute(0, 3, 1, 2)
+        super().on_accumulated(slot, parameter)
+
+
+def two_named_axes(scenario: Scenario) -> Scenario:
+    first, *others = scenario.mesh.shape
+    mesh = MeshSpec((first, torch.Size(others).numel()), ("dp", "tp"))
+    parameters = tuple(
+        replace(spec, placements=spec.placements and spec.placements[:2])
+        for spec in scenario.parameters
+    )
+    return replace(scenario, mesh=mesh, parameters=parameters)
+
+
+def named(scenario: Scenario) -> Scenario:
+    names = ("dp", "tp", "ep")[: len(scenario.mesh.shape)]
+    return replace(scenario, mesh=MeshSpec(scenario.mesh.shape, names))
+
+
+def placed(old: str, new: str) -> Callable[[Scenario], Scenario]:
+    """Exchange what codes of placements start with."""
+
+    def change(spec: ParameterSpec) -> ParameterSpec:
+        codes = spec.placements and tuple(c.replace(old, new) for c in spec.placements)
+        return replace(spec, placements=codes)
+
+    return each_parameter(change)
+
+
+def of_three_dims(spec: ParameterSpec) -> ParameterSpec:
+    codes = spec.placements and tuple(c.replace("S3", "S2") for c in spec.placements)
+    return replace(spec, global_shape=spec.global_shape[:3], placements=codes)
+
+
+def filled(spec: ParameterSpec) -> ParameterSpec:
+    return replace(spec, global_shape=tuple(n or 2 for n in spec.global_shape))
+
+
+def narrow(spec: ParameterSpec) -> ParameterSpec:
+    dtypes = {"float64": "float32", None: None}
+    return replace(
+        spec,
+        dtype=dtypes.get(spec.dtype, spec.dtype),
+        grad_dtype=dtypes.get(spec.grad_dtype, spec.grad_dtype),
+    )
+
+
+def setting(**fields: Any) -> Callable[[Scenario], Scenario]:
+    return each_parameter(lambda spec: replace(spec, **fields))
+
+
+MISSING = "rank_contribution_missing"
+FOREIGN = "foreign_contribution"
+ROW_BY_ROW = setting(memory_format="contiguous")
+SPACE = [
+    FeatureDefect("mesh=3 axes", LooksAtTwoAxes, two_named_axes, VALUE, MISSING),
+    FeatureDefect("mesh=unnamed", AsksForAxesByName, named, VALUE, MISSING),
+    FeatureDefect(
+        "placement=sub_mesh", TakesReplicasForTheWorld, placed("-", "R"), VALUE, FOREIGN
+    ),
+    FeatureDefect(
+        "placement=strided", KnowsOneKindOfShard, placed("_S", "S"), LOCAL, FOREIGN
+    ),
+    FeatureDefect(
+        "placement=partial", RedistributesWhatArrives, placed("P", "R"), VALUE, "scaled"
+    ),
+    FeatureDefect(
+        "shape=4 dims", LeavesConvolutionsOut, each_parameter(of_three_dims), VALUE,
+        MISSING,
+    ),
+    FeatureDefect(
+        "shape=empty", CountsHowManyFit, each_parameter(filled), LIVE,
+        "raised_ZeroDivisionError",
+    ),
+    FeatureDefect(
+        "dtype=float64", SumsInFloat32, each_parameter(narrow), VALUE, "rounded"
+    ),
+    FeatureDefect(
+        "listed=twice", CountsEachListing, setting(num_listed=1), VALUE,
+        MISSING,
+    ),
+    FeatureDefect(
+        "memory_format=transposed", HandsBackInTheOrderOfStorage, ROW_BY_ROW, VALUE,
+        "partly_wrong",
+    ),
+    FeatureDefect(
+        "memory_format=channels_last", WritesChannelsLast, ROW_BY_ROW, VALUE,
+        "partly_wrong", needs=frozenset({"shape=4 dims"}),
+    ),
+]  # fmt: skip
