@@ -9,8 +9,9 @@ sum it a second time. So its label is exchanged for Replicate, which here means 
 rank contributes", before it is accumulated. No data moves. Hooks on the parameter that the
 user registers later see that label.
 
-Only axes over which the bucket sums are relabelled. On others DTensor does what it does
-without a synchronizer: it reduces, or reduces and scatters.
+Only axes over which the bucket sums are relabelled, and replicated ones of a single rank,
+whose sum is there already. On others DTensor does what it does without a synchronizer: it
+reduces, or reduces and scatters.
 
 Autograd sums the gradients of one parameter in one backward before any hook sees them, and
 there DTensor has rules of its own: next to a Partial("sum") gradient, one that is Replicate
@@ -24,12 +25,12 @@ redistribute(): it looks like any other here, and is summed once more.
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Replicate
-from torch.distributed.tensor.placement_types import Placement
 
 from .backward import is_accumulating
 from .gradient_view import GradientView
-from .grouping import local_tensor
+from .grouping import ParameterPlan, local_tensor
 
 
 def arrival_hook(
@@ -50,8 +51,12 @@ def arrival_hook(
         if view is None or not isinstance(gradient, DTensor):
             return None
         view.arrived_as = gradient.placements
-        partial = _partial_axes(gradient.placements, view.plan.reduce_axes)
-        if not partial or not is_accumulating(view.plan.parameter):
+        partial = _partial_axes(gradient, view.plan)
+        if not partial:
+            return None
+        # torch does not find the node of a sharded parameter that is empty; and there is
+        # no number that a label could make wrong.
+        if gradient.numel() and not is_accumulating(view.plan.parameter):
             return None
         contribution = _contribution(gradient, partial)
         view.arrived_as = contribution.placements
@@ -60,15 +65,25 @@ def arrival_hook(
     return on_arrival
 
 
-def _partial_axes(placements: Sequence[Placement], axes: Sequence[int]) -> list[int]:
-    """List those of some axes on which a sum or a mean is still to be formed."""
-    # Subclasses of Partial mean more than their operation, a mask say.
-    found = []
-    for axis in axes:
-        placement = placements[axis]
-        if type(placement) is Partial and placement.reduce_op in ("sum", "avg"):
-            found.append(axis)
-    return found
+def _partial_axes(gradient: DTensor, plan: ParameterPlan) -> list[int]:
+    """List the axes on which a sum or a mean is this rank's contribution to the bucket."""
+    return [
+        axis
+        for axis, placement in enumerate(gradient.placements)
+        # Subclasses of Partial mean more than their operation, a mask say.
+        if type(placement) is Partial
+        and placement.reduce_op in ("sum", "avg")
+        and (axis in plan.reduce_axes or _is_whole(plan.parameter, axis))
+    ]
+
+
+def _is_whole(parameter: nn.Parameter, axis: int) -> bool:
+    """Tell whether a rank is alone on an axis, and holds what a replica would."""
+    return (
+        isinstance(parameter, DTensor)
+        and parameter.device_mesh.size(axis) == 1
+        and parameter.placements[axis].is_replicate()
+    )
 
 
 def _contribution(gradient: DTensor, partial_axes: Sequence[int]) -> DTensor:

@@ -1,6 +1,7 @@
 """What each strategy shrinks to, what it refuses, and what it reaches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -92,6 +93,64 @@ def test_smallest_example_with_a_feature(
     assert minimal(strategy, wanted) == smallest
 
 
+CUBE = MeshSpec((1, 1, 1), ("dp", "tp", "ep"))
+EVERY_PLACEMENT = {"sub_meshes": True, "strided": True, "partial": True}
+SMALLEST_OF_RARE_KIND = {
+    "3 axes": (
+        meshes(max_axes=3, unnamed=True),
+        lambda m: len(m.shape) == 3 and m.axis_names,
+        CUBE,
+    ),
+    "unnamed": (
+        meshes(max_axes=3, unnamed=True), lambda m: not m.axis_names, MeshSpec((1,), ())
+    ),
+    "sub_mesh": (
+        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "-" in (p or ()),
+        ("R", "-"),
+    ),
+    "strided": (
+        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "_S0" in (p or ()),
+        ("_S0", "S0"),
+    ),
+    "partial": (
+        placements(GRID, num_dims=2, **EVERY_PLACEMENT), lambda p: "P" in (p or ()),
+        ("R", "P"),
+    ),
+    "4 dims": (
+        shapes(four_dims=True, empty=True), lambda s: len(s) == 4 and 0 not in s,
+        (1, 1, 1, 1),
+    ),
+    "empty": (shapes(four_dims=True, empty=True), lambda s: 0 in s, (0,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wanted", "smallest"),
+    SMALLEST_OF_RARE_KIND.values(),
+    ids=SMALLEST_OF_RARE_KIND.keys(),
+)
+def test_smallest_of_a_rare_kind(
+    strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool], smallest: object
+) -> None:
+    assert minimal(strategy, wanted) == smallest
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shape"),
+    [
+        ("dtype", "float64", ()),
+        ("num_listed", 2, ()),
+        ("memory_format", "transposed", (1, 1)),
+        ("memory_format", "channels_last", (1, 1, 1, 1)),
+    ],
+)
+def test_smallest_parameter_of_a_rare_kind_is_otherwise_plain(
+    field: str, value: object, shape: tuple[int, ...]
+) -> None:
+    found = minimal(parameters(GRID), lambda spec: getattr(spec, field) == value)
+    assert found == replace(ParameterSpec("", shape, ("R", "R")), **{field: value})
+
+
 def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
     found = minimal(parameters(GRID), lambda spec: not spec.requires_grad)
     assert found == ParameterSpec("", (), ("R", "R"), requires_grad=False)
@@ -107,7 +166,7 @@ def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
             lambda: meshes(max_ranks=0), "expected max_ranks >= 1, got max_ranks=0",
         ),
         (
-            lambda: meshes(max_axes=3), "expected max_axes of 1 or 2, got max_axes=3",
+            lambda: meshes(max_axes=4), "expected max_axes of 1 to 3, got max_axes=4",
         ),
         (
             lambda: parameter_lists(GRID, min_size=0),

@@ -100,6 +100,24 @@ def test_a_replicated_weight_on_a_sharded_sequence_needs_no_collective_of_its_ow
     assert collectives == {"bucket": 2}
 
 
+@pytest.mark.parametrize("numel", [4, 0])
+def test_an_axis_of_one_rank_needs_no_collective_of_its_own(
+    ranks, collectives, numel
+) -> None:
+    """DTensor would even refuse it for what is empty, beside a sharded axis."""
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 1, 1))
+        a = parameter(mesh, Replicate(), Shard(0), Replicate(), numel=numel)
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            loss(a, 2**rank, Replicate(), Shard(0), Partial()).backward()
+            synchronizer.wait()
+            return a.grad.to_local().tolist()
+
+    assert ranks.run(2, program) == [[3] * numel] * 2
+    assert collectives["DTensor"] == 0
+
+
 def test_other_axes_are_left_to_dtensor(ranks, collectives) -> None:
     """Replicated and sharded, and Partial on both: one sum here, one scatter there."""
 

@@ -177,6 +177,26 @@ MALFORMED = {
         edit(*P0, "placements", to=["P*", "R"]),
         "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('P*', 'R')",
     ),
+    "no axis of its own": (
+        edit(*P0, "placements", to=["-", "-"]),
+        "'w' lives on some axis of a mesh with names: others have no sub-meshes",
+    ),
+    "strided, and nobody cuts first": (
+        edit(*P0, "placements", to=["_S0", "R"]),
+        "an axis after axis 0 cuts dim 0 of 'w' first",
+    ),
+    "strided and uneven": (
+        edit(*P0, "placements", to=["_S1", "S1"]),
+        "dim 1 of 'w' is strided and divides by 4",
+    ),
+    "transposed vector": (
+        edit("parameters", 1, "memory_format", to="transposed"),
+        "'b' has dims enough to be transposed",
+    ),
+    "channels last of a matrix": (
+        edit(*P0, "memory_format", to="channels_last"),
+        "'w' has dims enough to be channels_last",
+    ),
     "no placements": (remove(*P0, "placements"), "KeyError('placements')"),
 }  # fmt: skip
 
