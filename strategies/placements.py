@@ -54,8 +54,8 @@ def placements(
     usual = [replicated, None, *others, *[replicated] * (1 + often)]
     usual += [None] * (1 + often // 4)
     kinds = {
-        (PARTIAL,): partial,
         (ABSENT,): sub_meshes and bool(mesh.axis_names) and len(mesh.shape) > 1,
+        (PARTIAL,): partial,
         tuple(map(strided_shard, range(num_dims))): strided,
     }
     rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
@@ -65,14 +65,18 @@ def placements(
 def _rare(
     codes: list[str], kinds: list[tuple[str, ...]], mesh: MeshSpec
 ) -> list[list[Placements | None]]:
-    """List, for each kind, the placements that have a code of it."""
+    """List, for each kind, the placements that have a code of it and none of later ones."""
     known = [*codes, *itertools.chain(*kinds)]
     legal = [
         placed
         for placed in itertools.product(known, repeat=len(mesh.shape))
         if set(placed) != {ABSENT} and _is_cut_again(placed)
     ]
-    return [[p for p in legal if not set(kind).isdisjoint(p)] for kind in kinds]
+    later = [{*itertools.chain(*kinds[n + 1 :])} for n in range(len(kinds))]
+    return [
+        [p for p in legal if not set(kind).isdisjoint(p) and others.isdisjoint(p)]
+        for kind, others in zip(kinds, later, strict=True)
+    ]
 
 
 def _is_cut_again(placed: Placements) -> bool:
