@@ -8,6 +8,7 @@ from torch.utils.hooks import RemovableHandle
 from .autograd_hooks import Listener, install_hooks
 from .bucket import Bucket
 from .gradient_view import GradientView
+from .partial_gradient import may_arrive_partial
 
 
 class Attachments:
@@ -53,7 +54,7 @@ class Attachments:
         """
         reference = weakref.ref(listener)
         for parameter, number in self._numbers.items():
-            is_reduced = bool(self.views[number].plan.reduce_axes)
+            is_reduced = may_arrive_partial(self.views[number].plan)
             self._handles += install_hooks(
                 parameter, number, reference, is_reduced=is_reduced
             )

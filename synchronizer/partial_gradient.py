@@ -65,6 +65,14 @@ def arrival_hook(
     return on_arrival
 
 
+def may_arrive_partial(plan: ParameterPlan) -> bool:
+    """Tell whether a parameter has axes on which its gradients are to be relabelled."""
+    placements = getattr(plan.parameter, "placements", ())
+    return bool(plan.reduce_axes) or any(
+        _is_whole(plan.parameter, axis) for axis in range(len(placements))
+    )
+
+
 def _partial_axes(gradient: DTensor, plan: ParameterPlan) -> list[int]:
     """List the axes on which a sum or a mean is this rank's contribution to the bucket."""
     return [
