@@ -21,6 +21,8 @@ Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind
 Place = tuple[str, tuple[int, ...], int]
 
 DEFAULT_STREAM = "default"
+# Stands for a line where no line of the subject led to an operator.
+AUTOGRAD = "autograd"
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
