@@ -101,6 +101,21 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamCreated:
+    """A stream was made.
+
+    Attributes:
+        moment: When.
+        stream: Its name.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    stream: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """An event was recorded: a mark in a stream, after all that it holds by now.
 
@@ -276,6 +291,7 @@ Event = (
     | CollectiveLaunch
     | CollectiveWait
     | Access
+    | StreamCreated
     | Mark
     | StreamWait
     | HostWait

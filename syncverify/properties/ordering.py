@@ -16,6 +16,7 @@ disorder, and its first pair says which property it violates:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from syncverify.memory import MemoryRegion
@@ -28,6 +29,7 @@ from syncverify.trace import (
     CollectiveLaunch,
     Event,
     LifecycleReturn,
+    StreamCreated,
 )
 
 _ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
@@ -171,13 +173,25 @@ def _findings(
         parameters = ", ".join(_parameters(judgement, found)) or None
         if (found.rank, parameters) not in told:
             told.add((found.rank, parameters))
-            yield _finding(found, disorder, cause, parameters)
+            created = _created(judgement.run.ranks[found.rank].events)
+            yield _finding(found, disorder, cause, parameters, created)
+
+
+def _created(events: list[Event]) -> dict[str, str]:
+    """Return the lines that made streams, by name."""
+    return {e.stream: e.source for e in events if isinstance(e, StreamCreated)}
 
 
 def _finding(
-    found: Race | EarlyFree, disorder: Disorder, cause: str, parameters: str | None
+    found: Race | EarlyFree,
+    disorder: Disorder,
+    cause: str,
+    parameters: str | None,
+    created: dict[str, str],
 ) -> Finding:
     first, second = in_words(found)
+    remedy = str(disorder.remedy or "no single wait orders them")
+    named = re.findall(r"\bstream \d+\b", f"{first} {second} {remedy}")
     gradients = f" (gradients of {parameters})" if parameters else ""
     if isinstance(found, Race):
         region = found.region
@@ -197,7 +211,11 @@ def _finding(
             "first": first,
             "second": second,
             "memory": f"{memory}{gradients}",
-            "remedy": str(disorder.remedy or "no single wait orders them"),
+            "remedy": remedy,
+            "streams": [
+                f"{stream} is made at {created[stream]}"
+                for stream in dict.fromkeys(named)
+            ],
         },
     )
 

@@ -22,7 +22,7 @@ from syncverify.sim.engine_streams import EngineStreams
 from syncverify.sim.passed_marks import PassedMarks
 from syncverify.sim.stalls import Wait
 from syncverify.sourcelines import calling_line
-from syncverify.trace import DEFAULT_STREAM, HostWait, Mark, StreamWait
+from syncverify.trace import DEFAULT_STREAM, HostWait, Mark, StreamCreated, StreamWait
 
 if TYPE_CHECKING:
     from syncverify.sim.scheduler import Scheduler
@@ -195,6 +195,8 @@ class RankStreams:
         number = sum(name.startswith("stream ") for name in self._numbers) + 1
         stream = VirtualStream(self, f"stream {number}", device, priority)
         self._numbers[stream.name] = len(self._numbers)
+        recorder, source = self._recorder, calling_line()
+        recorder.events.append(StreamCreated(recorder.moment, stream.name, source))
         return stream
 
     def internal(self, name: str) -> str:

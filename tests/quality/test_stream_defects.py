@@ -50,6 +50,9 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     assert remedy is None or re.search(
         rf"^  remedy: +{re.escape(remedy)}$", text, re.MULTILINE
     )
+    for stream in {*re.findall(r"stream \d", remedy or "")}:
+        line = rf"^ +{stream} is made at \[.*torch.cuda.Stream\(.*\] in \w+$"
+        assert re.search(line, with_code(text), re.MULTILINE)
 
 
 @every_defect
