@@ -207,6 +207,8 @@ class CollectiveLaunch:
         root: Global rank of the root; None where there is none.
         slots: Where in the contribution the gradients of `parameters` lie. Gradients that
             were copied elsewhere first are not known by name.
+        is_batched: Of a message, whether it is one of a batch; None where the backend
+            cannot tell.
     """
 
     moment: Moment
@@ -225,6 +227,7 @@ class CollectiveLaunch:
     communicator: str = ""
     root: int | None = None
     slots: tuple[ParameterSlot, ...] = ()
+    is_batched: bool | None = None
 
     @property
     def place(self) -> Place:
