@@ -134,6 +134,11 @@ _CLASSES: tuple[tuple[Any, str, Make], ...] = (
     (torch.cuda, "device", lambda _, __: nullcontext()),
     (torch.accelerator, "device_index", lambda _, __: nullcontext()),
 )
+# Classes whose makers may have imported them by name, and what is made in their place.
+_IMPORTED: tuple[tuple[Any, Make], ...] = (
+    (torch.cuda.Stream, _create),
+    (torch.cuda.Event, _create_event),
+)
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
@@ -146,15 +151,12 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     ):
         for name, virtual in functions.items():
             yield module, name, _function(getattr(module, name), virtual)
-    for imported, make in (
-        (torch.cuda.Stream, _create),
-        (torch.cuda.Event, _create_event),
-    ):
+    for imported, make in _IMPORTED:
         yield imported, "__new__", _new(imported.__new__, make)
     for owner, name, make in _CLASSES:
         original = getattr(owner, name)
         yield owner, name, _class(original, original, make)
-    for owner, name, virtual_class, make in (
+    for owner, name, virtual_class, make_instance in (
         (torch, "Stream", VirtualStream, _create),
         (torch, "Event", VirtualEvent, _create_generic_event),
         (torch.cuda, "Stream", VirtualStream, _create),
@@ -162,7 +164,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
         (torch.cpu, "Event", VirtualEvent, _create_event),
     ):
-        yield owner, name, _class(getattr(owner, name), virtual_class, make)
+        yield owner, name, _class(getattr(owner, name), virtual_class, make_instance)
     for owner, name, make_virtual in HOST_COPIES:
         original = getattr(owner, name)
         yield owner, name, _method(original, make_virtual(original))
