@@ -37,7 +37,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import SyncverifyError, UsageError
 from syncverify.properties import check
-from syncverify.replay import load
+from syncverify.replay import Recording, load
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.sim.decisions import Decisions, Following
@@ -164,6 +164,7 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
         if isinstance(opened, SimBackend):
             result = opened.run_scheduled(recording.scenario, found, decisions)
         else:
+            _note_schedule(recording, backend)
             result = opened.run(recording.scenario, found)
         taken = tuple(decisions.taken)
         entries = [
@@ -187,6 +188,16 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
         click.echo("\n".join(scenario_lines(recording.scenario)))
         click.echo(f"NOT REPRODUCED: {subject} holds {named} on {backend}")
     _leave(1 if entries else 0, opened)
+
+
+def _note_schedule(recording: Recording, backend: str) -> None:
+    """Say what of a token only simulated ranks can follow."""
+    choices = sum(map(bool, recording.schedule.choices))
+    if choices:
+        click.echo(
+            f"note: the token asks {choices} time(s) for other timing than by default, "
+            f"which only --backend sim can follow; on {backend} the machine's own decides"
+        )
 
 
 class _Console(Console):

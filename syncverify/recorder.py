@@ -12,6 +12,7 @@ from syncverify.memory import MemoryRegion, tensor_region
 from syncverify.slots import ParameterSlot, find_slots
 from syncverify.trace import (
     DEFAULT_STREAM,
+    POINT_TO_POINT,
     CollectiveLaunch,
     CollectiveWait,
     Event,
@@ -149,6 +150,7 @@ class Recorder:
         root: int | None = None,
         written: Iterable[torch.Tensor] = (),
         communication_stream: str = DEFAULT_STREAM,
+        is_batched: bool | None = None,
     ) -> CollectiveLaunch:
         """Record a collective as it is issued.
 
@@ -162,11 +164,15 @@ class Recorder:
             root: Global rank of the root, if there is one.
             written: What receives results.
             communication_stream: Stream that it runs on.
+            is_batched: Of a message, whether it is one of a batch.
 
         Returns:
             The record.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
+        if operation in POINT_TO_POINT:
+            # Of a communicator of two ranks, the same two may meet in a collective.
+            communicator = f"{communicator}, messages"
         # A rank that sends to itself is twice in one meeting.
         counted = (communicator, ranks, operation == "recv")
         sequence = self._sequences.get(counted, 0)
@@ -191,6 +197,7 @@ class Recorder:
             root=root,
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
+            is_batched=is_batched,
         )
         self.events.append(event)
         return event

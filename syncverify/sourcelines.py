@@ -60,6 +60,17 @@ def innermost_subject_line() -> tuple[CodeType, int] | None:
     return None
 
 
+def is_called_by(name: str) -> bool:
+    """Tell whether a function of torch's with this name led here."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == name and is_torch_line(code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def line_of(code: CodeType, instruction: int) -> str:
     """Name the line of an instruction, as `calling_line` does."""
     number = next(

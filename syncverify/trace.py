@@ -21,6 +21,8 @@ Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind
 Place = tuple[str, tuple[int, ...], int]
 
 DEFAULT_STREAM = "default"
+# Stands for a line where no line of the subject led to an operator.
+AUTOGRAD = "autograd"
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
@@ -95,6 +97,21 @@ class Access:
     operator: str
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCreated:
+    """A stream was made.
+
+    Attributes:
+        moment: When.
+        stream: Its name.
+        source: The line that asked for it.
+    """
+
+    moment: Moment
+    stream: str
     source: str
 
 
@@ -190,6 +207,8 @@ class CollectiveLaunch:
         root: Global rank of the root; None where there is none.
         slots: Where in the contribution the gradients of `parameters` lie. Gradients that
             were copied elsewhere first are not known by name.
+        is_batched: Of a message, whether it is one of a batch; None where the backend
+            cannot tell.
     """
 
     moment: Moment
@@ -208,6 +227,7 @@ class CollectiveLaunch:
     communicator: str = ""
     root: int | None = None
     slots: tuple[ParameterSlot, ...] = ()
+    is_batched: bool | None = None
 
     @property
     def place(self) -> Place:
@@ -274,6 +294,7 @@ Event = (
     | CollectiveLaunch
     | CollectiveWait
     | Access
+    | StreamCreated
     | Mark
     | StreamWait
     | HostWait

@@ -7,7 +7,8 @@ training program reads with what it should read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from syncverify.backends.sim import SimBackend
 from syncverify.oracle import reference
 from syncverify.ordering.inversions import Inversion, inversions
-from syncverify.ordering.races import EarlyFree, Race
+from syncverify.ordering.races import EarlyFree, MemoryUse, Race
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.properties.ordering import in_words, unordered
 from syncverify.properties.values import (
@@ -28,10 +29,15 @@ from syncverify.schedule import Schedule
 from syncverify.sim.adversary import AdversarialRecorder, Lateness
 from syncverify.sim.rank_recorder import RankRecorder
 from syncverify.subject import Subject
+from syncverify.trace import CollectiveLaunch
 from syncverify.violation import Violation
 
 # Each costs a run; where so many orders do no harm, others hardly will.
 _MAX_ORDERS = 16
+# A host may block, or branch on what it reads, where a device would just be late.
+_BLOCKED = "the simulated host blocks before the late work could run"
+_RAISED = "the subject raises when it reads what is not there yet"
+_END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKED)
 
 
 def find_witness(
@@ -62,15 +68,43 @@ def find_witness(
     if not found:
         return None
     before = {_key(finding) for finding in _wrong_values(played)}
-    num_orders = 0
+    outcomes: list[_Outcome] = []
     for one, inversion in islice(_orders(played, found), _MAX_ORDERS):
-        num_orders += 1
-        for finding in game.inverted(played, inversion):
+        outcomes.append(game.inverted(played, inversion))
+        for finding in outcomes[-1].wrong:
             if _key(finding) not in before:
                 return _witness(_order(one, told), finding)
     for finding in _wrong_values(played):
         return _witness("everything runs in the order in which it was queued", finding)
-    return NoWitness(num_orders)
+    num_played = sum(outcome.failure is None for outcome in outcomes)
+    return NoWitness(num_played, tuple(_reasons(found, outcomes)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What is wrong when an order is played, or why it could not be."""
+
+    wrong: Sequence[Finding] = ()
+    failure: str | None = None
+
+
+def _reasons(
+    found: Sequence[Race | EarlyFree], outcomes: Sequence[_Outcome]
+) -> Iterator[str]:
+    failures = Counter(outcome.failure for outcome in outcomes if outcome.failure)
+    for failure, count in failures.items():
+        yield f"{count} more could not be played to the end: {failure}"
+    if all(isinstance(one, EarlyFree) and _only_writes(one.use) for one in found):
+        yield (
+            "what uses the memory too late only writes to it: the harm is done to whoever "
+            "has it by then"
+        )
+
+
+def _only_writes(use: MemoryUse) -> bool:
+    if isinstance(use, CollectiveLaunch):
+        return not use.regions
+    return not use.reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +119,8 @@ class _Game:
         ranks = range(self.scenario.mesh.num_ranks)
         return self._played([RankRecorder(keeps_everything=True) for _ in ranks])
 
-    def inverted(self, played: Judgement, inversion: Inversion) -> list[Finding]:
-        """Play in another order, and return what is wrong then."""
+    def inverted(self, played: Judgement, inversion: Inversion) -> _Outcome:
+        """Play in another order, and tell what is wrong then."""
         rank = inversion.rank
         lateness = Lateness.of(inversion, played.run.ranks[rank].events)
         adversary = AdversarialRecorder(lateness)
@@ -94,10 +128,12 @@ class _Game:
         judgement = self._played(
             [adversary if r == rank else RankRecorder() for r in ranks]
         )
-        if adversary.gave_up or judgement.run.fault is not None:
-            return []
+        if adversary.gave_up:
+            return _Outcome(failure="an operator that is late communicates")
+        if judgement.run.fault is not None:
+            return _Outcome(failure=_END_OF_RUN.get(judgement.run.fault.kind, _RAISED))
         adversary.correct(judgement.run.ranks[rank])
-        return list(_wrong_values(judgement))
+        return _Outcome([*_wrong_values(judgement)])
 
     def _played(self, recorders: list[RankRecorder]) -> Judgement:
         run = self.backend.run_with(

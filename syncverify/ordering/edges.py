@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from syncverify.ordering.happens_before import Traces
 from syncverify.trace import (
+    AUTOGRAD,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -27,7 +28,7 @@ from syncverify.trace import (
 # Recorded and waited for at once, so that one number serves all.
 _INSERTED_MARK = -1
 # What a recorder writes where no line of the subject asked for the work.
-NO_LINES = frozenset({"autograd", "optimizer", "unknown line"})
+NO_LINES = frozenset({AUTOGRAD, "optimizer", "unknown line"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,14 @@ def _reduced_twice(
         if first.ranks == second.ranks and overlap and common:
             yield Finding(
                 "reduced_twice",
-                f"rank {rank} reduced the same memory twice in step {step}: {first} in "
-                f"{first.moment}, then {second} in {second.moment}",
+                f"rank {rank} reduced the same memory twice in step {step}",
                 rank,
                 ", ".join(common),
                 {
                     "rank": rank,
                     "step": step,
-                    "first": str(first),
-                    "second": str(second),
+                    "first": f"{first} ({first.moment})",
+                    "second": f"{second} ({second.moment})",
                 },
             )
 

@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.trace import POINT_TO_POINT, CollectiveLaunch, Place
 
+Orders = Mapping[int, Sequence[CollectiveLaunch]]
+# Of each rank that does not reach its end: where it stands, and who is missing there.
+Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
+
 
 def launch_order_agrees(judgement: Judgement) -> Iterator[Finding]:
     """All ranks launch the collectives that they share in one common order.
@@ -20,35 +24,67 @@ def launch_order_agrees(judgement: Judgement) -> Iterator[Finding]:
     run may well reach its end. On NCCL it may also hang: a collective occupies the device
     until its peers arrive, and whatever makes the device wait for it (an implicit
     synchronization, too few resources for two collectives at once) closes the circle.
-    Says nothing about messages from rank to rank, nor about one order being faster.
+    Of messages, looks at pairs of ranks that never batch theirs: NCCL runs those of a pair
+    one by one, so that two ranks which both send first wait for each other. Says nothing
+    about one order being faster.
     """
-    orders = {
-        rank: [
-            event
-            for event in rank_run.events
-            if isinstance(event, CollectiveLaunch)
-            and len(event.ranks) > 1
-            and event.operation not in POINT_TO_POINT
-        ]
+    launches = {
+        rank: [e for e in rank_run.events if isinstance(e, CollectiveLaunch)]
         for rank, rank_run in enumerate(judgement.run.ranks)
     }
-    stuck = _stuck(_in_step(orders))
+    stuck = _stuck(_in_step(_collectives(launches)))
     if stuck:
-        circle = _circle(stuck)
-        ranks = sorted(circle)
-        summary = (
-            f"ranks {ranks} launch collectives in orders that exclude each other: a "
-            "deadlock hazard on NCCL"
-        )
-        lines = [
-            f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}"
-            for waiting, rank in itertools.pairwise([*circle, circle[0]])
+        yield from _findings(stuck, "deadlock_hazard", "launch collectives")
+    for orders in _messages(launches):
+        stuck = _stuck(orders)
+        if stuck:
+            yield from _findings(
+                stuck, "opposing_messages", "exchange messages one by one"
+            )
+            return
+
+
+def _findings(stuck: Stuck, cause: str, what_they_do: str) -> Iterator[Finding]:
+    circle = _circle(stuck)
+    ranks = sorted(circle)
+    summary = (
+        f"ranks {ranks} {what_they_do} in orders that exclude each other: a deadlock "
+        "hazard on NCCL"
+    )
+    lines = [
+        f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}"
+        for waiting, rank in itertools.pairwise([*circle, circle[0]])
+    ]
+    for rank in ranks:
+        yield Finding(cause, summary, rank, None, {"details": lines})
+
+
+def _collectives(launches: Orders) -> Orders:
+    return {
+        rank: [
+            launch
+            for launch in own
+            if len(launch.ranks) > 1 and launch.operation not in POINT_TO_POINT
         ]
-        for rank in ranks:
-            yield Finding("deadlock_hazard", summary, rank, None, {"details": lines})
+        for rank, own in launches.items()
+    }
 
 
-Orders = Mapping[int, Sequence[CollectiveLaunch]]
+def _messages(launches: Orders) -> Iterator[Orders]:
+    """Yield, for each pair of ranks, the order of its messages on each of the two.
+
+    NCCL runs messages of a pair one after the other, but those of a batch together: of a
+    batch, and of what a backend cannot tell, nothing is asked.
+    """
+    pairs: dict[tuple[str, tuple[int, ...]], dict[int, list[CollectiveLaunch]]] = {}
+    for rank, own in launches.items():
+        for launch in own:
+            if launch.operation in POINT_TO_POINT and len({*launch.ranks}) > 1:
+                key = (launch.communicator, tuple(sorted(launch.ranks)))
+                pairs.setdefault(key, {}).setdefault(rank, []).append(launch)
+    for orders in pairs.values():
+        if all(launch.is_batched is False for own in orders.values() for launch in own):
+            yield orders
 
 
 def _in_step(orders: Orders) -> Orders:
@@ -72,7 +108,7 @@ def _in_step(orders: Orders) -> Orders:
     }
 
 
-def _stuck(orders: Orders) -> dict[int, tuple[CollectiveLaunch, set[int]]]:
+def _stuck(orders: Orders) -> Stuck:
     """Let every rank launch in its order, and none go on before its peers arrived.
 
     Args:
@@ -107,7 +143,7 @@ def _stuck(orders: Orders) -> dict[int, tuple[CollectiveLaunch, set[int]]]:
     return {rank: (head, missing[head.place]) for rank, head in standing.items()}
 
 
-def _circle(stuck: Mapping[int, tuple[CollectiveLaunch, set[int]]]) -> list[int]:
+def _circle(stuck: Stuck) -> list[int]:
     """Return the smallest circle of ranks, each of which the one before waits for."""
     circles = []
     for start in stuck:

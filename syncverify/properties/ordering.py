@@ -16,15 +16,23 @@ disorder, and its first pair says which property it violates:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from syncverify.memory import MemoryRegion
 from syncverify.ordering.races import EarlyFree, MemoryUse, Race
 from syncverify.ordering.remedies import Disorder, last_turn
 from syncverify.properties.judgement import Finding, Judgement
-from syncverify.trace import Access, CollectiveLaunch, Event, LifecycleReturn
+from syncverify.trace import (
+    AUTOGRAD,
+    Access,
+    CollectiveLaunch,
+    Event,
+    LifecycleReturn,
+    StreamCreated,
+)
 
-_ON_GLOO = " on gloo, which runs collectives side by side (NCCL does not)"
+_ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
@@ -109,7 +117,9 @@ def in_words(found: Race | EarlyFree) -> tuple[str, str]:
     if isinstance(found, Race):
         return _use(found.first), _use(found.second)
     pool = found.freed.stream
-    return _use(found.use), f"what the pool of stream {pool!r} gives the memory to"
+    return _use(
+        found.use
+    ), f"whoever gets the memory next from the pool of stream {pool!r}"
 
 
 def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Finding]:
@@ -163,47 +173,48 @@ def _findings(
         parameters = ", ".join(_parameters(judgement, found)) or None
         if (found.rank, parameters) not in told:
             told.add((found.rank, parameters))
-            yield _finding(found, disorder, cause, parameters)
+            created = _created(judgement.run.ranks[found.rank].events)
+            yield _finding(found, disorder, cause, parameters, created)
+
+
+def _created(events: list[Event]) -> dict[str, str]:
+    """Return the lines that made streams, by name."""
+    return {e.stream: e.source for e in events if isinstance(e, StreamCreated)}
 
 
 def _finding(
-    found: Race | EarlyFree, disorder: Disorder, cause: str, parameters: str | None
+    found: Race | EarlyFree,
+    disorder: Disorder,
+    cause: str,
+    parameters: str | None,
+    created: dict[str, str],
 ) -> Finding:
     first, second = in_words(found)
+    remedy = str(disorder.remedy or "no single wait orders them")
+    named = re.findall(r"\bstream \d+\b", f"{first} {second} {remedy}")
+    gradients = f" (gradients of {parameters})" if parameters else ""
     if isinstance(found, Race):
         region = found.region
-        shared = f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
-        summary = f"expected an order between {first} and, queued later, {second}"
+        memory = f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
+        summary = f"{_in_short(found.first)} before {_in_short(found.second)}"
     else:
-        shared = f"storage {found.freed.storage}"
-        summary = (
-            f"expected {first} to be over when its memory was freed ({found.freed.moment}) "
-            f"to the pool of stream {found.freed.stream!r}"
-        )
-    remedy = str(disorder.remedy) if disorder.remedy else "no single wait orders them"
-    nothing = "nothing orders them" + _ON_GLOO * (disorder.semantics == "host")
-    gradients = f" (gradients of {parameters})" if parameters else ""
+        memory = f"storage {found.freed.storage}, freed in {found.freed.moment}"
+        summary = f"{_in_short(found.use)} before its memory goes to somebody else"
+    on_gloo = _ON_GLOO * (disorder.semantics == "host")
     return Finding(
         cause,
-        f"rank {found.rank}: {summary}, but {nothing}, and both touch {shared}"
-        f"{gradients}; {remedy}",
+        f"rank {found.rank}: nothing orders {summary}{gradients}{on_gloo}",
         found.rank,
         parameters,
         {
             "rank": found.rank,
             "first": first,
             "second": second,
-            "shared": shared,
+            "memory": f"{memory}{gradients}",
             "remedy": remedy,
-            "details": [
-                f"first:  {first}",
-                f"second: {second}",
-                f"remedy: {remedy}",
-                *(
-                    ["        (as judging the trace again has shown)"]
-                    if disorder.remedy
-                    else []
-                ),
+            "streams": [
+                f"{stream} is made at {created[stream]}"
+                for stream in dict.fromkeys(named)
             ],
         },
     )
@@ -213,7 +224,14 @@ def _use(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
         on = use.communication_stream
         return f"{use} ({use.moment}), running on stream {on!r}"
-    return f"{use.operator} at {use.source} ({use.moment}), on stream {use.stream!r}"
+    return f"{_in_short(use)} ({use.moment}), on stream {use.stream!r}"
+
+
+def _in_short(use: MemoryUse) -> str:
+    if isinstance(use, CollectiveLaunch):
+        return f"{use.operation} at {use.source}"
+    by = "by autograd" if use.source == AUTOGRAD else f"at {use.source}"
+    return f"{use.operator} {by}"
 
 
 def _parameters(judgement: Judgement, found: Race | EarlyFree) -> tuple[str, ...]:

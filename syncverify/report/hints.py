@@ -21,6 +21,10 @@ _HINTS = {
     "deadlock_hazard": (
         "launch on all communicators in one order that does not depend on the rank"
     ),
+    "opposing_messages": (
+        "issue messages that cross each other with batch_isend_irecv, or receive first on "
+        "one of the two ranks"
+    ),
     # values
     "gradient_missing": "leave the reduced gradient in `.grad` after wait()",
     "wrong_shape": "give every gradient the local shape of its parameter",

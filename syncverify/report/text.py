@@ -184,6 +184,11 @@ def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
     for key in ("expected", "observed"):
         if key in evidence:
             yield f"{key + ':':<11} {numbers_text(evidence[key])}"
+    for key in ("first", "second", "memory", "remedy"):
+        if key in evidence:
+            yield f"{key + ':':<11} {evidence[key]}"
+    for line in evidence.get("streams", []):
+        yield f"            {line}"
     for line in evidence.get("collectives", []):
         yield f"collective: {line}"
     for line in evidence.get("details", []):

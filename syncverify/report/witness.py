@@ -56,17 +56,20 @@ class NoWitness:
 
     Attributes:
         num_orders: How many were.
+        reasons: What else keeps harm from being shown.
     """
 
     num_orders: int
+    reasons: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Describe it, ready to print."""
         yield (
-            f"no wrong gradient in this scenario, in {self.num_orders} legal order(s) that "
-            "were played; nothing forbids one in another"
+            f"none: no wrong gradient in this scenario, in {self.num_orders} legal order(s) "
+            "that were played; nothing forbids one in another"
         )
+        yield from self.reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"orders_played": self.num_orders}
+        return {"orders_played": self.num_orders, "reasons": [*self.reasons]}

@@ -29,7 +29,7 @@ from syncverify.sim.reductions import Factor, refused
 from syncverify.sim.scheduler import RunEndedError
 from syncverify.sim.stalls import Wait
 from syncverify.sim.work import CoalescedWork, SimulatedWork
-from syncverify.sourcelines import calling_line
+from syncverify.sourcelines import calling_line, is_called_by
 from syncverify.trace import CollectiveLaunch
 
 BACKEND_NAME = "simulated"
@@ -60,7 +60,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         # Whether what is being issued gives a handle to wait for.
         self._is_async = True
         # How many collectives, or messages, a host has been told to be complete, by ranks.
-        self.num_seen_complete: Counter[tuple[int, ...]] = Counter()
+        self.num_seen_complete: Counter[tuple[str, tuple[int, ...]]] = Counter()
         # Works issued since `_start_coalescing`; None outside of such a block.
         self._coalesced: list[SimulatedWork] | None = None
 
@@ -117,6 +117,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Tell whether a call belongs to a block that has not ended yet."""
         return self._coalesced is not None and work in self._coalesced
 
+    def _is_batching(self) -> bool:
+        # To groups that are not its own, torch passes the messages of a batch one by one.
+        return self._coalesced is not None or is_called_by("batch_isend_irecv")
+
     def _issue(self, call: Call, peers: tuple[int, int] | None = None) -> SimulatedWork:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         tensors = call.inputs or call.outputs
@@ -136,6 +140,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             communication_stream=self.recorder.communication_stream(
                 self.group_name, ranks, is_async=self._is_async
             ),
+            is_batched=None if peers is None else self._is_batching(),
         )
         meeting = self.world.meet(launched.place)
         seat = self.rank() if peers is None else int(call.operation == "recv")

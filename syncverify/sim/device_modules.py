@@ -2,8 +2,9 @@
 
 Each replaced name asks which thread calls: a rank's gets virtual streams, any other what
 torch has there. What is replaced is looked up on the modules at each call, as
-`torch.cuda.Stream()` does; a function that was imported by name before the run
-(`from torch.cuda import current_stream`) stays what it was.
+`torch.cuda.current_stream()` does; a function that was imported by name before the run
+(`from torch.cuda import current_stream`) stays what it was, and ends the run in words.
+`torch.cuda.is_available()` stays false: tensors cannot be made on a CUDA device.
 
 Blocking copies to the host
     On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
@@ -16,17 +17,24 @@ Blocking copies to the host
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from typing_extensions import override
 
+from syncverify.sim.device_functions import (
+    ACCELERATOR,
+    CPU,
+    CUDA,
+    RANGES,
+    Make,
+    refusal,
+)
 from syncverify.sim.host_copies import HOST_COPIES
 from syncverify.sim.streams import RankStreams, VirtualEvent, VirtualStream, own_streams
 
 _MISSING = object()
-Make = Callable[..., Any]
 
 
 class _ByThread(type):
@@ -45,6 +53,10 @@ class _ByThread(type):
             else cls.original(*args, **kwargs)
         )
 
+    def __getattr__(cls, name: str) -> Any:
+        """Show what instances have, as `torch.cuda.Stream.priority_range`."""
+        return getattr(cls.virtual, name)
+
     @override
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (cls.original, cls.virtual))
@@ -53,6 +65,18 @@ class _ByThread(type):
 def _class(original: type, virtual: type, make: Make) -> type:
     parts = {"original": original, "virtual": virtual, "make": staticmethod(make)}
     return _ByThread(original.__name__, (), parts)
+
+
+def _new(original: Any, make: Make) -> Any:
+    """Let a class make virtual instances for those who imported it by name."""
+
+    def by_thread(cls: type, *args: Any, **kwargs: Any) -> Any:
+        streams = own_streams()
+        if streams is None:
+            return original(cls, *args, **kwargs)
+        return make(streams, *args, **kwargs)
+
+    return staticmethod(by_thread)
 
 
 def _function(original: Any, virtual: Make) -> Callable[..., Any]:
@@ -88,32 +112,6 @@ def _create_generic_event(
     return VirtualEvent(streams, enable_timing=enable_timing)
 
 
-def _context(
-    _: RankStreams, stream: VirtualStream | None
-) -> AbstractContextManager[Any]:
-    return nullcontext() if stream is None else _Current(stream)
-
-
-class _Current(AbstractContextManager[None]):
-    """What `torch.cuda.stream()` returns: it yields nothing, and may be used again."""
-
-    def __init__(self, stream: VirtualStream) -> None:
-        self.stream = stream
-
-    @override
-    def __enter__(self) -> None:
-        self.stream.__enter__()
-
-    @override
-    def __exit__(self, *_: object) -> None:
-        self.stream.__exit__()
-
-
-def _set(streams: RankStreams, stream: VirtualStream | None) -> None:
-    if stream is not None:
-        streams.engine.set_current(stream)
-
-
 def _run_backward(original: Callable[..., Any]) -> Make:
     def virtual(
         streams: RankStreams, outputs: Any, gradients: Any, retain: Any,
@@ -128,27 +126,37 @@ def _run_backward(original: Callable[..., Any]) -> Make:
     return virtual
 
 
-_FUNCTIONS: dict[str, Make] = {
-    "StreamContext": _context,
-    "current_device": lambda _: 0,
-    "current_stream": lambda streams, _=None: streams.current(),
-    "default_stream": lambda streams, _=None: streams.default,
-    "set_stream": _set,
-    "stream": _context,
-    "synchronize": lambda streams, _=None: streams.synchronize(),
-}
+# Classes of one device module, and what is made in their place.
+_CLASSES: tuple[tuple[Any, str, Make], ...] = (
+    (torch.cuda, "CUDAGraph", refusal("CUDA graphs")),
+    (torch.cuda, "ExternalStream", refusal("streams that others have made")),
+    (torch.cuda, "MemPool", refusal("pools of memory")),
+    (torch.cuda, "device", lambda _, __: nullcontext()),
+    (torch.accelerator, "device_index", lambda _, __: nullcontext()),
+)
+# Classes whose makers may have imported them by name, and what is made in their place.
+_IMPORTED: tuple[tuple[Any, Make], ...] = (
+    (torch.cuda.Stream, _create),
+    (torch.cuda.Event, _create_event),
+)
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield whose attribute becomes what."""
-    for module, names in (
-        (torch.cuda, _FUNCTIONS),
-        (torch.cpu, {"StreamContext", "current_stream", "stream", "synchronize"}),
-        (torch.accelerator, {"current_stream", "set_stream", "synchronize"}),
+    for module, functions in (
+        (torch.cuda, CUDA),
+        (torch.cuda.nvtx, RANGES),
+        (torch.cpu, CPU),
+        (torch.accelerator, ACCELERATOR),
     ):
-        for name in sorted(names):
-            yield module, name, _function(getattr(module, name), _FUNCTIONS[name])
-    for owner, name, virtual, make in (
+        for name, virtual in functions.items():
+            yield module, name, _function(getattr(module, name), virtual)
+    for imported, make in _IMPORTED:
+        yield imported, "__new__", _new(imported.__new__, make)
+    for owner, name, make in _CLASSES:
+        original = getattr(owner, name)
+        yield owner, name, _class(original, original, make)
+    for owner, name, virtual_class, make_instance in (
         (torch, "Stream", VirtualStream, _create),
         (torch, "Event", VirtualEvent, _create_generic_event),
         (torch.cuda, "Stream", VirtualStream, _create),
@@ -156,7 +164,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
         (torch.cpu, "Event", VirtualEvent, _create_event),
     ):
-        yield owner, name, _class(getattr(owner, name), virtual, make)
+        yield owner, name, _class(getattr(owner, name), virtual_class, make_instance)
     for owner, name, make_virtual in HOST_COPIES:
         original = getattr(owner, name)
         yield owner, name, _method(original, make_virtual(original))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from syncverify.sim.device_functions import refusal
 from syncverify.sim.streams import RankStreams, VirtualStream
 
 
@@ -73,6 +74,7 @@ def _resize(original: Any) -> Callable[..., Any]:
 
 HOST_COPIES: tuple[tuple[Any, str, Callable[[Any], Callable[..., Any]]], ...] = (
     (torch.Tensor, "cpu", _cpu),
+    (torch.Tensor, "pin_memory", lambda _: refusal("pinned memory")),
     (torch.Tensor, "record_stream", _record_stream),
     (torch.Tensor, "to", _to),
     (torch.Tensor, "tolist", _tolist),

@@ -23,7 +23,7 @@ from syncverify.sim.raw_accesses import (
 from syncverify.sim.storages import Storage, StorageTable
 from syncverify.sim.streams import RankStreams
 from syncverify.sourcelines import innermost_subject_line
-from syncverify.trace import CollectiveLaunch
+from syncverify.trace import AUTOGRAD, CollectiveLaunch
 
 
 class RankRecorder(Recorder):
@@ -193,7 +193,7 @@ class RankRecorder(Recorder):
                 touch[0].is_on_device = True
         elif effects.waits_on_host:
             return  # the host reads what it has anyway
-        line = innermost_subject_line() or "autograd"
+        line = innermost_subject_line() or AUTOGRAD
         self._raw.append(
             (position, self.moment, stream, effects.name, reads, writes, line)
         )

@@ -22,7 +22,7 @@ from syncverify.sim.engine_streams import EngineStreams
 from syncverify.sim.passed_marks import PassedMarks
 from syncverify.sim.stalls import Wait
 from syncverify.sourcelines import calling_line
-from syncverify.trace import DEFAULT_STREAM, HostWait, Mark, StreamWait
+from syncverify.trace import DEFAULT_STREAM, HostWait, Mark, StreamCreated, StreamWait
 
 if TYPE_CHECKING:
     from syncverify.sim.scheduler import Scheduler
@@ -42,7 +42,7 @@ class VirtualStream:
     ) -> None:
         self._streams = streams
         self.name = name
-        self.device = torch.device("cpu" if device is None else device)
+        self.device = _device(device)
         self.priority = priority
 
     def wait_stream(self, stream: VirtualStream) -> None:
@@ -72,7 +72,17 @@ class VirtualStream:
         """Number of the stream on its rank, 0 for the default stream."""
         return self._streams.number_of(self)
 
-    cuda_stream = stream_id
+    cuda_stream = native_handle = stream_id
+
+    @property
+    def device_index(self) -> int:
+        """Number of the device, which is the rank's only one."""
+        return self.device.index or 0
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority, as CUDA counts them."""
+        return 0, -1
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -108,6 +118,7 @@ class VirtualEvent:
         self._streams = streams
         self._enable_timing = enable_timing
         self._mark: int | None = None
+        self.device = streams.default.device
 
     def record(self, stream: VirtualStream | None = None) -> None:
         """Put the mark after all that a stream holds now, by default the current one."""
@@ -184,6 +195,8 @@ class RankStreams:
         number = sum(name.startswith("stream ") for name in self._numbers) + 1
         stream = VirtualStream(self, f"stream {number}", device, priority)
         self._numbers[stream.name] = len(self._numbers)
+        recorder, source = self._recorder, calling_line()
+        recorder.events.append(StreamCreated(recorder.moment, stream.name, source))
         return stream
 
     def internal(self, name: str) -> str:
@@ -275,6 +288,13 @@ class RankStreams:
             return True
         wait = Wait(f"query() of {queried}, at {calling_line()}", tuple, queried)
         return self.scheduler.poll("query", wait, lambda: True)
+
+
+def _device(device: Any) -> torch.device:
+    """Read what torch takes for a device; a number alone is one of an accelerator."""
+    if isinstance(device, int):
+        return torch.device("cuda", device)
+    return torch.device("cpu" if device is None else device)
 
 
 _THREAD = threading.local()

@@ -66,12 +66,13 @@ class SimulatedWork(dist.Work):
         # It may not show yet, though all ranks have arrived. But a communicator completes
         # in order: once a later collective has shown, so has this one.
         seen = self._group.num_seen_complete
-        ranks, sequence = self._launched.ranks, self._launched.sequence
-        if sequence >= seen[ranks] and not self._group.poll_meeting(
+        communicator, ranks, sequence = self._launched.place
+        meetings = communicator, ranks
+        if sequence >= seen[meetings] and not self._group.poll_meeting(
             self._meeting, self._launched
         ):
             return False
-        seen[ranks] = max(seen[ranks], sequence + 1)
+        seen[meetings] = max(seen[meetings], sequence + 1)
         return True
 
     @override

@@ -1,5 +1,6 @@
 """What the command prints, writes and returns when it ran."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -10,8 +11,9 @@ import pytest
 
 from syncverify.coverage import Coverage
 from syncverify.properties import ALL_PROPERTIES
-from syncverify.replay import decode
+from syncverify.replay import decode, encode
 from syncverify.scenario import Scenario
+from syncverify.schedule import Schedule
 
 Call = Callable[..., Any]
 SEARCH = ("--examples", "12", "--seed", "0", "--ranks", "2")
@@ -164,6 +166,19 @@ def test_replay_on_a_fixed_subject_says_so(call: Call, report: dict[str, Any]) -
         f"({violation['evidence']['cause']}) on sim"
     )
     assert "smallest scenario: " in outcome.out
+
+
+def test_replay_says_where_a_schedule_is_not_followed(
+    call: Call, report: dict[str, Any]
+) -> None:
+    recording = decode(report["violations"][0]["token"])
+    token = encode(dataclasses.replace(recording, schedule=Schedule((0, 1, 0, 2))))
+    note = "note: the token asks 2 time(s) for other timing than by default, "
+    assert note not in call("replay", token, "cli_subjects:Doubles").out
+    told = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
+    assert told.splitlines()[0] == (
+        f"{note}which only --backend sim can follow; on fake the machine's own decides"
+    )
 
 
 def test_replay_of_another_violation_says_so(call: Call) -> None:

@@ -23,6 +23,7 @@ OF_FEW_SCENARIOS = [
     rank_divergence.PollsForCompletion,
     rank_divergence.ReducesEachParameter,
     rank_divergence.CountsFirst,
+    rank_divergence.TellsNeighbour,
 ]
 every_plain_twin = pytest.mark.parametrize("twin", PLAIN)
 SEEDS = (0, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from planted import rank_divergence as planted
-from planted.bank import AGREE, MATCH, ONCE, VALUE, WAITS
+from planted.bank import AGREE, MATCH, ONCE, ORDER, VALUE, WAITS
 from planted.view_buckets import ViewBuckets
 
 from syncverify.backends.fake import FakeBackend
@@ -44,6 +44,11 @@ CASES: list[tuple[Any, ...]] = [
         planted.CutsAtItsOwnCap, ViewBuckets, 1024,
         (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
         r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at planted/",
+    ),
+    (
+        planted.TellsNeighbourOneByOne, planted.TellsNeighbour, 1,
+        (ORDER, "opposing_messages"), None,  # no data, no batches
+        r"rank 0: send of 1 x float32 over ranks \[0, 1\], at planted/.* in exchange; then",
     ),
     (
         planted.CountsAfterwardsAsWell, planted.CountsFirst, 1,

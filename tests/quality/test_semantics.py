@@ -9,7 +9,7 @@ from syncverify import verify
 from syncverify.report.report import Report
 from syncverify.verification import PropertyViolation
 
-ON_GLOO = "nothing orders them on gloo"
+ON_GLOO = ", on gloo, which runs collectives side by side"
 
 
 def report_on(subject: type[Any]) -> Report:
@@ -24,7 +24,10 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
     assert found.violation.identity == identity
     assert ON_GLOO in found.violation.summary
-    assert "insert `work.wait()` of the all_gather_single" in found.violation.summary
+    assert (
+        "insert `work.wait()` of the all_gather_single"
+        in found.violation.evidence["remedy"]
+    )
 
 
 def test_what_is_right_on_gloo_only_is_found() -> None:

@@ -41,15 +41,18 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     assert {each.property for each in found} == {defect.property, *defect.also}
     (told,) = (each for each in found if each.property == defect.property)
     assert told.cause == defect.cause
-    assert defect.says in with_code(told.summary)
     text = violation_text(
         ReportedViolation(told, defect.scenario), subject="Subject", backend="sim"
     )
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
+    assert defect.says in with_code(text)
     remedy = told.evidence.get("remedy")
     assert remedy is None or re.search(
-        rf"^ +remedy: {re.escape(remedy)}$", text, re.MULTILINE
+        rf"^  remedy: +{re.escape(remedy)}$", text, re.MULTILINE
     )
+    for stream in {*re.findall(r"stream \d", remedy or "")}:
+        line = rf"^ +{stream} is made at \[.*torch.cuda.Stream\(.*\] in \w+$"
+        assert re.search(line, with_code(text), re.MULTILINE)
 
 
 @every_defect

@@ -221,7 +221,7 @@ WITNESS = Witness("second runs before first on rank 1", "it is wrong", [7.0], [3
             NoWitness(3),
             [
                 (
-                    "  witness:    no wrong gradient in this scenario, in 3 legal order(s) that "
+                    "  witness:    none: no wrong gradient in this scenario, in 3 legal order(s) that "
                     "were played; nothing forbids one in another"
                 ),
                 "  seen on:    rank(s) 0, 2; parameter(s) p0",

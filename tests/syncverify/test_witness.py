@@ -136,6 +136,37 @@ class Harmless(NobodyWaits):
         self.gradient.mul_(1)
 
 
+class ClearsWhatIsDropped(Right):
+    """Memory of another stream's pool is cleared, and dropped in the same breath."""
+
+    def reduce(self) -> None:
+        super().reduce()
+        with torch.cuda.stream(self.other):
+            scratch = torch.ones(2)
+        self.side.wait_stream(self.other)
+        scratch.zero_()
+
+
+class ExchangesInBetween(Right):
+    """What nothing waits for is no gradient, and ranks meet elsewhere meanwhile."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.elsewhere = dist.new_group([0, 1])
+
+    def reduce(self) -> None:
+        super().reduce()
+        noise = torch.zeros(2)
+        work = dist.all_reduce(noise, async_op=True)
+        if dist.get_rank() == 1:
+            work.wait()
+        dist.all_reduce(torch.zeros(1), group=self.elsewhere)
+        with torch.cuda.stream(self.other):
+            noise.mul_(1)
+        work.wait()
+        self.side.wait_stream(self.other)
+
+
 def witnesses(subject: Subject, scenario: Scenario = SCENARIO) -> dict[str, Any]:
     backend = SimBackend()
     run = backend.run(scenario, subject)
@@ -244,6 +275,26 @@ def test_what_is_ordered_has_no_witness(made: Any) -> None:
 def test_a_race_that_does_no_harm_is_said_to_do_none() -> None:
     found = witnesses(of(Harmless), ONE_STEP)
     assert found == {"read_before_reduced": NoWitness(10)}
+
+
+def test_harm_that_is_done_to_others_is_not_looked_for_here() -> None:
+    found = witnesses(of(ClearsWhatIsDropped))
+    written = (
+        "what uses the memory too late only writes to it: the harm is done to whoever has "
+        "it by then"
+    )
+    assert found == {"freed_in_use": NoWitness(2, (written,))}
+
+
+def test_an_order_in_which_a_simulated_host_blocks_is_not_taken_for_harmless() -> None:
+    (found,) = witnesses(of(ExchangesInBetween), ONE_STEP).values()
+    assert isinstance(found, NoWitness)
+    (reason,) = found.reasons
+    assert reason == (
+        "1 more could not be played to the end: the simulated host blocks before the late "
+        "work could run"
+    )
+    assert found.to_json()["reasons"] == [*found.reasons]
 
 
 def test_another_defect_is_not_taken_for_what_an_order_leads_to() -> None:

@@ -131,3 +131,37 @@ class CountsAfterwardsAsWell(CountsFirst):
             self.exchange_counts()
         else:
             super().wait()
+
+
+class TellsNeighbour(ReducesInWait):
+    """Pairs of ranks tell each other how much they have, both at once."""
+
+    def wait(self) -> None:
+        for group in self.buckets[0].groups[:1]:
+            peer = group.rank() ^ 1
+            if peer < group.size():
+                self.exchange(peer, group)
+        super().wait()
+
+    def exchange(self, peer: int, group: dist.ProcessGroup) -> None:
+        messages = [
+            dist.P2POp(dist.isend, torch.ones(1), group=group, group_peer=peer),
+            dist.P2POp(dist.irecv, torch.empty(1), group=group, group_peer=peer),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+
+
+class TellsNeighbourOneByOne(TellsNeighbour):
+    """Both ranks send before they receive, and messages of a pair run one by one.
+
+    Source: NVIDIA/nccl#479.
+    """
+
+    def exchange(self, peer: int, group: dist.ProcessGroup) -> None:
+        works = [
+            dist.isend(torch.ones(1), group=group, group_dst=peer),
+            dist.irecv(torch.empty(1), group=group, group_src=peer),
+        ]
+        for work in works:
+            work.wait()

@@ -39,8 +39,8 @@ class StreamDefect:
         twin: The one that differs by the line that is wrong.
         property: The property that tells what is wrong.
         cause: What went wrong.
-        says: Part of the one sentence that explains it, with the remedy; a line of code
-            stands in brackets for its place.
+        says: Part of what explains it, mostly the remedy; a line of code stands in
+            brackets for its place.
         scenario: Least one that shows it.
         also: Other properties that it violates, since values are wrong too.
     """

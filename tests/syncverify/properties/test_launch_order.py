@@ -77,7 +77,49 @@ def test_communicator_whose_ranks_are_out_of_step_is_left_to_another_property() 
     assert found([A0, B0, A1], [B0, A0]) == []
 
 
-def test_messages_have_no_part_in_it() -> None:
+def messages(
+    rank: int, *operations: str, batch: bool | None = False
+) -> list[CollectiveLaunch]:
+    """Return messages between ranks 0 and 1, as one of them issues them."""
+    ways = {"send": (rank, 1 - rank), "recv": (1 - rank, rank)}
+    return [
+        launch(
+            "m",
+            ways[name],
+            operations[:n].count(name),
+            operation=name,
+            is_batched=batch,
+        )
+        for n, name in enumerate(operations)
+    ]
+
+
+def test_two_ranks_that_both_send_first_wait_for_each_other() -> None:
+    orders = [messages(rank, "send", "recv") for rank in range(2)]
+    one, other = found(*orders)
+    assert (one.cause, one.rank, other.rank) == ("opposing_messages", 0, 1)
+    assert one.summary == (
+        "ranks [0, 1] exchange messages one by one in orders that exclude each other: a "
+        "deadlock hazard on NCCL"
+    )
+    assert sorted(one.evidence["details"]) == [
+        f"rank 0: {orders[0][0]}; then {orders[1][0]}",
+        f"rank 1: {orders[1][0]}; then {orders[0][0]}",
+    ]
+
+
+def test_messages_that_cannot_wait_for_each_other_are_fine() -> None:
+    assert found(messages(0, "send", "recv"), messages(1, "recv", "send")) == []
+    twice = ["send", "send", "recv"]
+    assert found(messages(0, *twice), messages(1, "recv", "recv", "send")) == []
+    assert found(messages(0, *twice), messages(1, "recv", "send", "recv")) != []
+    for batch in (None, True):
+        ranks = [messages(rank, "send", "recv", batch=batch) for rank in range(2)]
+        assert found(*ranks) == []
+    assert found(messages(0, "send"), messages(1)) == []  # which another property tells
+
+
+def test_messages_stand_in_no_order_with_collectives() -> None:
     there, back = (
         launch("m", ranks, 0, operation=operation)
         for ranks, operation in ((PAIR, "send"), ((1, 0), "recv"))

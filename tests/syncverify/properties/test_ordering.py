@@ -136,19 +136,22 @@ def test_one_defect_violates_one_property(program: str, name: str, cause: str) -
     assert hint(found.cause)
 
 
-def test_the_summary_names_both_sides_and_the_remedy() -> None:
+def test_a_missing_wait_is_told_once() -> None:
     (found,) = violations(STEPS, without("fork"))
     assert found.parameters == ("b",)
     assert found.summary == (
-        "rank 1: expected an order between aten.rw at hook (step 0, micro-batch 0, "
-        "backward), on stream 'default' and, queued later, all_reduce SUM of 1 x float32 "
-        "over ranks [0, 1], at launch (step 0, micro-batch 0, backward), running on "
-        "stream 'nccl', but nothing orders them, and both touch bytes 8 to 16 of storage "
-        "98 (gradients of b); insert `side.wait_stream(default)` before launch: holds"
+        "rank 1: nothing orders aten.rw at hook before all_reduce at launch (gradients of b)"
     )
+    assert told_in_full(found) == {
+        "first": "aten.rw at hook (step 0, micro-batch 0, backward), on stream 'default'",
+        "second": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
+        "micro-batch 0, backward), running on stream 'nccl'",
+        "memory": "bytes 8 to 16 of storage 98 (gradients of b)",
+        "remedy": "insert `side.wait_stream(default)` before launch: holds",
+    }
 
 
-def test_the_summary_of_freed_memory() -> None:
+def test_memory_that_is_freed_early_is_told_once() -> None:
     program = (
         "call backward 0 0; @launch reduce c b[0:16] default>nccl; free b default; return;"
         "call wait 0; await c default; return"
@@ -156,13 +159,22 @@ def test_the_summary_of_freed_memory() -> None:
     (found,) = violations(program, program)
     assert found.ranks == (0, 1)
     assert found.summary == (
-        "rank 0: expected all_reduce SUM of 1 x float32 over ranks [0, 1], at launch "
-        "(step 0, micro-batch 0, backward), running on stream 'nccl' to be over when its "
-        "memory was freed (step 0, micro-batch 0, backward) to the pool of stream 'default', "
-        "but nothing orders them, and both touch storage 98 (gradients of b); insert "
-        "`work.wait()` of the all_reduce launched at launch, while `default` is current, "
-        "before the last reference to its memory goes away: holds"
+        "rank 0: nothing orders all_reduce at launch before its memory goes to somebody "
+        "else (gradients of b)"
     )
+    assert told_in_full(found) == {
+        "first": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
+        "micro-batch 0, backward), running on stream 'nccl'",
+        "second": "whoever gets the memory next from the pool of stream 'default'",
+        "memory": "storage 98, freed in step 0, micro-batch 0, backward (gradients of b)",
+        "remedy": "insert `work.wait()` of the all_reduce launched at launch, while "
+        "`default` is current, before the last reference to its memory goes away: holds",
+    }
+
+
+def told_in_full(found: Violation) -> dict[str, str]:
+    told = ("first", "second", "memory", "remedy")
+    return {name: found.evidence[name] for name in told}
 
 
 def test_traces_are_judged_once_for_all_properties(

@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.trace import Event, LifecycleCall, LifecycleReturn, Moment
+from syncverify.trace import (
+    Event,
+    LifecycleCall,
+    LifecycleReturn,
+    Moment,
+    StreamCreated,
+)
 
 
 @pytest.fixture
 def traced() -> Callable[..., list[Event]]:
-    """Return the events of rank 0, without the frame that every call has."""
+    """Return the events of rank 0, without the frame that every call has.
+
+    Nor does it tell which streams are made: those that are used show anyway.
+    """
 
     def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[Event]:
         machine = SimulatedMachine(num_ranks)
@@ -25,7 +34,7 @@ def traced() -> Callable[..., list[Event]]:
             if thread.error is not None:
                 raise thread.error
         assert stall is None, stall
-        frame = (LifecycleCall, LifecycleReturn)
+        frame = (LifecycleCall, LifecycleReturn, StreamCreated)
         return [e for e in machine.recorders[0].events if not isinstance(e, frame)]
 
     return run

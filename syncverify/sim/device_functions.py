@@ -1,0 +1,102 @@
+"""What functions of torch's device modules do on the thread of a rank.
+
+A rank has one device, number 0, and its streams. What would need more of a device than that
+ends the run, in a line that says what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.streams import RankStreams, VirtualStream
+from syncverify.sourcelines import calling_line
+
+Make = Callable[..., Any]
+
+
+def refusal(what: str) -> Make:
+    """Make a function that says that something is not simulated, and where it was asked for.
+
+    Args:
+        what: In words.
+
+    Returns:
+        A function that takes anything.
+    """
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise EnvironmentNotSupportedError(
+            f"the sim backend does not simulate {what}, asked for at {calling_line()}"
+        )
+
+    return refuse
+
+
+def _context(
+    _: RankStreams, stream: VirtualStream | None
+) -> AbstractContextManager[Any]:
+    return nullcontext() if stream is None else _Current(stream)
+
+
+class _Current(AbstractContextManager[None]):
+    """What `torch.cuda.stream()` returns: it yields nothing, and may be used again."""
+
+    def __init__(self, stream: VirtualStream) -> None:
+        self.stream = stream
+
+    @override
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        self.stream.__exit__()
+
+
+def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
+    if stream is not None:
+        streams.engine.set_current(stream)
+
+
+def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
+    """Do nothing: there is one device, and no time to spend or to measure."""
+
+
+_STREAMS: dict[str, Make] = {
+    "current_stream": lambda streams, device=None: streams.current(),  # torch's names
+    "default_stream": lambda streams, device=None: streams.default,
+    "set_stream": _set_stream,
+    "StreamContext": _context,
+    "stream": _context,
+    "synchronize": lambda streams, device=None: streams.synchronize(),
+}
+
+
+def _some(*names: str) -> dict[str, Make]:
+    return {name: _STREAMS[name] for name in names}
+
+
+CUDA: dict[str, Make] = {
+    **_STREAMS,
+    # All that torch knows of real devices begins with it: tensors on them, their handles.
+    "_lazy_init": refusal(
+        "CUDA devices (make tensors on the device of the parameters, and look names of "
+        "torch.cuda up when they are needed)"
+    ),
+    "_sleep": _nothing,  # every order is judged anyway
+    "current_device": lambda _: 0,
+    "is_current_stream_capturing": lambda _: False,
+    "set_device": _nothing,
+}
+CPU: dict[str, Make] = _some("current_stream", "StreamContext", "stream", "synchronize")
+ACCELERATOR: dict[str, Make] = {
+    **_some("current_stream", "set_stream", "synchronize"),
+    "current_device_index": lambda _: 0,
+    "set_device_index": _nothing,
+}
+RANGES: dict[str, Make] = dict.fromkeys(("mark", "range_pop", "range_push"), _nothing)
