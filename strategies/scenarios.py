@@ -9,9 +9,13 @@ import math
 import torch
 from hypothesis import strategies as st
 
+from strategies.events import events
+from strategies.launches import launches
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
+from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
+from strategies.usage import usages
 from syncverify.layout import local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
@@ -49,11 +53,15 @@ def scenarios(
     """
     mesh = draw(meshes(max_ranks=max_ranks))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    counts = draw(accumulations(varying=capabilities.varying_accumulations))
     return Scenario(
         mesh=mesh,
-        parameters=parameters,
-        accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
+        parameters=draw(usages(parameters, capabilities=capabilities)),
+        accumulations=counts,
         bucket_cap_bytes=draw(bucket_caps() | st.sampled_from(_full(mesh, parameters))),
+        events=draw(events(len(counts), capabilities=capabilities)),
+        launch=draw(launches(capabilities=capabilities)),
+        readiness=draw(readiness_orders(capabilities=capabilities)),
     )
 
 

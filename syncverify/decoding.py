@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import torch
 
+from syncverify import agenda
 from syncverify.layout import local_shape, ranks_along
 from syncverify.oracle import Reference, same_part
 from syncverify.scenario import ParameterSpec
@@ -77,6 +78,18 @@ class Owed:
         """Sum what the given ranks contribute, undivided."""
         return torch.stack([self.part(rank) for rank in ranks]).sum(dim=0)
 
+    def may_be_none(self) -> bool:
+        """Tell whether nobody contributes, so that no gradient is as good as zeros."""
+        scenario = self.reference.scenario
+        return not agenda.has_gradient(
+            scenario, self.spec, self.ranks, self.step, self.count
+        )
+
+    def dtypes(self) -> set[str]:
+        """Name the dtypes that the gradient may have."""
+        cast = agenda.is_cast(self.reference.scenario, self.step)
+        return {self.spec.effective_grad_dtype, *(["float64"] if cast else [])}
+
     def comparable(self) -> tuple[int, ...]:
         """List the ranks whose local part has the same shape."""
         return same_part(self.reference.scenario, self.spec, self.rank)
@@ -99,6 +112,8 @@ def explain(
         The cause, or None if the gradient is right or nothing of that kind explains it.
     """
     if observed is None:
+        if owed.may_be_none():
+            return None
         return Cause("gradient_missing", "there is no gradient at all")
     value = owed.value()
     if observed.shape != value.shape:
@@ -106,7 +121,7 @@ def explain(
             "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
         )
     dtype = str(observed.dtype).removeprefix("torch.")
-    if dtype != owed.spec.effective_grad_dtype:
+    if dtype not in owed.dtypes():
         return Cause(
             "wrong_dtype", f"dtype {dtype}, not {owed.spec.effective_grad_dtype}"
         )
@@ -248,7 +263,7 @@ def _one_contribution(owed: Owed) -> Iterator[Explanation]:
 def _stale(owed: Owed) -> Iterator[Explanation]:
     value, again = owed.value(), len(owed.ranks) / owed.divisor
     for before in reversed(range(owed.step)):
-        count = owed.reference.scenario.accumulations[before]
+        count = agenda.num_backwards(owed.reference.scenario, before)
         reduced = owed.reference.reduced(owed.spec, owed.rank, before)
         local = owed.reference.local(owed.spec, owed.rank, before, range(count))
         for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
@@ -316,7 +331,7 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
 def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Find a common factor; one element alone would fit any."""
     value = owed.value()
-    if value.numel() < 2:  # as the docstring says
+    if value.numel() < 2 or not value.any():  # as the docstring says
         return None
     ratio = (observed / value).reshape(-1)
     if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
@@ -362,6 +377,8 @@ def _partly_wrong(owed: Owed, observed: torch.Tensor) -> Cause | None:
 def _miscounted(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Solve for how often each (rank, micro-batch) of this step was counted."""
     keys = list(itertools.product(owed.comparable(), range(owed.count)))
+    if not keys:
+        return None
     columns = torch.stack(
         [owed.part(r, [m]).reshape(-1) / owed.divisor for r, m in keys], dim=1
     )

@@ -65,6 +65,7 @@ class Fault:
         summary: One sentence.
         details: More lines: per-rank positions, stacks.
         identity: Tells faults of one kind apart, such as the exception's type.
+        is_clear: Whether an exception says in words what is wrong.
     """
 
     kind: FaultKind
@@ -72,6 +73,7 @@ class Fault:
     summary: str
     details: tuple[str, ...] = ()
     identity: str = ""
+    is_clear: bool = True
 
 
 @dataclass(slots=True)

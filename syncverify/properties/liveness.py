@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from syncverify.features import may_raise
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.run import FaultKind
 
@@ -11,12 +12,21 @@ from syncverify.run import FaultKind
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     """No rank ends early on a legal scenario.
 
-    No call of the subject raises, and no process dies.
+    No call of the subject raises, and no process dies. Where a subject may refuse what a
+    scenario contains, it may raise, and say in words what is wrong.
 
     Catches: errors on legal programs, crashes. Does not speak of ranks that go on for
     ever: `every_wait_completes` does.
     """
-    yield from _fault(judgement, {"raised", "process_died"})
+    fault = judgement.run.fault
+    may_refuse = may_raise(judgement.scenario, judgement.reference.capabilities)
+    if fault is None or fault.kind != "raised" or not may_refuse:
+        yield from _fault(judgement, {"raised", "process_died"})
+    elif not fault.is_clear:
+        for rank in fault.ranks:
+            summary = f"expected an error that says what is wrong, but {fault.summary}"
+            evidence = {"kind": fault.kind, "details": list(fault.details)}
+            yield Finding("unclear_error", summary, rank, None, evidence)
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:

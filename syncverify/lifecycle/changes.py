@@ -1,0 +1,42 @@
+"""What a training program does to its parameters while a subject manages them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from syncverify import agenda
+from syncverify.scenario import Scenario
+
+CHANGES = ("freeze", "cast", "move")
+
+
+def change_parameters(
+    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+) -> None:
+    """Freeze, cast or move parameters, if that is special about a step.
+
+    Args:
+        scenario: What is played.
+        step: The step that is about to begin.
+        parameters: Of one rank, by name.
+    """
+    match scenario.event(step):
+        case "freeze":
+            _freeze(scenario, step, parameters)
+        case "cast":
+            for parameter in parameters.values():
+                parameter.data = parameter.data.to(torch.float64)
+        case "move":
+            for parameter in parameters.values():
+                parameter.data = parameter.data.clone()
+
+
+def _freeze(
+    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+) -> None:
+    for spec in scenario.parameters:
+        if agenda.is_frozen(scenario, spec, step):
+            parameters[spec.name].requires_grad_(False)
