@@ -66,6 +66,7 @@ class Fault:
         details: More lines: per-rank positions, stacks.
         identity: Tells faults of one kind apart, such as the exception's type.
         is_clear: Whether an exception says in words what is wrong.
+        step: In which step it was raised.
     """
 
     kind: FaultKind
@@ -74,6 +75,7 @@ class Fault:
     details: tuple[str, ...] = ()
     identity: str = ""
     is_clear: bool = True
+    step: int = 0
 
 
 @dataclass(slots=True)

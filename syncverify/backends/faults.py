@@ -36,6 +36,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         tuple(lines),
         identity=kind,
         is_clear=_is_clear(original),
+        step=error.moment.step,
     )
 
 

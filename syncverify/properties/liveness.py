@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from syncverify.features import may_raise
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.run import FaultKind
 
@@ -19,8 +18,7 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     ever: `every_wait_completes` does.
     """
     fault = judgement.run.fault
-    may_refuse = may_raise(judgement.scenario, judgement.reference.capabilities)
-    if fault is None or fault.kind != "raised" or not may_refuse:
+    if fault is None or judgement.refused_step is None:
         yield from _fault(judgement, {"raised", "process_died"})
     elif not fault.is_clear:
         for rank in fault.ranks:
