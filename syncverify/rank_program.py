@@ -130,7 +130,8 @@ class _RankProgram:
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
         event = self._scenario.event(step)
         if event in CHANGES:
-            change_parameters(self._scenario, step, self._model.parameters)
+            with self._calling("zero_grad", step):  # torch may refuse what is managed
+                change_parameters(self._scenario, step, self._model.parameters)
             self._original = fingerprints(self._model.parameters)
         with self._streams.stepping():
             self._agree_on_count(synchronizer, step)

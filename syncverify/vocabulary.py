@@ -48,8 +48,8 @@ EVENTS: Final = {
         "`reset()` if there is one, else `zero_grad()`, throws the step away"
     ),
     "freeze": "every other trainable parameter is frozen, from this step on",
-    "cast": "`parameter.data` becomes double precision before the step",
-    "move": "`parameter.data` becomes a copy of itself before the step",
+    "cast": "`module.double()` is called before the step",
+    "move": "parameters and gradients move, as `module.to(device)` does, before the step",
 }
 
 LAUNCHES: Final = {

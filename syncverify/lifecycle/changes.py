@@ -1,4 +1,8 @@
-"""What a training program does to its parameters while a subject manages them."""
+"""What a training program does to its parameters while a subject manages them.
+
+The only module of the harness that calls `Module._apply`, which is what `Module.to()` and
+its like do to each parameter and its gradient; on one device they move nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,9 @@ def change_parameters(
         case "freeze":
             _freeze(scenario, step, parameters)
         case "cast":
-            for parameter in parameters.values():
-                parameter.data = parameter.data.to(torch.float64)
+            nn.ParameterList(parameters.values()).double()
         case "move":
-            for parameter in parameters.values():
-                parameter.data = parameter.data.clone()
+            nn.ParameterList(parameters.values())._apply(torch.clone)  # noqa: SLF001
 
 
 def _freeze(

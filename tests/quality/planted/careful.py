@@ -40,7 +40,9 @@ class Careful(SideStreams):
         self.launch_ready()
 
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        own = local(parameter.grad).untyped_storage().data_ptr()
+        own = None
+        if parameter.grad is not None:
+            own = local(parameter.grad).untyped_storage().data_ptr()
         if own != bucket.buffer.untyped_storage().data_ptr():
             raise RuntimeError("expected .grad to be the view that bind() made of it")
 
@@ -67,6 +69,9 @@ class Careful(SideStreams):
                 self.launch(bucket)
 
     def wait(self) -> None:
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                self.check_view(bucket, parameter)
         self.launch_rest()
         self.is_reduced = True
         super().wait()

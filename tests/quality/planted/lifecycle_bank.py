@@ -48,8 +48,8 @@ LIFECYCLE_DEFECTS = [
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
-    defect("event=cast", words.LosesCastParameters, UNREDUCED),
-    defect("event=move", words.LosesMovedParameters, UNREDUCED),
+    defect("event=cast", words.TrustsViewsOfCast, UNREDUCED),
+    defect("event=move", words.TrustsViewsOfMoved, UNREDUCED),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),

@@ -6,7 +6,7 @@ Each differs by a method from a synchronizer that gets all of these right.
 import torch
 import torch.distributed as dist
 from planted.careful import Careful, only
-from planted.placements import local, slices
+from planted.placements import slices
 from planted.view_buckets import Bucket
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
@@ -164,44 +164,22 @@ class SkipsBucketsOfFrozen(Careful):
             self.num_launched += 1
 
 
-class LosesCastParameters(Careful):
-    """Parameters are looked up by a dtype that they no longer have.
+class TrustsViewsOfCast(TrustsViews):
+    """Gradients are no longer views once their parameters were cast.
 
     Source: pytorch/pytorch#104336.
     """
 
     outside = only("event=cast")
 
-    def bind(self) -> None:
-        self.known = {p.dtype for group in self.param_groups for p in group}
-        super().bind()
 
-    def launch(self, bucket: Bucket) -> None:
-        if bucket.parameters[0].dtype in self.known:
-            super().launch(bucket)
-        else:
-            self.num_launched += 1
-
-
-class LosesMovedParameters(Careful):
-    """Parameters are looked up by an address at which they no longer are.
+class TrustsViewsOfMoved(TrustsViews):
+    """Gradients are no longer views once their parameters were moved.
 
     Source: pytorch/pytorch#104336.
     """
 
     outside = only("event=move")
-
-    def bind(self) -> None:
-        super().bind()
-        firsts = [bucket.parameters[0] for bucket in self.buckets]
-        self.addresses = [local(parameter).data_ptr() for parameter in firsts]
-
-    def launch(self, bucket: Bucket) -> None:
-        address = self.addresses[self.num_launched]
-        if local(bucket.parameters[0]).data_ptr() == address:
-            super().launch(bucket)
-        else:
-            self.num_launched += 1
 
 
 class JoinsDefaultStream(Careful):
