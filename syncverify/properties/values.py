@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from syncverify import agenda
-from syncverify.decoding import Cause, Owed, explain
+from syncverify.decoding import Cause, explain
 from syncverify.layout import local_shape, reduce_axes
 from syncverify.oracle import trainable
+from syncverify.owed import Owed
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.run import Observation
 from syncverify.scenario import ParameterSpec

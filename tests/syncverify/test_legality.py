@@ -45,7 +45,7 @@ class RefusesTheStepAfter(RefusesEmptySteps):
         if getattr(self, "was_empty", False):
             raise self.error()
         self.was_empty = not any(bucket.counts for bucket in self.buckets)
-        super().wait()
+        Careful.wait(self)
 
 
 def identities(subject: type[Careful], scenario: Scenario) -> list[tuple[str, str]]:
