@@ -7,22 +7,30 @@ a draw, where Hypothesis examines each new object for longer than it draws from 
 from __future__ import annotations
 
 from strategies.bucket_caps import bucket_caps
+from strategies.events import events
+from strategies.launches import launches
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists, parameters
 from strategies.placements import placements
+from strategies.readiness import readiness_orders
 from strategies.scenarios import scenarios
 from strategies.schedules import schedules
 from strategies.shapes import shapes
 from strategies.steps import accumulations
+from strategies.usage import usages
 
 __all__ = [
     "accumulations",
     "bucket_caps",
+    "events",
+    "launches",
     "meshes",
     "parameter_lists",
     "parameters",
     "placements",
+    "readiness_orders",
     "scenarios",
     "schedules",
     "shapes",
+    "usages",
 ]

@@ -231,6 +231,7 @@ class Judge:
     ) -> Verdict:
         run = self._run(scenario, decisions)
         found = check(scenario, run, self.subject.capabilities, again=again)
+        self.num_slow_runs += bool(found) and _is_slow(run)
         measured = overlap(scenario, run)
         self.num_overlaps_possible += measured.num_possible
         self.num_overlaps += measured.num_done
@@ -256,7 +257,6 @@ class Judge:
         self.num_runs += 1
         if self.runs_left is not None:
             self.runs_left -= 1
-        self.num_slow_runs += _is_slow(run)
         return run
 
 

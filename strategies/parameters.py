@@ -13,10 +13,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from strategies.parameter_words import parameter_words
 from strategies.placements import placements
 from strategies.rarities import with_rare
 from strategies.shapes import shapes
-from strategies.words import words
 from syncverify.scenario import (
     DTYPES,
     REPLICATE,
@@ -82,7 +82,7 @@ def parameters(
         float64=capabilities.covers("dtype", _FLOAT64),
     )
     dtype, grad_dtype, group, requires_grad = draw(kinds)
-    said = words(num_dims=len(shape), capabilities=capabilities)
+    said = parameter_words(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
         name="",
         global_shape=_even(shape, placed, mesh),

@@ -5,9 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from strategies.bucket_caps import bucket_caps_for
+from strategies.events import events
+from strategies.launches import launches
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
+from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
+from strategies.usage import usages
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
@@ -34,16 +38,20 @@ def scenarios(
     """
     mesh = draw(_meshes(max_ranks, capabilities))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    counts = draw(accumulations(varying=capabilities.varying_accumulations))
     return Scenario(
         mesh=mesh,
-        parameters=parameters,
-        accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
+        parameters=draw(usages(parameters, capabilities=capabilities)),
+        accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
             bucket_caps_for(
                 mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
             )
         ),
+        events=draw(events(len(counts), capabilities=capabilities)),
+        launch=draw(launches(capabilities=capabilities)),
+        readiness=draw(readiness_orders(capabilities=capabilities)),
     )
 
 

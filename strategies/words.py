@@ -1,59 +1,41 @@
-"""Strategies for what is said of a parameter beyond its shape, placements and dtypes."""
+"""Strategies for the words of a vocabulary that a subject's contract covers."""
 
 from __future__ import annotations
 
 import functools
-import itertools
-from typing import Any
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
+from syncverify.features import BEYOND
 from syncverify.subject import Capabilities
 
-Words = tuple[tuple[str, Any], ...]
-_ONE_LISTED_TWICE_IN = 12
-# Of parameters that can be; only few have four dims.
-_ONE_TRANSPOSED_IN = 4
-_ONE_CHANNELS_LAST_IN = 2
+# Of every so many words one is not the plain one.
+_ONE_IN = 4
 
 
-@functools.cache
+@functools.lru_cache
 def words(
-    *, num_dims: int, capabilities: Capabilities
-) -> st.SearchStrategy[Words] | None:
-    """Generate fields of `ParameterSpec`; shrinks toward none.
+    topic: str, plain: str, *, capabilities: Capabilities
+) -> st.SearchStrategy[str]:
+    """Generate words of a topic, three of four times the plain one.
+
+    Shrinks toward the plain one.
 
     Args:
-        num_dims: Number of dims of the parameter.
+        topic: Of `features.BEYOND`.
+        plain: What happens in a plain training step.
         capabilities: What the subject promises.
 
     Returns:
-        A strategy for pairs of field and value, one choice each; None where there is
-        nothing to choose.
+        A strategy for words.
     """
-    kinds = [_listings(capabilities), _memory_formats(num_dims, capabilities)]
-    choices = [tuple(itertools.chain(*chosen)) for chosen in itertools.product(*kinds)]
-    if len(choices) == 1:
-        return None
-    return st.sampled_from(sorted(choices, key=len))
+    covered = [word for word in BEYOND[topic] if capabilities.covers(topic, word)]
+    return _weighted(plain, covered)
 
 
-def _listings(capabilities: Capabilities) -> list[Words]:
-    if not capabilities.covers("listed", "twice"):
-        return [()]
-    return [()] * (_ONE_LISTED_TWICE_IN - 1) + [(("num_listed", 2),)]
-
-
-def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[Words]:
-    one_in = {}
-    if num_dims >= 2:
-        one_in["transposed"] = _ONE_TRANSPOSED_IN
-    if num_dims == 4:
-        one_in["channels_last"] = _ONE_CHANNELS_LAST_IN
-    covered = {
-        name: count
-        for name, count in one_in.items()
-        if capabilities.covers("memory_format", name)
-    }
-    rare: list[Words] = [(("memory_format", name),) for name in covered]
-    return [()] * (min(covered.values(), default=2) - 1) + rare
+def _weighted(plain: str, others: Iterable[str]) -> st.SearchStrategy[str]:
+    listed = list(others)
+    if not listed:
+        return st.just(plain)
+    return st.sampled_from([*[plain] * (_ONE_IN - 1) * len(listed), *listed])

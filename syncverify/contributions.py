@@ -15,6 +15,7 @@ import math
 
 import torch
 
+from syncverify import agenda
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.scenario import ParameterSpec, Scenario
 
@@ -47,7 +48,7 @@ def contribution(
     """
     shape = local_shape(scenario.mesh, parameter, rank)
     numel = math.prod(shape)
-    accumulations = _accumulations(scenario, step)
+    accumulations = agenda.most_backwards(scenario, step)
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
     unit = _unit(parameter, len(contributing_ranks(scenario.mesh, parameter, rank)))
@@ -76,11 +77,6 @@ def _numbers(
         values = 1 + _spread(key, index, span)
     sign = 1 - 2 * (_hash(key) % 2)
     return (sign * values).to(torch.float64)
-
-
-def _accumulations(scenario: Scenario, step: int) -> int:
-    # The backward after unbind() plays as one more step of one micro-batch.
-    return scenario.accumulations[step] if step < scenario.num_steps else 1
 
 
 def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:

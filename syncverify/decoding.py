@@ -15,9 +15,9 @@ from fractions import Fraction
 
 import torch
 
+from syncverify import agenda
 from syncverify.layout import axis_name, local_shape, ranks_along
-from syncverify.oracle import Reference, same_part
-from syncverify.scenario import ParameterSpec
+from syncverify.owed import Owed
 
 _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
@@ -41,48 +41,6 @@ class Cause:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """What a gradient should consist of.
-
-    Attributes:
-        reference: The oracle.
-        spec: The parameter.
-        rank: Whose gradient it is.
-        step: Optimizer step.
-        count: Micro-batches accumulated so far.
-        ranks: Ranks whose contributions it contains.
-        divisor: What their sum is divided by.
-    """
-
-    reference: Reference
-    spec: ParameterSpec
-    rank: int
-    step: int
-    count: int
-    ranks: tuple[int, ...]
-    divisor: int
-
-    def part(
-        self, rank: int, micro_batches: Iterable[int] | None = None
-    ) -> torch.Tensor:
-        """Sum some micro-batches of one rank (all if None), in float64, undivided."""
-        chosen = range(self.count) if micro_batches is None else micro_batches
-        return self.reference.local(self.spec, rank, self.step, chosen)
-
-    def value(self) -> torch.Tensor:
-        """Return the gradient owed, in float64."""
-        return self.total(self.ranks) / self.divisor
-
-    def total(self, ranks: Iterable[int]) -> torch.Tensor:
-        """Sum what the given ranks contribute, undivided."""
-        return torch.stack([self.part(rank) for rank in ranks]).sum(dim=0)
-
-    def comparable(self) -> tuple[int, ...]:
-        """List the ranks whose local part has the same shape."""
-        return same_part(self.reference.scenario, self.spec, self.rank)
-
-
 Explanation = tuple[Cause, torch.Tensor]
 
 
@@ -100,6 +58,8 @@ def explain(
         The cause, or None if the gradient is right or nothing of that kind explains it.
     """
     if observed is None:
+        if owed.may_be_none():
+            return None
         return Cause("gradient_missing", "there is no gradient at all")
     value = owed.value()
     if observed.shape != value.shape:
@@ -107,7 +67,7 @@ def explain(
             "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
         )
     dtype = str(observed.dtype).removeprefix("torch.")
-    if dtype != owed.spec.effective_grad_dtype:
+    if dtype not in owed.dtypes():
         return Cause(
             "wrong_dtype", f"dtype {dtype}, not {owed.spec.effective_grad_dtype}"
         )
@@ -249,7 +209,7 @@ def _one_contribution(owed: Owed) -> Iterator[Explanation]:
 def _stale(owed: Owed) -> Iterator[Explanation]:
     value, again = owed.value(), len(owed.ranks) / owed.divisor
     for before in reversed(range(owed.step)):
-        count = owed.reference.scenario.accumulations[before]
+        count = agenda.num_backwards(owed.reference.scenario, before)
         reduced = owed.reference.reduced(owed.spec, owed.rank, before)
         local = owed.reference.local(owed.spec, owed.rank, before, range(count))
         for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
@@ -317,7 +277,7 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
 def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Find a common factor; one element alone would fit any."""
     value = owed.value()
-    if value.numel() < 2:  # as the docstring says
+    if value.numel() < 2 or not value.any():  # as the docstring says
         return None
     ratio = (observed / value).reshape(-1)
     if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
@@ -363,6 +323,8 @@ def _partly_wrong(owed: Owed, observed: torch.Tensor) -> Cause | None:
 def _miscounted(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Solve for how often each (rank, micro-batch) of this step was counted."""
     keys = list(itertools.product(owed.comparable(), range(owed.count)))
+    if not keys:
+        return None
     columns = torch.stack(
         [owed.part(r, [m]).reshape(-1) / owed.divisor for r, m in keys], dim=1
     )

@@ -8,6 +8,7 @@ lie outside of their contract, and for which they promise more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
@@ -46,14 +47,18 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
         "empty_step": "right_or_error",
         "extra_backward": "right_or_error",
         "missing_backward": "right_or_error",
+        "tail": "right_or_error",
         "rebind": "right",
         "raise_in_backward": "right_or_error",
         "freeze": "right_or_error",
         "cast": "right_or_error",
+        "move": "right_or_error",
     },
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
 }
+# Steps after an event in which it still matters.
+_STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
 # Pairs of `topic=value` that no scenario has together, and why.
 NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
     frozenset({"mesh=unnamed", "placement=sub_mesh"}): "sub-meshes are found by name",
@@ -81,13 +86,31 @@ def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield from _of_parameter(spec)
 
 
-def may_raise(scenario: Scenario, capabilities: Capabilities) -> bool:
-    """Tell whether a clear error is as good as the right gradient."""
+def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:
+    """Tell whether a clear error is as good as the right gradient.
+
+    Args:
+        scenario: What is played.
+        capabilities: What the subject promises.
+        step: In which step the error comes: what is special about one step is no excuse
+            for an error before it, or long after it.
+
+    Returns:
+        Whether something in the scenario excuses it.
+    """
     return any(
         BEYOND[topic][value] == "right_or_error"
         and not capabilities.is_owed(topic, value)
-        for topic, value in beyond(scenario)
+        for topic, value in _felt(scenario, step)
     )
+
+
+def _felt(scenario: Scenario, step: int) -> Iterator[tuple[str, str]]:
+    """Yield the features that matter in a step."""
+    yield from (feature for feature in beyond(scenario) if feature[0] != "event")
+    for place, event in enumerate(scenario.events):
+        if place <= step <= place + _STEPS_AFTER.get(event, 0):
+            yield from _unless_plain("event", event)
 
 
 def _of_parameter(spec: ParameterSpec) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +12,14 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from syncverify import agenda
 from syncverify.contributions import contribution
 from syncverify.distribution import in_format, local_in_graph, wrap_local
 from syncverify.layout import local_shape
+from syncverify.lifecycle.planned_error import failing_term, idle_term
 from syncverify.scenario import ParameterSpec, Scenario
+
+Using = Callable[[str], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +55,52 @@ class LocalModel:
             for group in self.scenario.groups
         ]
 
-    def loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
+    def loss(
+        self,
+        *,
+        step: int,
+        micro_batch: int,
+        using: Using = nullcontext,
+        fails: bool = False,
+    ) -> torch.Tensor:
         """Compute a loss whose gradients are this micro-batch's contributions.
 
-        The gradient of `(parameter * constant).sum()` is the constant itself, exactly.
+        Args:
+            step: Optimizer step.
+            micro_batch: Micro-batch of the step.
+            using: Entered with a parameter's name while its part is computed.
+            fails: Whether the backward is to fail when it is half done.
 
         Returns:
             A scalar, in float32.
         """
-        terms = []
-        for spec in self.scenario.parameters:
-            local = local_in_graph(self.parameters[spec.name], spec)
-            constant = contribution(
-                self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
-            )
-            product = local * constant.to(dtype=local.dtype, device=local.device)
-            terms.append(product.to(torch.float32).sum())
+        device = next(iter(self.parameters.values())).device
+        listed = agenda.terms(self.scenario, self.rank, step, micro_batch)
+        terms: list[torch.Tensor] = []
+        for position, spec in enumerate(listed):
+            if fails and position == len(listed) // 2:
+                terms.append(failing_term(device))
+            with using(spec.name):
+                terms.append(self._term(spec, step, micro_batch))
+        if not any(term.requires_grad for term in terms):
+            terms.append(failing_term(device) if fails else idle_term(device))
         # Of all sums this one asks the least of a backward pass: no operator at all.
         return functools.reduce(torch.add, terms)
+
+    def _term(self, spec: ParameterSpec, step: int, micro_batch: int) -> torch.Tensor:
+        """Compute `(parameter * constant).sum()`: its gradient is the constant, exactly."""
+        parameter = self.parameters[spec.name]
+        local = local_in_graph(parameter, spec)
+        constant = contribution(
+            self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
+        )
+        product = local * constant.to(dtype=local.dtype, device=local.device)
+        return product.to(torch.float32).sum()
+
+    def drop_gradients(self) -> None:
+        """Set every gradient to None."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, uncopied, by parameter name."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from syncverify import agenda
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.materialize import build_model
 from syncverify.scenario import ParameterSpec, Scenario
@@ -47,14 +48,21 @@ class MicroBatches(dict[tuple[str, int, int, int], torch.Tensor]):
         model = build_model(
             self._scenario, rank=rank, device=torch.device("cpu"), mesh=None
         )
-        trainable = {n: p for n, p in model.parameters.items() if p.requires_grad}
-        for step, count in enumerate((*self._scenario.accumulations, 1)):
-            for micro_batch in range(count):
+        trainable = {
+            spec: model.parameters[spec.name]
+            for spec in self._scenario.parameters
+            if spec.requires_grad
+        }
+        for step in range(self._scenario.num_steps + 1):
+            for micro_batch in range(agenda.num_backwards(self._scenario, step)):
                 loss = model.loss(step=step, micro_batch=micro_batch)
-                gradients = torch.autograd.grad(loss, list(trainable.values()))
-                for name, gradient in zip(trainable, gradients, strict=True):
-                    exact = gradient.to(torch.float64)
-                    self[name, rank, step, micro_batch] = exact
+                gradients = torch.autograd.grad(
+                    loss, list(trainable.values()), materialize_grads=True
+                )
+                for spec, gradient in zip(trainable, gradients, strict=True):
+                    frozen = agenda.is_frozen(self._scenario, spec, step)
+                    exact = gradient.to(torch.float64) * (not frozen)
+                    self[spec.name, rank, step, micro_batch] = exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,10 @@ class Reference:
         """Sum some micro-batches of one rank, in float64; not to be written into."""
         key = (spec.name, rank, step, tuple(micro_batches))
         if key not in self.sums:
+            shape = local_shape(self.scenario.mesh, spec, rank)
             parts = [self.micro_batches[spec.name, rank, step, m] for m in key[3]]
-            self.sums[key] = torch.stack(parts).sum(dim=0)
+            nothing = torch.zeros(shape, dtype=torch.float64)
+            self.sums[key] = torch.stack([nothing, *parts]).sum(dim=0)
         return self.sums[key]
 
     def contributors(self, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
@@ -98,7 +108,7 @@ class Reference:
 
     def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
         """Return the gradient that `wait()` owes, in float64."""
-        count = self.scenario.accumulations[step]
+        count = agenda.num_backwards(self.scenario, step)
         parts = [
             self.local(spec, q, step, range(count))
             for q in self.contributors(spec, rank)

@@ -6,21 +6,26 @@ gradients only where the API says that they may be read, and judges nothing.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify import agenda
 from syncverify.distribution import build_mesh
 from syncverify.errors import SyncverifyError
-from syncverify.materialize import LocalModel, build_model, local_part
+from syncverify.lifecycle.caller_streams import CallerStreams
+from syncverify.lifecycle.changes import CHANGES, change_parameters
+from syncverify.lifecycle.leftovers import fingerprints, leftovers
+from syncverify.lifecycle.planned_error import PlannedError
+from syncverify.materialize import LocalModel, build_model
 from syncverify.recorder import Recorder
-from syncverify.run import Leftovers, Observation, RankRun
+from syncverify.run import Observation, RankRun
 from syncverify.scenario import Scenario
 from syncverify.subject import (
+    EndsStepsEarly,
+    Resets,
     RunsMicroBatches,
     Subject,
     Synchronizer,
@@ -73,7 +78,8 @@ def play(
     mesh = mesh_builder(scenario, device) if dtensors else None
     model = build_model(scenario, rank=rank, device=device, mesh=mesh)
     recorder.watch(model.local_gradients)
-    _RankProgram(scenario, subject, model, result, recorder).play()
+    streams = CallerStreams(scenario.launch, device)
+    _RankProgram(scenario, subject, model, result, recorder, streams).play()
 
 
 class _RankProgram:
@@ -84,54 +90,100 @@ class _RankProgram:
         model: LocalModel,
         result: RankRun,
         recorder: Recorder,
+        streams: CallerStreams,
     ) -> None:
         self._scenario = scenario
         self._subject = subject
         self._model = model
         self._result = result
         self._recorder = recorder
-        self._original = {name: _fingerprint(p) for name, p in model.parameters.items()}
+        self._streams = streams
+        self._original = fingerprints(model.parameters)
 
     def play(self) -> None:
-        synchronizer = self._bind()
+        synchronizer = self._make()
+        self._bind(synchronizer, 0)
         for step in range(self._scenario.num_steps):
             self._play_step(synchronizer, step)
-        last_step = self._scenario.num_steps - 1
-        with self._calling("unbind", last_step):
-            synchronizer.unbind()
+        self._unbind(synchronizer, self._scenario.num_steps - 1)
         del synchronizer  # what it left behind shows without it
-        self._result.leftovers = self._leftovers()
+        self._result.leftovers = leftovers(self._model, self._original)
         self._play_after_unbind()
 
-    def _bind(self) -> Synchronizer:
-        with self._calling("bind", 0):
+    def _make(self) -> Synchronizer:
+        with self._streams.binding(), self._calling("bind", 0):
             synchronizer = self._subject.factory(
                 self._model.param_groups(),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
                 self._scenario.accumulations[0],
             )
         check_methods(synchronizer, self._subject.name)
-        with self._calling("bind", 0):
-            synchronizer.bind()
         return synchronizer
 
+    def _bind(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._streams.binding(), self._calling("bind", step):
+            synchronizer.bind()
+
+    def _unbind(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._streams.binding(), self._calling("unbind", step):
+            synchronizer.unbind()
+
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
-        count = self._scenario.accumulations[step]
+        event = self._scenario.event(step)
+        if event in CHANGES:
+            with self._calling("zero_grad", step):  # torch may refuse what is managed
+                change_parameters(self._scenario, step, self._model.parameters)
+            self._original = fingerprints(self._model.parameters)
+        with self._streams.stepping():
+            self._agree_on_count(synchronizer, step)
+            try:
+                self._run_backwards(synchronizer, step)
+            except PlannedError:
+                self._recover(synchronizer, step)
+            else:
+                self._finish_step(synchronizer, step)
+            self._observe("zeroed", step)
+            if event == "set_to_none":
+                self._model.drop_gradients()
+        if event == "rebind":
+            self._unbind(synchronizer, step)
+            self._bind(synchronizer, step)
+
+    def _agree_on_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations) and step > 0:
             with self._calling("zero_grad", step):
-                synchronizer.set_required_accumulations(count)
-        for micro_batch in range(count):
-            is_last = micro_batch == count - 1
+                synchronizer.set_required_accumulations(
+                    self._scenario.accumulations[step]
+                )
+
+    def _run_backwards(self, synchronizer: Synchronizer, step: int) -> None:
+        agreed = agenda.num_agreed(self._scenario, step)
+        for micro_batch in range(agenda.num_backwards(self._scenario, step)):
+            is_last = micro_batch >= agreed - 1
             with self._calling("backward", step, micro_batch):
                 self._run_micro_batch(synchronizer, step, micro_batch, is_last=is_last)
             if not is_last:  # after the last one, reductions are in flight
                 self._observe("accumulated", step, micro_batch)
-        with self._calling("wait", step):
-            synchronizer.wait()
-        self._observe("reduced", step)
+
+    def _finish_step(self, synchronizer: Synchronizer, step: int) -> None:
+        event = self._scenario.event(step)
+        if event == "tail" and isinstance(synchronizer, EndsStepsEarly):
+            with self._calling("wait", step):
+                synchronizer.flush()
+        if event != "zero_before_wait":
+            for _ in range(1 + (event == "wait_twice")):
+                with self._calling("wait", step):
+                    synchronizer.wait()
+            self._observe("reduced", step)
         with self._calling("zero_grad", step):
             synchronizer.zero_grad()
-        self._observe("zeroed", step)
+
+    def _recover(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._calling("zero_grad", step):
+            if isinstance(synchronizer, Resets):
+                synchronizer.reset()
+            else:
+                synchronizer.zero_grad()
 
     def _run_micro_batch(
         self, synchronizer: Synchronizer, step: int, micro_batch: int, *, is_last: bool
@@ -147,8 +199,7 @@ class _RankProgram:
     def _play_after_unbind(self) -> None:
         """Run one plain backward: the parameters must behave as if never managed."""
         step = self._scenario.num_steps
-        for parameter in self._model.parameters.values():
-            parameter.grad = None
+        self._model.drop_gradients()
         # The subject is gone: what happens is not its doing.
         off = self._recorder.not_recording_accesses()
         with self._calling("after_unbind", step), off:
@@ -157,7 +208,23 @@ class _RankProgram:
 
     def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
         with self._recorder.computing_loss(self._model.parameters.values()):
-            return self._model.loss(step=step, micro_batch=micro_batch)
+            return self._model.loss(
+                step=step,
+                micro_batch=micro_batch,
+                using=self._using,
+                fails=self._fails(step, micro_batch),
+            )
+
+    @contextmanager
+    def _using(self, name: str) -> Iterator[None]:
+        parameter = self._model.parameters[name]
+        with self._streams.using(name), self._recorder.computing_loss([parameter]):
+            yield
+
+    def _fails(self, step: int, micro_batch: int) -> bool:
+        last = agenda.num_agreed(self._scenario, step) - 1
+        is_planned = self._scenario.event(step) == "raise_in_backward"
+        return is_planned and micro_batch == last
 
     @contextmanager
     def _calling(
@@ -184,48 +251,6 @@ class _RankProgram:
             Observation(point, step, micro_batch, copies)  # type: ignore[arg-type]  # literals above
         )
 
-    def _leftovers(self) -> Leftovers:
-        parameters = self._model.parameters
-        hooks = {
-            name: _count_hooks(parameter) for name, parameter in parameters.items()
-        }
-        return Leftovers(
-            hooks={name: count for name, count in hooks.items() if count},
-            shared_gradients=_sharing_storage(self._model.local_gradients()),
-            changed=tuple(
-                name
-                for name, parameter in parameters.items()
-                if not _same(_fingerprint(parameter), self._original[name])
-            ),
-        )
-
 
 def _backward(compute_loss: Callable[[], torch.Tensor]) -> None:
     compute_loss().backward()
-
-
-def _fingerprint(parameter: nn.Parameter) -> tuple[torch.Tensor, bool]:
-    return local_part(parameter).clone(), parameter.requires_grad
-
-
-def _same(left: tuple[torch.Tensor, bool], right: tuple[torch.Tensor, bool]) -> bool:
-    return torch.equal(left[0], right[0]) and left[1] == right[1]
-
-
-def _count_hooks(parameter: nn.Parameter) -> int:
-    # torch keeps these dictionaries on every tensor: its own way to list hooks, since
-    # there is no public one (torch/_tensor.py, register_post_accumulate_grad_hook).
-    registries = (
-        parameter._post_accumulate_grad_hooks,  # noqa: SLF001
-        parameter._backward_hooks,  # noqa: SLF001
-    )
-    return sum(len(registry) for registry in registries if registry)
-
-
-def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:
-    sharing: set[str] = set()
-    for (one, first), (other, second) in itertools.combinations(gradients.items(), 2):
-        same = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        if same and first.numel() and second.numel():
-            sharing |= {one, other}
-    return tuple(name for name in gradients if name in sharing)

@@ -65,6 +65,8 @@ class Fault:
         summary: One sentence.
         details: More lines: per-rank positions, stacks.
         identity: Tells faults of one kind apart, such as the exception's type.
+        is_clear: Whether an exception says in words what is wrong.
+        step: In which step it was raised.
     """
 
     kind: FaultKind
@@ -72,6 +74,8 @@ class Fault:
     summary: str
     details: tuple[str, ...] = ()
     identity: str = ""
+    is_clear: bool = True
+    step: int = 0
 
 
 @dataclass(slots=True)

@@ -50,6 +50,22 @@ class VariesAccumulations(Protocol):
 
 
 @runtime_checkable
+class EndsStepsEarly(Protocol):
+    """A subject that is told where a step ends before all of its micro-batches ran."""
+
+    def flush(self) -> None:
+        """Reduce what came; `wait()` follows."""
+
+
+@runtime_checkable
+class Resets(Protocol):
+    """A subject with a way back from a backward that failed; others `zero_grad()`."""
+
+    def reset(self) -> None:
+        """Be as after `bind()`; all ranks call it."""
+
+
+@runtime_checkable
 class RunsMicroBatches(Protocol):
     """A subject that must wrap forward and backward itself (as DDP does)."""
 

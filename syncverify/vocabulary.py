@@ -39,22 +39,29 @@ EVENTS: Final = {
     "zero_before_wait": "`zero_grad()` is called without `wait()`: the step is thrown away",
     "set_to_none": "the caller sets every `.grad` to None after `zero_grad()`",
     "empty_step": "no backward at all, then `wait()` and `zero_grad()`",
-    "extra_backward": "one backward more than agreed",
-    "missing_backward": "one backward fewer than agreed",
+    "extra_backward": "one backward more than agreed, before `wait()`",
+    "missing_backward": "one backward fewer than agreed, then `wait()`",
+    "tail": "one backward fewer than agreed, then `flush()` if there is one, and `wait()`",
     "rebind": "`unbind()` and `bind()` follow the step",
-    "raise_in_backward": "an operator raises in the last backward; the step is dropped",
-    "freeze": "parameters of odd index are frozen before the step",
-    "cast": "`parameter.data` becomes double precision before the step",
+    "raise_in_backward": (
+        "the training program raises in the middle of the last backward, on every rank; "
+        "`reset()` if there is one, else `zero_grad()`, throws the step away"
+    ),
+    "freeze": "every other trainable parameter is frozen, from this step on",
+    "cast": "`module.double()` is called before the step",
+    "move": "parameters and gradients move, as `module.to(device)` does, before the step",
 }
 
 LAUNCHES: Final = {
     "current_stream": "everything on the stream that is current",
     "step_on_side_stream": "bound on the default stream, steps run on another one",
-    "bind_on_side_stream": "bound on another stream, steps run on the default one",
+    "bind_on_side_stream": (
+        "made, bound and unbound on another stream, steps run on the default one"
+    ),
     "parameter_streams": "each parameter's forward runs on a stream of its own",
 }
 
 READINESS: Final = {
     "same": "gradients become ready in one order on all ranks",
-    "by_rank": "gradients become ready in an order that depends on the rank",
+    "by_rank": "each rank starts with another parameter, and goes on in one order",
 }

@@ -35,7 +35,16 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         f"rank {rank} raised {kind} in {error.moment}: {original}",
         tuple(lines),
         identity=kind,
+        is_clear=_is_clear(original),
+        step=error.moment.step,
     )
+
+
+def _is_clear(error: BaseException) -> bool:
+    """Tell whether an exception was meant for the caller, and says what is wrong."""
+    slips = (LookupError, AttributeError, NameError, ArithmeticError)
+    is_slip = isinstance(error, slips) and type(error).__module__ == "builtins"
+    return bool(str(error)) and not is_slip and not isinstance(error, SystemExit)
 
 
 def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> Fault:

@@ -59,7 +59,8 @@ class SimBackend:
         Returns:
             What came out.
         """
-        records = subject not in self._has_one_stream
+        has_one_stream = scenario.launch == "current_stream"
+        records = not has_one_stream or subject not in self._has_one_stream
         run, machine = self._play(
             scenario, subject, decisions, records_accesses=records
         )
@@ -67,7 +68,9 @@ class SimBackend:
             self._has_one_stream.discard(subject)
             again = Decisions(Following(decisions.schedule))
             run, machine = self._play(scenario, subject, again, records_accesses=True)
-        if all(recorder.streams.is_alone for recorder in machine.recorders):
+        if has_one_stream and all(
+            recorder.streams.is_alone for recorder in machine.recorders
+        ):
             self._has_one_stream.add(subject)
         return run
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from syncverify import agenda
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.oracle import trainable
 from syncverify.properties.judgement import Finding, Judgement
@@ -35,7 +36,9 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 and event.moment.phase in {"backward", "wait"}
             ]
             reductions = [event for event in launches if event.reduces]
-            yield from _reduced_twice(rank, step, reductions)
+            # What comes late has to be added to what was reduced, one way or another.
+            if judgement.scenario.event(step) != "extra_backward":
+                yield from _reduced_twice(rank, step, reductions)
             if rank_run.at("reduced", step) is not None:
                 yield from _too_few_elements(judgement, rank, step, launches)
 
@@ -68,7 +71,8 @@ def _too_few_elements(
     owed = sum(
         math.prod(local_shape(scenario.mesh, spec, rank))
         for spec in trainable(scenario)
-        if len(contributing_ranks(scenario.mesh, spec, rank)) > 1
+        if len(ranks := contributing_ranks(scenario.mesh, spec, rank)) > 1
+        and agenda.has_gradient(scenario, spec, ranks, step)
     )
     # An all-gather whose parts are summed locally reduces as well.
     exchanged = sum(launch.numel for launch in launches)

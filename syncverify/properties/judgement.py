@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from syncverify.features import may_raise
 from syncverify.oracle import Reference
 from syncverify.ordering.happens_before import Semantics
 from syncverify.ordering.remedies import Disorder, disorders
-from syncverify.run import Run
+from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
+from syncverify.trace import Event
 from syncverify.violation import Violation
 
 
@@ -51,11 +53,28 @@ class Judgement:
             operator itself and blocks in `wait()`. Streams leave almost everything open
             that gloo does, so gloo is asked only where they have nothing to say.
         """
-        traces = [rank_run.events for rank_run in self.run.ranks]
+        traces = [self._owed(rank_run) for rank_run in self.run.ranks]
         found = disorders(traces, "stream")
         if found or self.reference.capabilities.needs_nccl:
             return "stream", found
         return "host", disorders(traces, "host")
+
+    @property
+    def refused_step(self) -> int | None:
+        """The step in which the subject raised what it may raise, if it did."""
+        fault = self.run.fault
+        if fault is None or fault.kind != "raised":
+            return None
+        capabilities = self.reference.capabilities
+        may_refuse = may_raise(self.scenario, capabilities, fault.step)
+        return fault.step if may_refuse else None
+
+    def _owed(self, rank_run: RankRun) -> Sequence[Event]:
+        """Leave out the step that was refused: its gradients are nobody's any more."""
+        refused, events = self.refused_step, rank_run.events
+        if refused is None:
+            return events
+        return [event for event in events if event.moment.step < refused]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncverify.decoding import Owed, explain
+from syncverify.decoding import explain
 from syncverify.oracle import trainable
+from syncverify.owed import Owed
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.trace import CollectiveLaunch
 

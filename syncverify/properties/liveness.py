@@ -11,12 +11,20 @@ from syncverify.run import FaultKind
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     """No rank ends early on a legal scenario.
 
-    No call of the subject raises, and no process dies.
+    No call of the subject raises, and no process dies. Where a subject may refuse what a
+    scenario contains, it may raise, and say in words what is wrong.
 
     Catches: errors on legal programs, crashes. Does not speak of ranks that go on for
     ever: `every_wait_completes` does.
     """
-    yield from _fault(judgement, {"raised", "process_died"})
+    fault = judgement.run.fault
+    if fault is None or judgement.refused_step is None:
+        yield from _fault(judgement, {"raised", "process_died"})
+    elif not fault.is_clear:
+        for rank in fault.ranks:
+            summary = f"expected an error that says what is wrong, but {fault.summary}"
+            evidence = {"kind": fault.kind, "details": list(fault.details)}
+            yield Finding("unclear_error", summary, rank, None, evidence)
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:

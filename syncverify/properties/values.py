@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from syncverify.decoding import Cause, Owed, explain
+from syncverify import agenda
+from syncverify.decoding import Cause, explain
 from syncverify.layout import local_shape, reduce_axes
 from syncverify.oracle import trainable
+from syncverify.owed import Owed
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.run import Observation
 from syncverify.scenario import ParameterSpec
@@ -131,7 +133,7 @@ def _after_wait(
             spec,
             rank,
             step,
-            judgement.scenario.accumulations[step],
+            agenda.num_backwards(judgement.scenario, step),
             judgement.reference.contributors(spec, rank),
             judgement.reference.divisor(spec, rank),
         )
@@ -160,8 +162,8 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 or event.moment.micro_batch is None
             ):
                 continue
-            count = judgement.scenario.accumulations[event.moment.step]
-            is_last = event.moment.micro_batch == count - 1
+            count = agenda.num_agreed(judgement.scenario, event.moment.step)
+            is_last = event.moment.micro_batch >= count - 1
             if event.reduces and not is_last:
                 names = ", ".join(event.parameters)
                 yield Finding(

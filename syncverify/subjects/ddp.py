@@ -13,6 +13,18 @@ from typing_extensions import override
 from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
+# Its docs (torch/nn/parallel/distributed.py) leave these to the caller: under `no_sync`
+# gradients are reduced in the next backward outside of it, and in no other; parameters are
+# never to be changed once wrapped; those that get no gradient need
+# `find_unused_parameters=True`, which is not the default.
+_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness"}) | {
+    "event=missing_backward",
+    "event=tail",
+    "event=freeze",
+    "event=cast",
+    "event=move",
+}
+
 
 class _LossModule(nn.Module):
     """Owns the parameters and runs whatever forward it is handed."""
@@ -39,7 +51,7 @@ class DistributedDataParallelSubject:
     """
 
     capabilities = Capabilities(
-        outside=ALL_BEYOND,
+        outside=_OUTSIDE,
         reduction="mean",
         tensors="local",
         separate_grad_dtype=False,

@@ -14,12 +14,16 @@ import strategies
 from strategies import (
     accumulations,
     bucket_caps,
+    events,
+    launches,
     meshes,
     parameter_lists,
     parameters,
     placements,
+    readiness_orders,
     scenarios,
     shapes,
+    usages,
 )
 from strategies.reproducibility import blind_to_local_code
 from syncverify.coverage import Coverage, features
@@ -62,11 +66,16 @@ def minimal(
         (accumulations(), (1,)),
         (accumulations(varying=False), (1,)),
         (bucket_caps(), 2**20),
+        (events(3), ()),
+        (launches(), "current_stream"),
+        (readiness_orders(), "same"),
+        (usages((SIMPLEST,)), (SIMPLEST,)),
         (scenarios(), Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20)),
     ],
     ids=[
         "meshes", "placements", "shapes", "parameters", "parameter_lists",
-        "accumulations", "accumulations, all alike", "bucket_caps", "scenarios",
+        "accumulations", "accumulations, all alike", "bucket_caps", "events", "launches",
+        "readiness_orders", "usages", "scenarios",
     ],
 )  # fmt: skip
 def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) -> None:
@@ -85,6 +94,14 @@ def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) ->
         (accumulations(), lambda a: len(set(a)) > 1, (1, 2)),
         (accumulations(varying=False), lambda a: max(a) > 2, (3,)),
         (bucket_caps(), lambda cap: cap < 2**20, 1),
+        (events(2), lambda e: "rebind" in e, ("rebind", "plain")),
+        (events(2), lambda e: e[1:] == ("tail",), ("plain", "tail")),
+        (launches(), lambda word: "side" in word, "step_on_side_stream"),
+        (
+            usages((SIMPLEST, replace(SIMPLEST, name="p1"))),
+            lambda specs: any(spec.used != "always" for spec in specs),
+            (replace(SIMPLEST, used="never"), replace(SIMPLEST, name="p1")),
+        ),
     ],
 )
 def test_smallest_example_with_a_feature(
@@ -181,6 +198,9 @@ def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
         (
             lambda: accumulations(max_steps=0),
             "expected max_steps=0 and max_accumulations=4 of at least 1",
+        ),
+        (
+            lambda: minimal(events(0)), "expected num_steps=0 of at least 1",
         ),
         (
             lambda: accumulations(max_accumulations=-1),

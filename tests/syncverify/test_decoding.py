@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from strategies import scenarios
 from syncverify.contributions import contribution
-from syncverify.decoding import Cause, Owed, explain
+from syncverify.decoding import Cause, explain
 from syncverify.layout import contributing_ranks
 from syncverify.oracle import reference
+from syncverify.owed import Owed
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 

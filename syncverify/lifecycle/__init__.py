@@ -1,0 +1,1 @@
+"""What a training program does around the calls of a subject."""

@@ -1,0 +1,76 @@
+"""Which defect shows through which word of a lifecycle."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from planted import lifecycle_words as words
+from planted.feature_bank import FeatureDefect, each_parameter
+
+from syncverify.scenario import Scenario
+
+VALUE = "gradient_equals_reference"
+UNREDUCED = (VALUE, "rank_contribution_missing")
+
+
+def without(topic: str) -> Callable[[Scenario], Scenario]:
+    """Make the plain scenario of one that has nothing special but this topic."""
+    return {
+        "event": lambda scenario: replace(scenario, events=()),
+        "launch": lambda scenario: replace(scenario, launch="current_stream"),
+        "readiness": lambda scenario: replace(scenario, readiness="same"),
+        "used": each_parameter(lambda spec: replace(spec, used="always")),
+    }[topic]
+
+
+def defect(
+    feature: str, subject: type[Any], identity: tuple[str, str]
+) -> FeatureDefect:
+    topic = feature.partition("=")[0]
+    return FeatureDefect(feature, subject, without(topic), *identity)
+
+
+READS_EARLY = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
+LIFECYCLE_DEFECTS = [
+    defect("event=wait_twice", words.ReducesInEachWait, (VALUE, "scaled")),
+    defect(
+        "event=zero_before_wait", words.ZeroesInFlight,
+        ("zero_grad_waits_for_reduce", "zeroed_in_flight"),
+    ),
+    defect("event=set_to_none", words.TrustsViews, UNREDUCED),
+    defect("event=empty_step", words.LearnsFromFirstStep, UNREDUCED),
+    defect("event=extra_backward", words.DropsLateGradients, (VALUE, "micro_batch_missing")),
+    defect("event=missing_backward", words.WaitsForWhatWasLaunched, UNREDUCED),
+    defect("event=tail", words.FlushesAndForgets, (VALUE, "scaled")),
+    defect("event=rebind", words.BindsOnce, UNREDUCED),
+    defect(
+        "event=raise_in_backward", words.KeepsCountsOfFailedStep,
+        ("accumulation_is_local_until_reduced", "reduced_early"),
+    ),
+    defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
+    defect("event=cast", words.TrustsViewsOfCast, UNREDUCED),
+    defect("event=move", words.TrustsViewsOfMoved, UNREDUCED),
+    defect(
+        "launch=step_on_side_stream", words.JoinsDefaultStream,
+        ("wait_orders_reads_after_reduce", "read_before_reduced"),
+    ),
+    defect("launch=bind_on_side_stream", words.ForksFromDefaultStream, READS_EARLY),
+    defect("launch=parameter_streams", words.ForksFromLastGradient, READS_EARLY),
+    defect(
+        "readiness=by_rank", words.LaunchesWhatIsReady,
+        ("collectives_match_across_ranks", "bucket_mismatch"),
+    ),
+    defect("used=never", words.SkipsIncompleteBuckets, UNREDUCED),
+    defect(
+        "used=not_on_odd_ranks", words.PacksWhatIsUsed,
+        ("every_wait_completes", "deadlock"),
+    ),
+    defect(
+        "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
+        (VALUE, "micro_batch_missing"),
+    ),
+    defect(
+        "used=not_in_last_micro_batch", words.ForgetsEarlierMicroBatches,
+        ("unreduced_stay_local", "never_written"),
+    ),
+]  # fmt: skip

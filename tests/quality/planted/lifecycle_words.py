@@ -1,0 +1,329 @@
+"""Defects that plain training steps do not show, each by the word that does.
+
+Each differs by a method from a synchronizer that gets all of these right.
+"""
+
+import torch
+import torch.distributed as dist
+from planted.careful import Careful, only
+from planted.placements import slices
+from planted.view_buckets import Bucket
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+
+
+class ReducesInEachWait(Careful):
+    """`wait()` is taken for the end of a step: called again, it sums sums."""
+
+    outside = only("event=wait_twice")
+
+    def wait(self) -> None:
+        super().wait()
+        self.num_launched = 0
+        self.is_reduced = False
+
+    def finish_thrown_away(self) -> None:
+        pass
+
+
+class ZeroesInFlight(Careful):
+    """`zero_grad()` may be called while reductions are in flight.
+
+    Source: horovod/horovod#1116.
+    """
+
+    outside = only("event=zero_before_wait")
+
+    def finish_thrown_away(self) -> None:
+        pass
+
+
+class TrustsViews(Careful):
+    """Who drops a `.grad` gets the next one elsewhere, and it is not missed.
+
+    Source: facebookresearch/fairscale#354.
+    """
+
+    outside = only("event=set_to_none")
+
+    def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        pass
+
+
+class LearnsFromFirstStep(Careful):
+    """What brought no gradient in the first step is taken for unused for ever."""
+
+    outside = only("event=empty_step")
+
+    def bind(self) -> None:
+        self.learned = False
+        super().bind()
+
+    def zero_grad(self) -> None:
+        counted = [bucket for bucket in self.buckets if bucket.counts]
+        super().zero_grad()
+        if not self.learned:
+            self.buckets, self.learned = counted, True
+
+
+class DropsLateGradients(Careful):
+    """A gradient that comes after its bucket was launched is overwritten by the sum."""
+
+    outside = only("event=extra_backward")
+
+    def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        pass
+
+
+class WaitsForWhatWasLaunched(Careful):
+    """`wait()` returns with gradients that nobody has reduced.
+
+    Source: huggingface/accelerate#2125.
+    """
+
+    outside = only("event=missing_backward")
+
+    def launch_rest(self) -> None:
+        pass
+
+
+class FlushesAndForgets(Careful):
+    """`flush()` launches what `wait()` launches again."""
+
+    outside = only("event=tail")
+
+    def flush(self) -> None:
+        self.launch_rest()
+        self.finish_launched()
+        self.num_launched = 0
+
+    def finish_launched(self) -> None:
+        for bucket in self.buckets:
+            self.finish(bucket)
+
+
+class BindsOnce(Careful):
+    """Buckets outlive `unbind()`, and are not attached again."""
+
+    outside = only("event=rebind")
+
+    def bind(self) -> None:
+        if not self.buckets:
+            super().bind()
+
+    def unbind(self) -> None:
+        kept = self.buckets
+        super().unbind()
+        self.buckets = kept
+
+
+class KeepsCountsOfFailedStep(Careful):
+    """Counts survive a backward that failed.
+
+    Source: pytorch/pytorch#114194.
+    """
+
+    outside = only("event=raise_in_backward")
+
+    def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        pass
+
+    def is_ready(self, bucket: Bucket) -> bool:
+        return all(bucket.counts[p] >= self.required for p in bucket.parameters)
+
+    def wait(self) -> None:
+        super().wait()
+        for bucket in self.buckets:
+            bucket.counts.clear()
+
+    def zero_grad(self) -> None:
+        self.finish_thrown_away()
+        self.num_launched = 0
+        self.is_reduced = False
+        for bucket in self.buckets:
+            bucket.buffer.zero_()
+
+    def finish_thrown_away(self) -> None:
+        if self.num_launched and not self.is_reduced:
+            self.launch_rest()
+            super(Careful, self).wait()
+
+
+class SkipsBucketsOfFrozen(Careful):
+    """A parameter that is frozen later keeps its whole bucket from being launched.
+
+    Source: pytorch/pytorch#14675.
+    """
+
+    outside = only("event=freeze")
+
+    def launch(self, bucket: Bucket) -> None:
+        if all(parameter.requires_grad for parameter in bucket.parameters):
+            super().launch(bucket)
+        else:
+            self.num_launched += 1
+
+
+class TrustsViewsOfCast(TrustsViews):
+    """Gradients are no longer views once their parameters were cast.
+
+    Source: pytorch/pytorch#104336.
+    """
+
+    outside = only("event=cast")
+
+
+class TrustsViewsOfMoved(TrustsViews):
+    """Gradients are no longer views once their parameters were moved.
+
+    Source: pytorch/pytorch#104336.
+    """
+
+    outside = only("event=move")
+
+
+class JoinsDefaultStream(Careful):
+    """The default stream waits for the reduction, whoever called `wait()`.
+
+    Source: pytorch/pytorch#37790.
+    """
+
+    outside = only("launch=step_on_side_stream")
+
+    def join(self) -> None:
+        torch.cuda.default_stream().wait_stream(self.comm)
+
+
+class HoldsAccumulators(Careful):
+    """Correct: gradients accumulate on the stream that was current at `bind()`."""
+
+    outside = only("launch=bind_on_side_stream")
+
+    def bind(self) -> None:
+        super().bind()
+        managed = (p for bucket in self.buckets for p in bucket.parameters)
+        self.accumulators = [get_gradient_edge(parameter).node for parameter in managed]
+
+    def unbind(self) -> None:
+        super().unbind()
+        del self.accumulators
+
+
+class ForksFromDefaultStream(HoldsAccumulators):
+    """The reduction waits for the default stream, and gradients come on another one.
+
+    Source: NVIDIA/Megatron-LM#3670.
+    """
+
+    def fork(self) -> None:
+        self.comm.wait_stream(torch.cuda.default_stream())
+
+
+class ForksFromLastGradient(Careful):
+    """The reduction waits for the stream of the hook that launches it, and no other.
+
+    Source: deepspeedai/DeepSpeed#8061.
+    """
+
+    outside = only("launch=parameter_streams")
+
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        bucket.counts[parameter] += 1
+        self.launch_ready()
+
+
+class LaunchesWhatIsReady(Careful):
+    """Buckets are launched in the order in which this rank completes them."""
+
+    outside = only("readiness=by_rank")
+
+    def launch_ready(self) -> None:
+        for bucket in self.buckets:
+            if self.is_ready(bucket) and bucket not in self.launched:
+                self.launch(bucket)
+                self.launched.append(bucket)
+
+    def bind(self) -> None:
+        self.launched: list[Bucket] = []
+        super().bind()
+
+    def zero_grad(self) -> None:
+        self.launched.clear()
+        super().zero_grad()
+
+
+class SkipsIncompleteBuckets(Careful):
+    """A bucket with a parameter that nobody uses is never launched."""
+
+    outside = only("used=never")
+
+    def launch(self, bucket: Bucket) -> None:
+        if all(bucket.counts[parameter] for parameter in bucket.parameters):
+            super().launch(bucket)
+        else:
+            self.num_launched += 1
+
+
+class PacksWhatIsUsed(Careful):
+    """Only gradients that came are packed, so that ranks pack different ones.
+
+    Source: pytorch/pytorch#158719, pytorch/pytorch#174862.
+    """
+
+    outside = only("used=not_on_odd_ranks")
+
+    def launch(self, bucket: Bucket) -> None:
+        self.num_launched += 1
+        self.fork()
+        named = slices(bucket.buffer, bucket.parameters)
+        parts = [part for parameter, part in named if bucket.counts[parameter]]
+        with torch.cuda.stream(self.comm):
+            for group in bucket.groups if parts else ():
+                packed = torch.cat([part.reshape(-1) for part in parts])
+                dist.all_reduce(packed, group=group)
+                sizes = [part.numel() for part in parts]
+                for part, summed in zip(parts, packed.split(sizes), strict=True):
+                    part.copy_(summed.view(part.shape))
+
+
+class LearnsFromFirstMicroBatch(Careful):
+    """What the first micro-batch does not use is not waited for in the others.
+
+    Source: NovaSky-AI/SkyRL#2146.
+    """
+
+    outside = only("used=not_in_first_micro_batch")
+
+    def bind(self) -> None:
+        self.used: set[nn.Parameter] = set()
+        super().bind()
+
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        if max(bucket.counts.values(), default=0) <= 1:
+            self.used.add(parameter)
+        super().on_accumulated(bucket, parameter)
+
+    def is_ready(self, bucket: Bucket) -> bool:
+        if self.required == 1:
+            return super().is_ready(bucket)
+        counted = [p for p in bucket.parameters if p in self.used]
+        return all(bucket.counts[p] == self.required for p in counted or [None])
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.used.clear()
+
+
+class ForgetsEarlierMicroBatches(Careful):
+    """What the last micro-batch does not use is taken for unused in the whole step.
+
+    Source: pytorch/pytorch#69031.
+    """
+
+    outside = only("used=not_in_last_micro_batch")
+
+    def launch(self, bucket: Bucket) -> None:
+        for parameter, part in slices(bucket.buffer, bucket.parameters):
+            if bucket.counts[parameter] < self.required:
+                part.zero_()
+        super().launch(bucket)

@@ -1,0 +1,114 @@
+"""What runs in each step, and who contributes: the words of a scenario, one by one."""
+
+from dataclasses import replace
+
+import pytest
+
+from syncverify import agenda
+from syncverify.features import may_raise
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+
+PLAIN = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{index}", (2,), ("R",)) for index in range(3)),
+    (2, 2),
+    64,
+)
+
+
+def with_event(event: str, step: int = 0) -> Scenario:
+    events = ["plain", "plain"]
+    events[step] = event
+    return replace(PLAIN, events=tuple(events))
+
+
+def with_used(used: str) -> Scenario:
+    first, *others = PLAIN.parameters
+    return replace(PLAIN, parameters=(replace(first, used=used), *others))
+
+
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [
+        ("wait_twice", 2),
+        ("empty_step", 0),
+        ("extra_backward", 3),
+        ("missing_backward", 1),
+        ("tail", 1),
+        ("raise_in_backward", 2),
+    ],
+)
+def test_number_of_backwards(event: str, count: int) -> None:
+    assert agenda.num_backwards(with_event(event), 0) == count
+    assert agenda.num_backwards(with_event(event), 1) == 2
+    assert agenda.num_agreed(with_event(event), 0) == 2
+
+
+def test_one_plain_backward_follows_unbind() -> None:
+    assert agenda.num_backwards(with_event("empty_step", 1), 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "places"),
+    [
+        ("always", {(0, 0), (0, 1), (1, 0), (1, 1)}),
+        ("never", set()),
+        ("not_on_odd_ranks", {(0, 0), (0, 1)}),
+        ("not_in_first_micro_batch", {(0, 1), (1, 1)}),
+        ("not_in_last_micro_batch", {(0, 0), (1, 0)}),
+    ],
+)
+def test_which_ranks_and_micro_batches_use_a_parameter(
+    used: str, places: set[tuple[int, int]]
+) -> None:
+    scenario = with_used(used)
+    spec = scenario.parameters[0]
+    everywhere = [(rank, micro_batch) for rank in (0, 1) for micro_batch in (0, 1)]
+    found = {p for p in everywhere if agenda.is_used(scenario, spec, p[0], 0, p[1])}
+    assert found == places
+    assert agenda.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
+
+
+def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
+    scenario = with_event("freeze", 1)
+    frozen = [
+        [
+            spec.name
+            for spec in scenario.parameters
+            if agenda.is_frozen(scenario, spec, s)
+        ]
+        for s in range(3)
+    ]
+    assert frozen == [[], ["p1"], ["p1"]]
+    spec = scenario.parameters[1]
+    assert agenda.has_gradient(scenario, spec, (0,), 0)
+    assert not agenda.has_gradient(scenario, spec, (0,), 1)
+
+
+def test_each_rank_starts_with_another_parameter() -> None:
+    scenario = replace(PLAIN, readiness="by_rank")
+    orders = [[s.name for s in agenda.terms(scenario, rank, 0, 0)] for rank in (0, 1)]
+    assert orders == [["p0", "p1", "p2"], ["p1", "p2", "p0"]]
+
+
+@pytest.mark.parametrize(
+    ("event", "excused"),
+    [
+        ("wait_twice", []),
+        ("empty_step", [0]),
+        ("set_to_none", [0, 1]),
+        ("freeze", [0, 1, 2]),
+    ],
+)
+def test_an_event_excuses_errors_in_its_own_time(
+    event: str, excused: list[int]
+) -> None:
+    scenario, nothing = with_event(event), Capabilities()
+    assert [s for s in range(3) if may_raise(scenario, nothing, s)] == excused
+    promised = Capabilities(promises=frozenset({f"event={event}"}))
+    assert not any(may_raise(scenario, promised, step) for step in range(3))
+
+
+def test_no_event_excuses_an_error_before_it() -> None:
+    assert not may_raise(with_event("freeze", 1), Capabilities(), 0)
