@@ -53,6 +53,7 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     },
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
+    "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
 }
 # Pairs of `topic=value` that no scenario has together, and why.
 NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {}
@@ -71,6 +72,7 @@ def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _unless_plain("launch", scenario.launch)
     yield from _unless_plain("readiness", scenario.readiness)
     yield from _unless_plain("backward", scenario.backward)
+    yield from _unless_plain("module", scenario.module)
     for spec in scenario.parameters:
         yield from _of_parameter(spec)
 

@@ -13,7 +13,10 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from syncverify.contributions import contribution
 from syncverify.layout import local_shape
+from syncverify.modules.model import initial_value
+from syncverify.modules.named import module_loss, require_own_parameters
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+from syncverify.vocabulary import PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class LocalModel:
         Returns:
             A scalar, in float32.
         """
+        if self.scenario.module != PLAIN:
+            return self._module_loss(step=step, micro_batch=micro_batch)
         terms = []
         for spec in self.scenario.parameters:
             parameter = self.parameters[spec.name]
@@ -60,6 +65,17 @@ class LocalModel:
             terms.append(product.to(torch.float32).sum())
         # Of all sums this one asks the least of a backward pass: no operator at all.
         return functools.reduce(torch.add, terms)
+
+    def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
+        # Once a parameter, plain or not: uses of a tied one add up in the dtype of the
+        # parameter, before the engine turns the sum into the gradient's dtype.
+        parts = {
+            name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
+            for name, p in self.parameters.items()
+        }
+        return module_loss(
+            self.scenario, parts, rank=self.rank, step=step, micro_batch=micro_batch
+        )
 
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, uncopied, by parameter name."""
@@ -93,6 +109,8 @@ def build_model(
     Returns:
         The model. Replicated parameters have equal values on all ranks.
     """
+    if scenario.module != PLAIN:
+        require_own_parameters(scenario)
     parameters = {
         spec.name: _build_parameter(scenario, spec, rank=rank, device=device, mesh=mesh)
         for spec in scenario.parameters
@@ -111,6 +129,8 @@ def _build_parameter(
     shape = local_shape(scenario.mesh, spec, rank)
     dtype: torch.dtype = getattr(torch, spec.dtype)
     values = (torch.arange(torch.Size(shape).numel()) % 5 + 1).reshape(shape)
+    if scenario.module != PLAIN:
+        values = initial_value(scenario.mesh, spec, rank)
     data = values.to(dtype=dtype, device=device)
     if mesh is not None and spec.placements is not None:
         data = wrap_local(data, mesh, spec)
