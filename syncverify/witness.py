@@ -18,6 +18,7 @@ from syncverify.ordering.inversions import Inversion, inversions
 from syncverify.ordering.races import EarlyFree, Race
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.properties.ordering import in_words, unordered
+from syncverify.properties.rounding import gradient_is_within_rounding
 from syncverify.properties.values import (
     gradient_equals_reference,
     unreduced_stay_local,
@@ -119,6 +120,7 @@ def _orders(
 def _wrong_values(judgement: Judgement) -> Iterator[Finding]:
     yield from gradient_equals_reference(judgement)
     yield from unreduced_stay_local(judgement)
+    yield from gradient_is_within_rounding(judgement)
 
 
 def _key(finding: Finding) -> tuple[str, str]:
