@@ -7,6 +7,7 @@ a draw, where Hypothesis examines each new object for longer than it draws from 
 from __future__ import annotations
 
 from strategies.meshes import meshes
+from strategies.modules import module_parameter_lists, modules
 from strategies.parameters import parameter_lists, parameters, shapes
 from strategies.placements import placements
 from strategies.scenarios import bucket_caps, scenarios
@@ -17,6 +18,8 @@ __all__ = [
     "accumulations",
     "bucket_caps",
     "meshes",
+    "module_parameter_lists",
+    "modules",
     "parameter_lists",
     "parameters",
     "placements",

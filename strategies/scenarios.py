@@ -10,11 +10,13 @@ import torch
 from hypothesis import strategies as st
 
 from strategies.meshes import meshes
+from strategies.modules import module_parameter_lists, modules
 from strategies.parameters import parameter_lists
 from strategies.steps import accumulations
 from syncverify.layout import local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.vocabulary import PLAIN
 
 _EVERYTHING_IN_ONE_BUCKET_BYTES = 2**20
 # Around the size of one small parameter, and of several.
@@ -48,12 +50,18 @@ def scenarios(
         A scenario.
     """
     mesh = draw(meshes(max_ranks=max_ranks))
-    parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    module = draw(modules(mesh, capabilities=capabilities))
+    if module == PLAIN:
+        parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    else:
+        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
+        parameters = draw(listed)
     return Scenario(
         mesh=mesh,
         parameters=parameters,
         accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
         bucket_cap_bytes=draw(bucket_caps() | st.sampled_from(_full(mesh, parameters))),
+        module=module,
     )
 
 

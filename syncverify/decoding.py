@@ -24,9 +24,7 @@ _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumera
 
 # Causes that say where, or how often, but not why: a scenario with fewer elements, or
 # another one with the same defect, often shows a better one.
-VAGUE_CAUSES = frozenset(
-    {"unexplained", "miscounted", "partly_wrong", "out_of_bound"}
-)
+VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
 
 
 @dataclass(frozen=True, slots=True)

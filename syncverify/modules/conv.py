@@ -48,6 +48,4 @@ def _build(
 
 
 CONV = Model(functools.partial(_build, memory_format=torch.contiguous_format))
-CONV_CHANNELS_LAST = Model(
-    functools.partial(_build, memory_format=torch.channels_last)
-)
+CONV_CHANNELS_LAST = Model(functools.partial(_build, memory_format=torch.channels_last))

@@ -78,9 +78,7 @@ def require_own_parameters(scenario: Scenario) -> None:
     """
     expected = module_parameters(scenario.module, scenario.mesh)
     plainest = tuple(
-        replace(
-            spec, dtype="float32", grad_dtype=None, requires_grad=True, group=0
-        )
+        replace(spec, dtype="float32", grad_dtype=None, requires_grad=True, group=0)
         for spec in scenario.parameters
     )
     if plainest != expected or len({spec.dtype for spec in scenario.parameters}) > 1:
