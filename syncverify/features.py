@@ -56,7 +56,23 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
 }
 # Pairs of `topic=value` that no scenario has together, and why.
-NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {}
+_PLAIN_STEPS = "what else there is shows on sums of products, at a fraction of the cost"
+_BESIDE_MODULES = ("mesh", "shape", "module")
+NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
+    **{
+        frozenset({f"module={module}", f"{topic}={value}"}): _PLAIN_STEPS
+        for module in BEYOND["module"]
+        for topic in BEYOND
+        if topic not in _BESIDE_MODULES
+        for value in BEYOND[topic]
+    },
+    **{
+        frozenset({f"module={module}", f"shape={value}"}): "its shapes are its own"
+        for module in BEYOND["module"]
+        for value in BEYOND["shape"]
+        if not (module.startswith("conv") and value == "4 dims")
+    },
+}
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from syncverify.modules.model import Model
 from syncverify.scenario import MeshSpec
 
-_TOKENS, _WIDTH, _HIDDEN, _EXPERTS = 4, 3, 2, 4
+_TOKENS, _WIDTH, _HIDDEN, _EXPERTS = 2, 3, 2, 4
 
 
 class ExpertLayer(nn.Module):
