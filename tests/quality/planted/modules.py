@@ -95,7 +95,7 @@ def shown_by(name: str, subject: type[ModuleGrads]) -> FeatureDefect:
         without_module,
         ROUNDING,
         "out_of_bound",
-        examples=400,  # of which one in 20 trains the module
+        examples=200,  # of which one in 20 trains the module
     )
 
 
