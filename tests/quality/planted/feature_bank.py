@@ -17,6 +17,7 @@ class FeatureDefect:
         without: Makes of a scenario with the feature one like it that has it not.
         property: A property that it violates.
         cause: What went wrong.
+        needs: Features without which no scenario has this one.
         examples: Scenarios that are drawn, at most, until one shows it.
     """
 
@@ -25,7 +26,8 @@ class FeatureDefect:
     without: Callable[[Scenario], Scenario]
     property: str
     cause: str
-    examples: int = 200
+    needs: frozenset[str] = frozenset()
+    examples: int = 150
 
 
 def each_parameter(
