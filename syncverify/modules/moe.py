@@ -28,15 +28,14 @@ class ExpertLayer(nn.Module):
     def __init__(self, first_expert: int) -> None:
         super().__init__()
         self._first_expert = first_expert
-        self.norm = nn.LayerNorm(_WIDTH)
-        self.router = nn.Linear(_WIDTH, _EXPERTS)
+        self.router = nn.Linear(_WIDTH, _EXPERTS, bias=False)
         self.up = nn.Parameter(torch.empty(_EXPERTS, _WIDTH, _HIDDEN))
         self.down = nn.Parameter(torch.empty(_EXPERTS, _HIDDEN, _WIDTH))
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
         inputs, targets = torch.randn(2, _TOKENS, _WIDTH, generator=generator)
-        tokens = self.norm(inputs.to(self.norm.weight.dtype))
+        tokens = inputs.to(self.up.dtype)
         weights = self.router(tokens).softmax(dim=-1)
         chosen = weights * functional.one_hot(weights.argmax(dim=-1), _EXPERTS)
         held = chosen.narrow(1, min(self._first_expert, _EXPERTS), len(self.up))

@@ -16,7 +16,7 @@ from syncverify.properties import check
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject, resolve
 
-MAX_SEEDS = 5  # one search may have bad luck
+MAX_SEEDS = 12  # one search may have bad luck
 every_defect = pytest.mark.parametrize(
     "defect", MODULE_DEFECTS, ids=lambda defect: defect.feature
 )
