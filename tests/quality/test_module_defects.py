@@ -45,7 +45,7 @@ def drawn(
 
     with blind_to_local_code():
         draw()
-    return found
+    return list(dict.fromkeys(found))
 
 
 def identities(scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:
