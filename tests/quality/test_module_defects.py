@@ -63,6 +63,7 @@ def shown_in(defect: FeatureDefect) -> Iterator[Scenario]:
                 yield scenario
 
 
+@pytest.mark.slow
 @every_defect
 def test_module_shows_the_defect(defect: FeatureDefect) -> None:
     scenario = next(shown_in(defect))
