@@ -10,6 +10,7 @@ from strategies.bucket_caps import bucket_caps
 from strategies.events import events
 from strategies.launches import launches
 from strategies.meshes import meshes
+from strategies.modules import module_parameter_lists, modules
 from strategies.parameters import parameter_lists, parameters
 from strategies.placements import placements
 from strategies.readiness import readiness_orders
@@ -25,6 +26,8 @@ __all__ = [
     "events",
     "launches",
     "meshes",
+    "module_parameter_lists",
+    "modules",
     "parameter_lists",
     "parameters",
     "placements",

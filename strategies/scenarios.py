@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from strategies.bucket_caps import bucket_caps_for
 from strategies.events import events
 from strategies.launches import launches
 from strategies.meshes import meshes
+from strategies.modules import module_parameter_lists, modules
 from strategies.parameters import parameter_lists
 from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
@@ -15,6 +18,7 @@ from strategies.usage import usages
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.vocabulary import PLAIN
 
 
 @st.composite
@@ -37,11 +41,18 @@ def scenarios(
         A scenario.
     """
     mesh = draw(_meshes(max_ranks, capabilities))
+    module = draw(modules(mesh, capabilities=capabilities))
+    # Drawn in either case: to Hypothesis the fewest choices are the simplest.
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    said = capabilities
+    if module != PLAIN:
+        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
+        parameters = draw(listed)
+        said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
     return Scenario(
         mesh=mesh,
-        parameters=draw(usages(parameters, capabilities=capabilities)),
+        parameters=draw(usages(parameters, capabilities=said)),
         accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
@@ -49,9 +60,10 @@ def scenarios(
                 mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
             )
         ),
-        events=draw(events(len(counts), capabilities=capabilities)),
-        launch=draw(launches(capabilities=capabilities)),
-        readiness=draw(readiness_orders(capabilities=capabilities)),
+        events=draw(events(len(counts), capabilities=said)),
+        launch=draw(launches(capabilities=said)),
+        readiness=draw(readiness_orders(capabilities=said)),
+        module=module,
     )
 
 

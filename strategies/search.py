@@ -29,6 +29,11 @@ from syncverify.coverage import Coverage
 from syncverify.decoding import VAGUE_CAUSES
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.determinism import subject_is_deterministic
+from syncverify.properties.rounding import gradient_is_within_rounding
+from syncverify.properties.values import (
+    gradient_equals_reference,
+    unreduced_stay_local,
+)
 from syncverify.scenario import Scenario
 from syncverify.schedule import Decision, Schedule
 from syncverify.subject import Subject
@@ -39,6 +44,8 @@ _RANKING = [entry.name for entry in ALL_PROPERTIES]
 # Bounds on shrinking are counts, not seconds: the same seed gives the same report.
 _MAX_SHRINK_RUNS = 300
 _DETERMINISM = subject_is_deterministic.__name__
+_OF_MODULES = gradient_is_within_rounding.__name__
+_OF_WHOLE_NUMBERS = {gradient_equals_reference.__name__, unreduced_stay_local.__name__}
 
 Draw = Callable[[int], Schedule]
 
@@ -210,11 +217,18 @@ def _without_echoes(met: Iterable[Identity]) -> list[Identity]:
     """Drop causes that only say that something is wrong, where a better one is known."""
     ordered = sorted(met, key=lambda identity: _RANKING.index(identity[0]))
     explained = {name for name, cause in ordered if cause not in VAGUE_CAUSES}
+    exact = {cause for name, cause in ordered if name in _OF_WHOLE_NUMBERS}
     return [
         (name, cause)
         for name, cause in ordered
-        if cause not in VAGUE_CAUSES or name not in explained
+        if (cause not in VAGUE_CAUSES or name not in explained)
+        and not (name == _OF_MODULES and _is_known(cause, exact))
     ]
+
+
+def _is_known(cause: str, exact: set[str]) -> bool:
+    """Tell whether whole numbers show as well, and better, what modules show."""
+    return cause in exact or (cause in VAGUE_CAUSES and bool(exact))
 
 
 def _shrink(

@@ -56,16 +56,32 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     },
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
+    "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
 }
 # Steps after an event in which it still matters.
 _STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
 # Pairs of `topic=value` that no scenario has together, and why.
+_PLAIN_STEPS = "what else there is shows on sums of products, at a fraction of the cost"
+_BESIDE_MODULES = ("mesh", "shape", "module")
 NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
     frozenset({"mesh=unnamed", "placement=sub_mesh"}): "sub-meshes are found by name",
     frozenset(
         {"mesh=1 axis", "placement=sub_mesh"}
     ): "one axis has no axis to leave out",
     frozenset({"mesh=1 axis", "placement=strided"}): "it takes two axes to cut one dim",
+    **{
+        frozenset({f"module={module}", f"{topic}={value}"}): _PLAIN_STEPS
+        for module in BEYOND["module"]
+        for topic in BEYOND
+        if topic not in _BESIDE_MODULES
+        for value in BEYOND[topic]
+    },
+    **{
+        frozenset({f"module={module}", f"shape={value}"}): "its shapes are its own"
+        for module in BEYOND["module"]
+        for value in BEYOND["shape"]
+        if not (module.startswith("conv") and value == "4 dims")
+    },
 }
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
@@ -82,6 +98,7 @@ def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _unless_plain("launch", scenario.launch)
     yield from _unless_plain("readiness", scenario.readiness)
     yield from _unless_plain("backward", scenario.backward)
+    yield from _unless_plain("module", scenario.module)
     for spec in scenario.parameters:
         yield from _of_parameter(spec)
 

@@ -17,7 +17,10 @@ from syncverify.contributions import contribution
 from syncverify.distribution import in_format, local_in_graph, wrap_local
 from syncverify.layout import local_shape
 from syncverify.lifecycle.planned_error import failing_term, idle_term
+from syncverify.modules.model import initial_value
+from syncverify.modules.named import module_loss, require_own_parameters
 from syncverify.scenario import ParameterSpec, Scenario
+from syncverify.vocabulary import PLAIN
 
 Using = Callable[[str], AbstractContextManager[object]]
 
@@ -74,6 +77,8 @@ class LocalModel:
         Returns:
             A scalar, in float32.
         """
+        if self.scenario.module != PLAIN:
+            return self._module_loss(step=step, micro_batch=micro_batch)
         device = next(iter(self.parameters.values())).device
         listed = agenda.terms(self.scenario, self.rank, step, micro_batch)
         terms: list[torch.Tensor] = []
@@ -102,6 +107,17 @@ class LocalModel:
         for parameter in self.parameters.values():
             parameter.grad = None
 
+    def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
+        # Once a parameter, plain or not: uses of a tied one add up in the dtype of the
+        # parameter, before the engine turns the sum into the gradient's dtype.
+        parts = {
+            name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
+            for name, p in self.parameters.items()
+        }
+        return module_loss(
+            self.scenario, parts, rank=self.rank, step=step, micro_batch=micro_batch
+        )
+
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, uncopied, by parameter name."""
         gradients = {name: local_gradient(p) for name, p in self.parameters.items()}
@@ -127,6 +143,8 @@ def build_model(
     Returns:
         The model. Replicated parameters have equal values on all ranks.
     """
+    if scenario.module != PLAIN:
+        require_own_parameters(scenario)
     parameters = {
         spec.name: _build_parameter(scenario, spec, rank=rank, device=device, mesh=mesh)
         for spec in scenario.parameters
@@ -145,6 +163,8 @@ def _build_parameter(
     shape = local_shape(scenario.mesh, spec, rank)
     dtype: torch.dtype = getattr(torch, spec.dtype)
     values = (torch.arange(torch.Size(shape).numel()) % 5 + 1).reshape(shape)
+    if scenario.module != PLAIN:
+        values = initial_value(scenario.mesh, spec, rank)
     data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
     if mesh is not None and spec.placements is not None:
         data = wrap_local(data, mesh, scenario.mesh, spec)

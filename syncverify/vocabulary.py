@@ -61,6 +61,15 @@ LAUNCHES: Final = {
     "parameter_streams": "each parameter's forward runs on a stream of its own",
 }
 
+MODULES: Final = {
+    PLAIN: "no module: a sum of products, with gradients that are exact",
+    "mlp": "two linear layers",
+    "conv": "a convolutional net",
+    "conv_channels_last": "a convolutional net on images in channels-last format",
+    "moe": "a mixture of experts, which the last mesh axis spreads, and their router",
+    "gpt": "one transformer block between tied embeddings",
+}
+
 READINESS: Final = {
     "same": "gradients become ready in one order on all ranks",
     "by_rank": "each rank starts with another parameter, and goes on in one order",

@@ -20,6 +20,7 @@ from syncverify.properties.ordering import (
     wait_orders_reads_after_reduce,
     zero_grad_waits_for_reduce,
 )
+from syncverify.properties.rounding import gradient_is_within_rounding
 from syncverify.properties.streams import (
     overlap_is_possible,
     stream_context_is_restored,
@@ -65,6 +66,7 @@ ALL_PROPERTIES = (
     Property(collectives_match_across_ranks, needs_data=False),
     Property(launch_order_agrees, needs_data=False),
     Property(gradient_equals_reference),
+    Property(gradient_is_within_rounding),
     Property(replicas_agree),
     Property(unreduced_stay_local),
     Property(accumulation_is_local_until_reduced, needs_data=False),

@@ -305,7 +305,10 @@ def test_empty_gradient_is_right() -> None:
 
 
 @settings(max_examples=60)
-@given(scenarios(max_ranks=6), st.data())
+@given(
+    scenarios(max_ranks=6, capabilities=Capabilities(outside=frozenset({"module"}))),
+    st.data(),
+)
 def test_a_dropped_contribution_is_explained(
     scenario: Scenario, data: st.DataObject
 ) -> None:
