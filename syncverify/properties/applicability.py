@@ -79,7 +79,7 @@ def unbound(judgement: Judgement) -> bool:
 
 
 def reduces_recorded_memory(judgement: Judgement) -> bool:
-    """A rank reduces, and its accesses to memory are recorded (on `sim`)."""
+    """A rank reduces, and some memory is used on several streams (recorded on `sim`)."""
     return any(
         any(isinstance(event, CollectiveLaunch) and event.reduces for event in events)
         and any(isinstance(event, Access) for event in events)
@@ -88,7 +88,7 @@ def reduces_recorded_memory(judgement: Judgement) -> bool:
 
 
 def zeroes_recorded_memory(judgement: Judgement) -> bool:
-    """`zero_grad()` touches memory, and accesses to it are recorded (on `sim`)."""
+    """`zero_grad()` touches memory that several streams use (recorded on `sim`)."""
     return any(
         isinstance(event, Access) and event.moment.phase == "zero_grad"
         for events in _traces(judgement)
@@ -97,7 +97,7 @@ def zeroes_recorded_memory(judgement: Judgement) -> bool:
 
 
 def frees_memory(judgement: Judgement) -> bool:
-    """Memory is given back, and its frees are recorded (on `sim`)."""
+    """Memory that several streams used is given back (recorded on `sim`)."""
     return any(
         isinstance(event, StorageFreed)
         for events in _traces(judgement)
