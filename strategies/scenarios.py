@@ -9,6 +9,7 @@ import math
 import torch
 from hypothesis import strategies as st
 
+from strategies.crowds import crowded
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
 from strategies.steps import accumulations
@@ -49,12 +50,13 @@ def scenarios(
     """
     mesh = draw(meshes(max_ranks=max_ranks))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
-    return Scenario(
+    plain = Scenario(
         mesh=mesh,
         parameters=parameters,
         accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
         bucket_cap_bytes=draw(bucket_caps() | st.sampled_from(_full(mesh, parameters))),
     )
+    return draw(crowded(plain, capabilities=capabilities))
 
 
 def _full(mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]) -> list[int]:

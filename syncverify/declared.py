@@ -7,10 +7,11 @@ cannot occur is left out, with the reason.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from syncverify import vocabulary
 from syncverify.features import BEYOND, NEVER_TOGETHER
 from syncverify.subject import Capabilities
 
@@ -47,7 +48,7 @@ class Space:
         """List what scenarios may have, by topic."""
         listed = {topic: list(names) for topic, names in self._plain().items()}
         for topic, names in BEYOND.items():
-            covered = [name for name in names if self.capabilities.covers(topic, name)]
+            covered = drawable(topic, names, self.capabilities)
             if covered:
                 listed.setdefault(topic, []).extend(covered)
         return listed
@@ -112,6 +113,24 @@ class Space:
         if num_axes == 2 and no_third_axis and pair.get("mesh") == "axis of size 1":
             return "a reduction over two axes needs two ranks on each"
         return None
+
+
+def drawable(topic: str, names: Iterable[str], capabilities: Capabilities) -> list[str]:
+    """List what of a topic may be drawn for a subject.
+
+    Args:
+        topic: Of `features.BEYOND`.
+        names: Its values.
+        capabilities: What the subject promises.
+
+    Returns:
+        Those that it covers and that are not too slow to be drawn.
+    """
+    return [
+        name
+        for name in names
+        if capabilities.covers(topic, name) and name not in vocabulary.RARE
+    ]
 
 
 def over(num_axes: int) -> str:

@@ -58,7 +58,7 @@ def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "jobs"), [("gloo", "1"), ("sim", "1"), ("sim", "2"), ("gloo", "2")]
+    ("backend", "jobs"), [("gloo", "1"), ("sim", "1"), ("sim", "2")]
 )
 def test_interrupt_leaves_no_process_behind(
     tmp_path: Path, backend: str, jobs: str

@@ -193,7 +193,9 @@ def test_deadlock_is_reported_with_what_each_rank_waits_for(call: Call) -> None:
 def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> None:
     first = call("run", "cli_subjects:Doubles", *SEARCH)
     again = call("run", "cli_subjects:Doubles", *SEARCH, "--examples", "1")
-    told = re.search(r"played first: (\d+) scenario\(s\), with (\d+) distinct", again.out)
+    told = re.search(
+        r"played first: (\d+) scenario\(s\), with (\d+) distinct", again.out
+    )
     assert told is not None
     tokens = [re.findall(r"replay (sv2-\S+)", out) for out in (first.out, again.out)]
     assert tokens[0] == tokens[1]
@@ -236,13 +238,3 @@ def test_coverage_takes_a_line_and_a_table_where_it_is_asked_for(call: Call) -> 
     table = call("run", "synchronizer", *SEARCH, "--show-coverage")
     assert "never together: " in table.out
     assert "zero_grad_clears: 12" in " ".join(table.out.split())
-
-
-@pytest.mark.slow
-def test_two_processes_say_the_same_every_time(call: Call) -> None:
-    search = ("run", "cli_subjects:Doubles", *SEARCH, "--no-database", "--jobs", "2")
-    one, other = (call(*search).out for _ in range(2))
-    verdicts = [re.sub(r"[\d.]+ s\)$", "", out.rstrip()) for out in (one, other)]
-    start = [out.index("coverage: ") for out in verdicts]
-    assert verdicts[0][start[0] :] == verdicts[1][start[1] :]
-    assert "12 scenarios" in verdicts[0]

@@ -1,5 +1,6 @@
 """What each strategy shrinks to, what it refuses, and what it reaches."""
 
+import itertools
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -22,6 +23,8 @@ from strategies import (
 )
 from strategies.reproducibility import blind_to_local_code
 from syncverify.coverage import Coverage, features
+from syncverify.declared import Space
+from syncverify.features import ALL_BEYOND
 from syncverify.layout import local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities, resolve
@@ -30,6 +33,7 @@ GRID = MeshSpec((2, 2), ("dp", "tp"))
 LOCAL = Capabilities(
     reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
 )
+PLAIN = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
 SIMPLEST = ParameterSpec("p0", (), ("R",))
 
 
@@ -238,13 +242,17 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
 }
 
 
-def drawn(capabilities: Capabilities) -> list[Scenario]:
-    """Draw what three default runs of `syncverify run` would play."""
+def drawn(
+    capabilities: Capabilities, *, num_searches: int = 3, num_scenarios: int = 200
+) -> list[Scenario]:
+    """Draw what some default runs of `syncverify run` would play."""
     listed: list[Scenario] = []
-    for number in range(3):
+    for number in range(num_searches):
 
         @seed(number)
-        @settings(max_examples=200, phases=[Phase.generate], derandomize=False)
+        @settings(
+            max_examples=num_scenarios, phases=[Phase.generate], derandomize=False
+        )
         @given(scenarios(capabilities=capabilities))
         def draw(scenario: Scenario) -> None:
             listed.append(scenario)
@@ -256,7 +264,7 @@ def drawn(capabilities: Capabilities) -> list[Scenario]:
 
 @pytest.fixture(scope="module")
 def default_searches() -> list[Scenario]:
-    return drawn(Capabilities(varying_accumulations=True))
+    return drawn(PLAIN)
 
 
 @pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
@@ -266,26 +274,25 @@ def test_feature_is_within_reach_of_a_default_search(
     assert sum(map(wanted, default_searches)) >= 6
 
 
-def never_met(listed: list[Scenario]) -> set[str]:
-    coverage = Coverage()
+def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
+    coverage = Coverage(Space(capabilities, 4))
     for scenario in listed:
         coverage.add(scenario)
-    return {
-        feature
-        for counts in coverage.table().values()
-        for feature, count in counts.items()
-        if not count
-    }
+    return ["=".join(feature) for feature in coverage.missing_values()]
 
 
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
-    assert never_met(default_searches) == set()
+    assert never_met(default_searches, PLAIN) == []
 
 
 @pytest.mark.slow
 def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
-    assert never_met(drawn(resolve("ddp").capabilities)) == {
+    able = resolve("ddp").capabilities
+    listed = drawn(able)
+    assert never_met(listed, able) == []
+    assert {name.partition("=")[2] for name in never_met(listed, PLAIN)} == {
         "sharded", "uneven or empty shard", "plain", "own gradient dtype",
+        *(["varying"] if not able.varying_accumulations else []),
     }  # fmt: skip
 
 
@@ -293,3 +300,65 @@ def test_public_names() -> None:
     assert {getattr(strategies, name) for name in strategies.__all__} >= {
         scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_words_meet_in_pairs_within_two_thousand_scenarios() -> None:
+    """One by one, words that are rare would hardly ever meet."""
+    geometry = {"mesh", "placement", "shape", "dtype", "listed", "memory_format"}
+    able = Capabilities(varying_accumulations=True, outside=frozenset(geometry))
+    coverage = Coverage(Space(able, 4))
+    for scenario in drawn(able, num_searches=1, num_scenarios=2000):
+        coverage.add(scenario)
+    assert coverage.missing_values() == []
+    assert len(coverage.missing_pairs()) <= 0.05 * sum(
+        1 for _ in coverage.space.pairs()
+    )
+
+
+@pytest.mark.parametrize("able", [Capabilities(), PLAIN], ids=["everything", "plain"])
+def test_hardly_any_draw_is_thrown_away(able: Capabilities) -> None:
+    started: list[None] = []
+
+    @st.composite
+    def counted(draw: st.DrawFn) -> Scenario:
+        started.append(None)
+        return draw(scenarios(capabilities=able))
+
+    listed: list[Scenario] = []
+
+    @seed(0)
+    @settings(max_examples=100, phases=[Phase.generate], derandomize=False)
+    @given(counted())
+    def draw_all(scenario: Scenario) -> None:
+        listed.append(scenario)
+
+    draw_all()
+    assert len(listed) == 100
+    assert len(started) <= 105
+
+
+@given(scenarios())
+def test_no_scenario_has_what_makes_no_sense_together(scenario: Scenario) -> None:
+    space = Space(Capabilities(varying_accumulations=True), 4)
+    met = sorted(set(features(scenario)))
+    declared = space.values()
+    assert [name for topic, name in met if name not in declared[topic]] == []
+    pairs = itertools.combinations(met, 2)
+    assert [
+        pair for pair in pairs if pair[0][0] != pair[1][0] and space.why_not(*pair)
+    ] == []
+
+
+def test_a_pair_that_makes_no_sense_is_not_crowded_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = frozenset(("launch=parameter_streams", "event=rebind"))
+    monkeypatch.setattr("strategies.crowds.NEVER_TOGETHER", {pair: "for this test"})
+    able = Capabilities(outside=ALL_BEYOND - {"launch", "event"})
+    listed = drawn(able, num_searches=1)
+    assert any(s.launch == "parameter_streams" for s in listed)
+    assert any("rebind" in s.events for s in listed)
+    assert all(
+        s.launch != "parameter_streams" or "rebind" not in s.events for s in listed
+    )
