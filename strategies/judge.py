@@ -232,8 +232,7 @@ class Judge:
         self, scenario: Scenario, decisions: Decisions, again: Run | None = None
     ) -> Verdict:
         run = self._run(scenario, decisions)
-        able = self.subject.capabilities
-        found = check(scenario, run, able, again=again)
+        found = check(scenario, run, self.subject.capabilities, again=again)
         measured = overlap(scenario, run)
         self.num_overlaps_possible += measured.num_possible
         self.num_overlaps += measured.num_done
@@ -243,7 +242,7 @@ class Judge:
             tuple(decisions.taken),
             len(moves),
             decisions.met_question or order_matters(moves, scenario.mesh.num_ranks),
-            applied(scenario, run, able, again=again),
+            applied(scenario, run, self.subject.capabilities, again=again),
         )
 
     def _run(self, scenario: Scenario, decisions: Decisions) -> Run:
