@@ -87,7 +87,7 @@ def _changes(
     for topic in _OF_SCENARIO:
         word = draw(_words(topic, capabilities))
         if word is not None:
-            yield functools.partial(_changed, **{topic: word})
+            yield functools.partial(_changed, words={topic: word})
     event = draw(_words("event", capabilities))
     if event is not None:
         step = draw(st.integers(0, scenario.num_steps - 1))
@@ -97,10 +97,10 @@ def _changes(
     ):
         word = draw(_words(topic, capabilities))
         if word is not None:
-            yield functools.partial(_with_parameter, index=index, **{topic: word})
+            yield functools.partial(_with_parameter, index=index, words={topic: word})
 
 
-def _changed(scenario: Scenario, **words: Any) -> Scenario:
+def _changed(scenario: Scenario, *, words: dict[str, Any]) -> Scenario:
     return replace(scenario, **words)
 
 
@@ -110,7 +110,9 @@ def _with_event(scenario: Scenario, *, step: int, event: str) -> Scenario:
     return replace(scenario, events=tuple(events))
 
 
-def _with_parameter(scenario: Scenario, *, index: int, **words: Any) -> Scenario:
+def _with_parameter(
+    scenario: Scenario, *, index: int, words: dict[str, Any]
+) -> Scenario:
     changed: list[ParameterSpec] = list(scenario.parameters)
     changed[index] = replace(changed[index], **words)
     return replace(scenario, parameters=tuple(changed))
