@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from strategies.bucket_caps import bucket_caps_for
+from strategies.crowds import crowded
 from strategies.events import events
 from strategies.launches import launches
 from strategies.meshes import meshes
@@ -50,7 +51,7 @@ def scenarios(
         parameters = draw(listed)
         said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    return Scenario(
+    plain = Scenario(
         mesh=mesh,
         parameters=draw(usages(parameters, capabilities=said)),
         accumulations=counts,
@@ -65,6 +66,7 @@ def scenarios(
         readiness=draw(readiness_orders(capabilities=said)),
         module=module,
     )
+    return draw(crowded(plain, capabilities=capabilities))
 
 
 def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:

@@ -33,6 +33,9 @@ BACKWARDS: Final = {
     PLAIN: "`loss.backward()`",
 }
 
+# What takes long is played where it is asked for, and not drawn; with the reason.
+RARE: Final[dict[str, str]] = {}
+
 EVENTS: Final = {
     PLAIN: "as many backwards as agreed, `wait()`, `zero_grad()`",
     "wait_twice": "`wait()` is called again before gradients are read",

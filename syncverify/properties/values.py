@@ -46,7 +46,8 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     no gradient, or zeros.
 
     Catches: reducing over every rank because the axis was not looked at, scaling that
-    touches local parameters, gradients of frozen parameters.
+    touches local parameters, gradients of frozen parameters. Does not promise that nothing
+    was exchanged: what is reduced and then undone passes.
     """
     if judgement.scenario.module == PLAIN:
         yield from compare(judgement, after_wait(judgement, reduced=False))
@@ -89,7 +90,8 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
     For all steps and parameters: any two ranks that differ only on axes over which the
     parameter is replicated observe bit-identical gradients.
 
-    Catches: replicas that drift apart, whatever the right value is.
+    Catches: replicas that drift apart, whatever the right value is. Does not promise that
+    the common value is right: `gradient_equals_reference` does.
     """
     for rank, step, spec in _places(judgement):
         if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
