@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from syncverify.contributions import contribution
+from syncverify.graphs.losses import AsRank, Losses, total
+from syncverify.graphs.products import dot
+from syncverify.graphs.uses import USES
 from syncverify.layout import local_shape
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
 
@@ -38,14 +41,35 @@ class LocalModel:
         ]
 
     def loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
-        """Compute a loss whose gradients are this micro-batch's contributions.
-
-        The gradient of `(parameter * constant).sum()` is the constant itself, exactly.
+        """Compute a loss whose gradients are this micro-batch's contributions, exactly.
 
         Returns:
             A scalar, in float32.
         """
-        terms = []
+        return total(self._terms(step=step, micro_batch=micro_batch).values())
+
+    def losses(
+        self, *, step: int, micro_batch: int, as_rank: AsRank = nullcontext
+    ) -> Losses:
+        """Compute the terms of that loss, for whoever runs backward in another way.
+
+        Args:
+            step: Optimizer step, from 0.
+            micro_batch: Micro-batch of that step, from 0.
+            as_rank: Makes another thread one of this rank's.
+
+        Returns:
+            The terms that need gradients.
+        """
+        terms = {
+            name: term
+            for name, term in self._terms(step=step, micro_batch=micro_batch).items()
+            if term.requires_grad
+        }
+        return Losses(terms, {name: self.parameters[name] for name in terms}, as_rank)
+
+    def _terms(self, *, step: int, micro_batch: int) -> dict[str, torch.Tensor]:
+        terms = {}
         for spec in self.scenario.parameters:
             parameter = self.parameters[spec.name]
             # to_local() labels the local gradient with the parameter's placements and
@@ -56,10 +80,10 @@ class LocalModel:
             constant = contribution(
                 self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
             )
-            product = local * constant.to(dtype=local.dtype, device=local.device)
-            terms.append(product.to(torch.float32).sum())
-        # Of all sums this one asks the least of a backward pass: no operator at all.
-        return functools.reduce(torch.add, terms)
+            use = USES[spec.use] if local.requires_grad else dot
+            constant = constant.to(dtype=local.dtype, device=local.device)
+            terms[spec.name] = use(local, constant)
+        return terms
 
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, uncopied, by parameter name."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import SyncverifyError
+from syncverify.graphs.backwards import BACKWARDS, num_backwards
+from syncverify.graphs.losses import Losses
 from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
 from syncverify.recorder import Recorder
 from syncverify.run import Leftovers, Observation, RankRun
@@ -27,6 +30,7 @@ from syncverify.subject import (
     check_methods,
 )
 from syncverify.trace import Moment, Phase
+from syncverify.vocabulary import PLAIN
 
 MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
@@ -107,18 +111,23 @@ class _RankProgram:
             synchronizer = self._subject.factory(
                 self._model.param_groups(),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
-                self._scenario.accumulations[0],
+                self._num_backwards(step=0),
             )
         check_methods(synchronizer, self._subject.name)
         with self._calling("bind", 0):
             synchronizer.bind()
         return synchronizer
 
+    def _num_backwards(self, step: int) -> int:
+        """Count the backwards of a step that bring each parameter a gradient."""
+        of_each = num_backwards(self._scenario.backward)
+        return self._scenario.accumulations[step] * of_each
+
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
         count = self._scenario.accumulations[step]
         if isinstance(synchronizer, VariesAccumulations) and step > 0:
             with self._calling("zero_grad", step):
-                synchronizer.set_required_accumulations(count)
+                synchronizer.set_required_accumulations(self._num_backwards(step))
         for micro_batch in range(count):
             is_last = micro_batch == count - 1
             with self._calling("backward", step, micro_batch):
@@ -138,10 +147,20 @@ class _RankProgram:
         def compute_loss() -> torch.Tensor:
             return self._loss(step, micro_batch)
 
-        if isinstance(synchronizer, RunsMicroBatches):
+        def compute_losses() -> Losses:
+            return self._losses(step, micro_batch)
+
+        run_backward = BACKWARDS[self._scenario.backward]
+        is_plain = self._scenario.backward == PLAIN
+        if not isinstance(synchronizer, RunsMicroBatches):
+            run_backward(compute_losses())
+        elif is_plain:
             synchronizer.run_micro_batch(compute_loss, is_last=is_last)
         else:
-            _backward(compute_loss)
+            driven: Any = synchronizer  # what takes drivers is no protocol of its own
+            driven.run_micro_batch(
+                compute_losses, is_last=is_last, run_backward=run_backward
+            )
 
     def _play_after_unbind(self) -> None:
         """Run one plain backward: the parameters must behave as if never managed."""
@@ -157,6 +176,12 @@ class _RankProgram:
     def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
         with self._recorder.computing_loss(self._model.parameters.values()):
             return self._model.loss(step=step, micro_batch=micro_batch)
+
+    def _losses(self, step: int, micro_batch: int) -> Losses:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.losses(
+                step=step, micro_batch=micro_batch, as_rank=self._recorder.as_rank()
+            )
 
     @contextmanager
     def _calling(

@@ -117,6 +117,13 @@ class Recorder:
         """
         return nullcontext()
 
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what makes another thread one of this rank's for the length of a block.
+
+        Called on a thread of this rank. Here a rank is a process, and nothing is to do.
+        """
+        return nullcontext
+
     def communication_stream(
         self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
     ) -> str:

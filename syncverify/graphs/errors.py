@@ -12,6 +12,8 @@ from typing import Any, Final
 import torch
 from typing_extensions import override
 
+from syncverify.graphs.functions import call
+
 _MESSAGE: Final = "planned: this backward raises"
 
 
@@ -53,7 +55,8 @@ class _BackwardInside(torch.autograd.Function):
 
 def in_function(term: torch.Tensor) -> torch.Tensor:
     """Raise in the backward of a custom function."""
-    return _apply(_RaisesInBackward, term)
+    result: torch.Tensor = call(_RaisesInBackward, term)
+    return result
 
 
 def in_tensor_hook(term: torch.Tensor) -> torch.Tensor:
@@ -73,7 +76,8 @@ def in_node_hook(term: torch.Tensor) -> torch.Tensor:
 
 def in_reentrant_backward(term: torch.Tensor) -> torch.Tensor:
     """Raise in a backward that runs inside of another one."""
-    return _apply(_BackwardInside, term)
+    result: torch.Tensor = call(_BackwardInside, term)
+    return result
 
 
 def in_place(term: torch.Tensor) -> torch.Tensor:
@@ -114,11 +118,6 @@ def is_planned(error: BaseException) -> bool:
         return True
     engine = type(error) is RuntimeError
     return engine and any(text in str(error) for text in _OF_THE_ENGINE)
-
-
-def _apply(function: type[torch.autograd.Function], term: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = function.apply(term)
-    return result
 
 
 def _raise(*_: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ class _LossModule(nn.Module):
         self.parameter_list = nn.ParameterList(parameters)
 
     @override
-    def forward(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def forward(self, compute_loss: Callable[[], Any]) -> Any:
         return compute_loss()
 
 
@@ -65,13 +66,16 @@ class DistributedDataParallelSubject:
         )
 
     def run_micro_batch(
-        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+        self,
+        compute_loss: Callable[[], Any],
+        *,
+        is_last: bool,
+        run_backward: Callable[[Any], None] = torch.Tensor.backward,
     ) -> None:
         """Run forward and backward, reducing in the last micro-batch only."""
         assert self._module is not None, "bind() comes first"
         with nullcontext() if is_last else self._module.no_sync():
-            loss: torch.Tensor = self._module(compute_loss)
-            loss.backward()
+            run_backward(self._module(compute_loss))
 
     def wait(self) -> None:
         """Do nothing: DDP's backward returns with the reduction complete."""

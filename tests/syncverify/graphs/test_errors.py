@@ -29,7 +29,8 @@ def test_what_came_before_stays_accumulated(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("gloo: connection closed"), ValueError("in-place"), KeyError(1)]
+    "error",
+    [RuntimeError("gloo: connection closed"), ValueError("in-place"), KeyError(1)],
 )
 def test_other_errors_are_not_planned(error: Exception) -> None:
     assert not is_planned(error)

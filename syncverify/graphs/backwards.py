@@ -1,0 +1,41 @@
+"""Which function runs backward for which word of `BACKWARDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from syncverify.graphs import compiled, hooks, modes, reentrancy, roots, split, threads
+from syncverify.graphs.losses import Losses
+from syncverify.vocabulary import PLAIN
+
+# Accumulates the plain gradient of all terms into every `.grad`, exactly.
+Backward = Callable[[Losses], None]
+
+_FUNCTIONS: Final[tuple[Backward, ...]] = (
+    roots.inputs,
+    roots.inputs_in_turn,
+    roots.several_roots,
+    roots.grad_tensors,
+    roots.grad_beside,
+    roots.rows_beside,
+    roots.twice_over_one_graph,
+    modes.create_graph,
+    hooks.hooks_of_others,
+    reentrancy.reentrant,
+    reentrancy.deep_reentrant,
+    threads.on_threads,
+    modes.anomaly,
+    hooks.loss_scaling,
+    split.split,
+    compiled.compiled_autograd,
+)
+BACKWARDS: Final[Mapping[str, Backward]] = {
+    PLAIN: roots.plain,
+    **{function.__name__: function for function in _FUNCTIONS},
+}
+
+
+def num_backwards(word: str) -> int:
+    """Count the backwards of one micro-batch that bring each parameter a gradient."""
+    return 2 if word == "twice_over_one_graph" else 1
