@@ -76,7 +76,6 @@ BACKWARDS: Final = {
     "several_roots": "each term is a root of its own",
     "grad_tensors": "each term is halved, and its root's gradient is 2",
     "grad_beside": "`torch.autograd.grad` first, whose result goes elsewhere",
-    "rows_beside": "`torch.autograd.grad` first, for a batch of rows",
     "twice_over_one_graph": "half of the gradient each by two backwards, both agreed on",
     "create_graph": "`backward(create_graph=True)`",
     "hooks_of_others": "the user's hooks on parameters halve what was doubled",

@@ -18,7 +18,6 @@ _FUNCTIONS: Final[tuple[Backward, ...]] = (
     roots.several_roots,
     roots.grad_tensors,
     roots.grad_beside,
-    roots.rows_beside,
     roots.twice_over_one_graph,
     modes.create_graph,
     hooks.hooks_of_others,

@@ -43,19 +43,6 @@ def grad_beside(losses: Losses) -> None:
     total.backward()
 
 
-def rows_beside(losses: Losses) -> None:
-    """Do so for a batch of rows: the engine runs once, under `vmap`."""
-    total = losses.total()
-    torch.autograd.grad(
-        total,
-        [*losses.parameters.values()],
-        grad_outputs=torch.arange(3, dtype=total.dtype, device=total.device),
-        retain_graph=True,
-        is_grads_batched=True,
-    )
-    total.backward()
-
-
 def twice_over_one_graph(losses: Losses) -> None:
     """Bring half of the gradient by each of two backwards over one graph."""
     total = losses.total()

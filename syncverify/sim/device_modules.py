@@ -117,10 +117,11 @@ def _set(streams: RankStreams, stream: VirtualStream | None) -> None:
 def _run_backward(original: Callable[..., Any]) -> Make:
     def virtual(
         streams: RankStreams, outputs: Any, gradients: Any, retain: Any,
-        create: Any, inputs: Any = (), **options: Any,
+        create: Any, inputs: Any = (), *more: Any, **options: Any,
     ) -> Any:  # fmt: skip
+        settings = (gradients, retain, create, inputs, *more)
         return streams.engine.run_backward(
-            lambda: original(outputs, gradients, retain, create, inputs, **options),
+            lambda: original(outputs, *settings, **options),
             outputs,
             inputs,
         )
@@ -129,7 +130,6 @@ def _run_backward(original: Callable[..., Any]) -> Make:
 
 
 _FUNCTIONS: dict[str, Make] = {
-    "StreamContext": _context,
     "current_device": lambda _: 0,
     "current_stream": lambda streams, _=None: streams.current(),
     "default_stream": lambda streams, _=None: streams.default,
@@ -143,7 +143,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield whose attribute becomes what."""
     for module, names in (
         (torch.cuda, _FUNCTIONS),
-        (torch.cpu, {"StreamContext", "current_stream", "stream", "synchronize"}),
+        (torch.cpu, {"current_stream", "stream", "synchronize"}),
         (torch.accelerator, {"current_stream", "set_stream", "synchronize"}),
     ):
         for name in sorted(names):
@@ -155,6 +155,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         (torch.cuda, "Event", VirtualEvent, _create_event),
         (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
         (torch.cpu, "Event", VirtualEvent, _create_event),
+        (torch.cuda, "StreamContext", _Current, _context),
+        (torch.cpu, "StreamContext", _Current, _context),
     ):
         yield owner, name, _class(getattr(owner, name), virtual, make)
     for owner, name, make_virtual in HOST_COPIES:
