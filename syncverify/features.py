@@ -38,7 +38,11 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
         "not_in_last_micro_batch": "right_or_error",
     },
     "use": dict.fromkeys(list(vocabulary.USES)[1:], "right"),
-    "backward": dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+    "backward": {
+        **dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+        "deep_reentrant": "right_or_error",
+        "compiled_autograd": "right_or_error",
+    },
     "event": {
         "wait_twice": "right",
         "zero_before_wait": "right_or_error",

@@ -6,6 +6,7 @@ gradients only where the API says that they may be read, and judges nothing.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import SyncverifyError
-from syncverify.graphs.backwards import BACKWARDS, num_backwards
+from syncverify.graphs.backwards import num_backwards, run_backward
 from syncverify.graphs.losses import Losses
 from syncverify.materialize import LocalModel, build_mesh, build_model, local_part
 from syncverify.recorder import Recorder
@@ -150,17 +151,14 @@ class _RankProgram:
         def compute_losses() -> Losses:
             return self._losses(step, micro_batch)
 
-        run_backward = BACKWARDS[self._scenario.backward]
-        is_plain = self._scenario.backward == PLAIN
+        run = functools.partial(run_backward, self._scenario.backward)
         if not isinstance(synchronizer, RunsMicroBatches):
-            run_backward(compute_losses())
-        elif is_plain:
+            run(compute_losses())
+        elif self._scenario.backward == PLAIN:
             synchronizer.run_micro_batch(compute_loss, is_last=is_last)
         else:
             driven: Any = synchronizer  # what takes drivers is no protocol of its own
-            driven.run_micro_batch(
-                compute_losses, is_last=is_last, run_backward=run_backward
-            )
+            driven.run_micro_batch(compute_losses, is_last=is_last, run_backward=run)
 
     def _play_after_unbind(self) -> None:
         """Run one plain backward: the parameters must behave as if never managed."""

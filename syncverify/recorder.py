@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from syncverify.carried_modes import carried_modes
 from syncverify.memory import MemoryRegion, tensor_region
 from syncverify.slots import ParameterSlot, find_slots
 from syncverify.trace import (
@@ -120,9 +121,10 @@ class Recorder:
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
         """Return what makes another thread one of this rank's for the length of a block.
 
-        Called on a thread of this rank. Here a rank is a process, and nothing is to do.
+        Called on a thread of this rank. Here a rank is a process, and what is recorded is
+        all that a thread of it could lack.
         """
-        return nullcontext
+        return carried_modes()
 
     def communication_stream(
         self, communicator: str, ranks: tuple[int, ...], *, is_async: bool

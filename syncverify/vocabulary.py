@@ -79,14 +79,16 @@ BACKWARDS: Final = {
     "twice_over_one_graph": "half of the gradient each by two backwards, both agreed on",
     "create_graph": "`backward(create_graph=True)`",
     "hooks_of_others": "the user's hooks on parameters halve what was doubled",
-    "reentrant": "inside of another backward",
-    "deep_reentrant": "inside of more backwards than the engine nests on one thread",
+    "reentrant": "half of the gradient inside of another backward, and half in that one",
+    "deep_reentrant": "likewise, inside of more backwards than the engine nests on a thread",
     "on_threads": "one half of the parameters after the other, each on a thread",
     "anomaly": "under `set_detect_anomaly(True)`",
     "loss_scaling": "`GradScaler` scales the loss; hooks undo it",
     "split": "input gradients first, weight gradients later",
     "compiled_autograd": "by compiled autograd",
 }
+# Those by which gradients come in two halves, and so have to be even.
+HALVING: Final = frozenset({"twice_over_one_graph", "reentrant", "deep_reentrant"})
 # What takes long is played where it is asked for, and not drawn.
 RARE: Final = {
     "cpp_function": "takes a C++ compiler, and half a minute once",

@@ -35,6 +35,16 @@ BACKWARDS: Final[Mapping[str, Backward]] = {
 }
 
 
+def run_backward(word: str, losses: Losses) -> None:
+    """Run the backward of a micro-batch.
+
+    Args:
+        word: Of `BACKWARDS`.
+        losses: Of the micro-batch. Without a parameter all words mean the same.
+    """
+    BACKWARDS[word if losses.parameters else PLAIN](losses)
+
+
 def num_backwards(word: str) -> int:
-    """Count the backwards of one micro-batch that bring each parameter a gradient."""
+    """Count the outermost backwards of one micro-batch that bring a parameter gradients."""
     return 2 if word == "twice_over_one_graph" else 1

@@ -33,27 +33,33 @@ class _RunsInside(torch.autograd.Function):
 
 
 def reentrant(losses: Losses) -> None:
-    """Run backward inside of the backward of something else."""
-    _inside_of_another(losses.total().backward)
+    """Run half of backward inside of another one, which runs the other half."""
+    _half_inside(losses, depth=1)
 
 
 def deep_reentrant(losses: Losses) -> None:
-    """Run some terms' backward inside of 70 others, and the other terms' on the way."""
-    names = [*losses.terms]
-    deep, shallow = losses.without({*names[1::2]}), losses.without({*names[0::2]})
+    """Do so inside of 70 backwards, of which the outermost one runs the other half."""
+    _half_inside(losses, depth=_DEEP)
+
+
+def _half_inside(losses: Losses, depth: int) -> None:
+    total = losses.total()
+    half = torch.full_like(total, 0.5)
 
     def run(depth: int) -> None:
         with losses.as_rank():  # the engine may have changed threads
             if depth:
-                _inside_of_another(lambda: run(depth - 1))
+                _wrapped(lambda: run(depth - 1)).backward()
             else:
-                deep.total().backward()
+                total.backward(half, retain_graph=True)
 
-    if shallow.terms:
-        shallow.total().backward()
-    run(_DEEP)
+    # Autograd runs first what was made last: the inner half, while the graph is whole.
+    inner = _wrapped(lambda: run(depth - 1))
+    torch.autograd.backward([inner, total], [torch.ones_like(inner), half])
 
 
-def _inside_of_another(run: Callable[[], None]) -> None:
+def _wrapped(run: Callable[[], None]) -> torch.Tensor:
+    """Return a scalar whose backward calls a function."""
     leaf = torch.ones((), requires_grad=True)
-    call(_RunsInside, leaf, run).backward()
+    result: torch.Tensor = call(_RunsInside, leaf, run)
+    return result

@@ -123,7 +123,14 @@ class RankRecorder(Recorder):
 
     @override
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
-        return thread_identity()
+        as_rank, with_modes = thread_identity(), super().as_rank()
+
+        @contextmanager
+        def both() -> Iterator[None]:
+            with as_rank(), with_modes():
+                yield
+
+        return both
 
     @override
     def communication_stream(

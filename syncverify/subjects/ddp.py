@@ -40,7 +40,7 @@ class DistributedDataParallelSubject:
     """
 
     capabilities = Capabilities(
-        outside=ALL_BEYOND,
+        outside=ALL_BEYOND - {"use", "backward"},
         reduction="mean",
         tensors="local",
         separate_grad_dtype=False,
