@@ -9,9 +9,11 @@ import math
 import torch
 from hypothesis import strategies as st
 
+from strategies.backwards import backwards
 from strategies.meshes import meshes
 from strategies.parameters import parameter_lists
 from strategies.steps import accumulations
+from strategies.uses import uses
 from syncverify.layout import local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
@@ -49,11 +51,14 @@ def scenarios(
     """
     mesh = draw(meshes(max_ranks=max_ranks))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    backward = draw(backwards(capabilities=capabilities))
+    beside = frozenset({f"backward={backward}"})
     return Scenario(
         mesh=mesh,
-        parameters=parameters,
+        parameters=draw(uses(parameters, beside=beside, capabilities=capabilities)),
         accumulations=draw(accumulations(varying=capabilities.varying_accumulations)),
         bucket_cap_bytes=draw(bucket_caps() | st.sampled_from(_full(mesh, parameters))),
+        backward=backward,
     )
 
 

@@ -8,6 +8,7 @@ lie outside of their contract, and for which they promise more.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
@@ -58,8 +59,35 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
 }
+_REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Pairs of `topic=value` that no scenario has together, and why.
-NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {}
+NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
+    # A reentrant checkpoint hides its parameters from the graph around it.
+    **{
+        frozenset({f"use={use}", f"backward={backward}"}): (
+            "reentrant checkpoints do not work where backward is told for what"
+        )
+        for use, backward in (
+            *itertools.product(_REENTRANT, ("inputs", "inputs_in_turn", "split")),
+            ("checkpointed_reentrant", "grad_beside"),
+            ("checkpointed_nested", "grad_beside"),
+        )
+    },
+    **{
+        frozenset({f"launch={launch}", f"backward={backward}"}): (
+            "another thread has another current stream"
+        )
+        for launch, backward in itertools.product(
+            list(vocabulary.LAUNCHES)[1:], ("on_threads", "deep_reentrant")
+        )
+    },
+    **{
+        frozenset({"event=raise_in_backward", f"backward={backward}"}): (
+            "backward never comes to what raises"
+        )
+        for backward in ("inputs", "inputs_in_turn", "split")
+    },
+}
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
 

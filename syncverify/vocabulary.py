@@ -84,6 +84,12 @@ BACKWARDS: Final = {
     "on_threads": "one half of the parameters after the other, each on a thread",
     "anomaly": "under `set_detect_anomaly(True)`",
     "loss_scaling": "`GradScaler` scales the loss; hooks undo it",
+    "failed_in_function": "a custom backward raises at first; then a good backward",
+    "failed_in_tensor_hook": "a tensor's hook raises at first; then a good backward",
+    "failed_in_node_hook": "a node's hook raises at first; then a good backward",
+    "failed_in_reentrant_backward": "a nested backward raises first; then a good backward",
+    "failed_in_place": "an illegal write in place is refused; then a good backward",
+    "failed_over_freed_graph": "a freed graph is refused; then a good backward",
     "split": "input gradients first, weight gradients later",
     "compiled_autograd": "by compiled autograd",
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from syncverify.graphs import compiled, hooks, modes, reentrancy, roots, split, threads
+from syncverify.graphs.errors import RAISES, failing_first
 from syncverify.graphs.losses import Losses
 from syncverify.vocabulary import PLAIN
 
@@ -26,6 +27,7 @@ _FUNCTIONS: Final[tuple[Backward, ...]] = (
     threads.on_threads,
     modes.anomaly,
     hooks.loss_scaling,
+    *map(failing_first, RAISES.values()),
     split.split,
     compiled.compiled_autograd,
 )

@@ -13,6 +13,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.graphs.functions import call
+from syncverify.graphs.losses import Losses
 
 _MESSAGE: Final = "planned: this backward raises"
 
@@ -51,6 +52,33 @@ class _BackwardInside(torch.autograd.Function):
             leaf = torch.ones((), requires_grad=True)
             in_function(leaf).backward()
         return gradients
+
+
+def failing_first(
+    operator: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[Losses], None]:
+    """Make what runs a backward that raises before it brings a gradient, and then another.
+
+    Args:
+        operator: Raises.
+
+    Returns:
+        A way to run backward, named after the operator.
+    """
+
+    def run(losses: Losses) -> None:
+        total = losses.total()
+        try:
+            operator(total).backward()
+        except Exception as error:
+            if not is_planned(error):
+                raise
+        else:
+            raise AssertionError("expected the engine's error, and there was none")
+        total.backward()
+
+    run.__name__ = f"failed_{operator.__name__}"
+    return run
 
 
 def in_function(term: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,21 @@ from typing_extensions import override
 from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
+# By torch's documentation of DistributedDataParallel: reentrant checkpoints that share a
+# parameter, or several of a backward, need `static_graph`; one backward follows each
+# forward. Its reducer is not made for compiled autograd, nor torch.compile for buckets of
+# a few bytes.
+_OUTSIDE = {
+    "use=checkpointed_reentrant",
+    "use=checkpointed_and_not",
+    "use=checkpointed_nested",
+    "use=compiled_region",
+    "backward=reentrant",
+    "backward=deep_reentrant",
+    "backward=twice_over_one_graph",
+    "backward=compiled_autograd",
+}
+
 
 class _LossModule(nn.Module):
     """Owns the parameters and runs whatever forward it is handed."""
@@ -40,7 +55,7 @@ class DistributedDataParallelSubject:
     """
 
     capabilities = Capabilities(
-        outside=ALL_BEYOND - {"use", "backward"},
+        outside=ALL_BEYOND - {"use", "backward"} | _OUTSIDE,
         reduction="mean",
         tensors="local",
         separate_grad_dtype=False,

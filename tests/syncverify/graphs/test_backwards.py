@@ -45,6 +45,14 @@ class Model:
         return [(count * constant).tolist() for constant in self.constants.values()]
 
 
+def is_right(word: str, model: Model, use: str) -> bool:
+    try:
+        run_backward(word, model.losses(use))
+    except RuntimeError:
+        return False
+    return None not in [parameter.grad for parameter in model.parameters.values()]
+
+
 @every_backward
 def test_every_parameter_gets_its_gradient(word: str) -> None:
     model = Model()
@@ -94,8 +102,7 @@ def test_accumulations_are_as_many_as_said(word: str) -> None:
 def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -> None:
     model = Model()
     if frozenset({f"use={use}", f"backward={word}"}) in NEVER_TOGETHER:
-        with pytest.raises(RuntimeError, match="incompatible with .grad"):
-            run_backward(word, model.losses(use))
+        assert not is_right(word, model, use)
         return
     for count in (1, 2):
         run_backward(word, model.losses(use))
