@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from syncverify import vocabulary
-from syncverify.backends import Backend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.features import BEYOND
@@ -146,7 +145,7 @@ def main(path: Path = PAGE) -> None:
 
 
 @functools.cache
-def _backends() -> dict[str, Backend]:
+def _backends() -> dict[str, SimBackend | GlooBackend]:
     """Make each backend once: processes take seconds to start."""
     return {"sim": SimBackend(), "gloo": GlooBackend()}
 
