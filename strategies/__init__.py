@@ -6,6 +6,7 @@ a draw, where Hypothesis examines each new object for longer than it draws from 
 
 from __future__ import annotations
 
+from strategies.backwards import backwards
 from strategies.bucket_caps import bucket_caps
 from strategies.events import events
 from strategies.launches import launches
@@ -19,9 +20,11 @@ from strategies.schedules import schedules
 from strategies.shapes import shapes
 from strategies.steps import accumulations
 from strategies.usage import usages
+from strategies.uses import uses
 
 __all__ = [
     "accumulations",
+    "backwards",
     "bucket_caps",
     "events",
     "launches",
@@ -36,4 +39,5 @@ __all__ = [
     "schedules",
     "shapes",
     "usages",
+    "uses",
 ]

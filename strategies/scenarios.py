@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from strategies.backwards import backwards
 from strategies.bucket_caps import bucket_caps_for
 from strategies.crowds import crowded
 from strategies.events import events
@@ -16,6 +17,7 @@ from strategies.parameters import parameter_lists
 from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
 from strategies.usage import usages
+from strategies.uses import uses
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
@@ -51,9 +53,12 @@ def scenarios(
         parameters = draw(listed)
         said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
+    backward = draw(backwards(capabilities=said))
+    beside = frozenset({f"backward={backward}"})
+    parameters = draw(usages(parameters, capabilities=said))
     plain = Scenario(
         mesh=mesh,
-        parameters=draw(usages(parameters, capabilities=said)),
+        parameters=draw(uses(parameters, beside=beside, capabilities=said)),
         accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
@@ -65,6 +70,7 @@ def scenarios(
         launch=draw(launches(capabilities=said)),
         readiness=draw(readiness_orders(capabilities=said)),
         module=module,
+        backward=backward,
     )
     return draw(crowded(plain, capabilities=capabilities))
 

@@ -1,0 +1,45 @@
+"""The engine matrix in the documentation names every word, and nothing in it is wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from syncverify.graphs.matrix import ERROR, NOT_SIMULATED, RIGHT, row, words
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-matrix.md"
+# Cheap rows of each family, one of them with an error.
+PLAYED_AGAIN = [("use", "checkpointed_and_not"), ("backward", "create_graph")]
+
+
+def table() -> dict[tuple[str, str], list[str]]:
+    lines = re.findall(
+        r"^\| (use|backward) \| `(\w+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    return {(topic, word): rest.split(" | ")[-4:] for topic, word, rest in lines}
+
+
+def test_every_word_has_a_row() -> None:
+    assert [*table()] == [(topic, word) for topic, word, _ in words()]
+
+
+def test_our_synchronizer_is_never_wrong() -> None:
+    found = {key: cells[:2] for key, cells in table().items()}
+    errors = {key: cells for key, cells in found.items() if cells != [RIGHT, RIGHT]}
+    assert errors == {("backward", "compiled_autograd"): ["not simulated", ERROR]}
+    assert {word for _, word in errors} == {*NOT_SIMULATED}
+
+
+def test_ddp_keeps_what_it_promises() -> None:
+    cells = {cell for found in table().values() for cell in found[2:]}
+    assert {cell.partition(" (")[0] for cell in cells} == {
+        RIGHT,
+        "not promised",
+        "not simulated",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topic", "word"), PLAYED_AGAIN)
+def test_playing_a_row_again_gives_the_same_cells(topic: str, word: str) -> None:
+    assert row(topic, word) == table()[topic, word]
