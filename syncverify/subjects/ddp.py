@@ -16,10 +16,14 @@ from syncverify.subject import Capabilities
 # Its docs (torch/nn/parallel/distributed.py) leave these to the caller: under `no_sync`
 # gradients are reduced in the next backward outside of it, and in no other; parameters are
 # never to be changed once wrapped; those that get no gradient need
-# `find_unused_parameters=True`, which is not the default.
+# `find_unused_parameters=True`, which is not the default. Nor do they speak of a backward
+# more, which averages what is averaged and rounds it, nor of one that raises: after that
+# reducer.cpp fails an assertion of its own.
 _OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness"}) | {
     "event=missing_backward",
     "event=tail",
+    "event=extra_backward",
+    "event=raise_in_backward",
     "event=freeze",
     "event=cast",
     "event=move",
