@@ -19,11 +19,14 @@ from syncverify.subject import Capabilities
 # never to be changed once wrapped; those that get no gradient need
 # `find_unused_parameters=True`, which is not the default; reentrant checkpoints that share a
 # parameter, or several of a backward, need `static_graph`; one backward follows each
-# forward. Its reducer is not made for compiled autograd, nor torch.compile for buckets of
-# a few bytes.
+# forward. Nor do they speak of a backward more, which averages what is averaged and rounds
+# it, nor of one that raises: after that reducer.cpp fails an assertion of its own. The
+# reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
 _OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | {
     "event=missing_backward",
     "event=tail",
+    "event=extra_backward",
+    "event=raise_in_backward",
     "event=freeze",
     "event=cast",
     "event=move",
