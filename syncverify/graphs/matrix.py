@@ -30,6 +30,7 @@ NOT_SIMULATED: Final = {
     "compiled_autograd": "it is on or off for a whole process, and simulated ranks share one"
 }
 RIGHT, ERROR, WRONG = "right", "clear error", "SILENTLY WRONG"
+_ABOUT_VALUES = {"gradient_equals_reference", "replicas_agree", "unreduced_stay_local"}
 _NOT_PROMISED = "not promised"
 
 _INTRODUCTION = """\
@@ -99,12 +100,10 @@ def _outcome(scenario: Scenario, backend: str, subject: Subject) -> str:
     violations = check(scenario, run, subject.capabilities)
     if not violations:
         return RIGHT if run.fault is None else ERROR
-    raised = {
-        violation.property == "every_rank_finishes"
-        and violation.cause.startswith("raised_")
-        for violation in violations
-    }
-    return ERROR if raised == {True} else WRONG
+    is_raised = run.fault is not None and run.fault.kind == "raised"
+    # Whoever raises has told of what it began, not of a gradient that was read before.
+    is_wrong = any(each.property in _ABOUT_VALUES for each in violations)
+    return ERROR if is_raised and not is_wrong else WRONG
 
 
 def row(topic: str, word: str) -> list[str]:

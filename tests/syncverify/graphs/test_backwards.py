@@ -50,7 +50,8 @@ def is_right(word: str, model: Model, use: str) -> bool:
         run_backward(word, model.losses(use))
     except RuntimeError:
         return False
-    return None not in [parameter.grad for parameter in model.parameters.values()]
+    gradients = [parameter.grad for parameter in model.parameters.values()]
+    return None not in gradients and model.gradients() == model.expected()
 
 
 @every_backward
