@@ -13,6 +13,7 @@ import strategies.search
 from strategies.search import SearchResult, search
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import InternalError
+from syncverify.features import ALL_BEYOND
 from syncverify.properties import check
 from syncverify.run import Fault, RankRun, Run
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
@@ -25,6 +26,8 @@ ONE_RANK = Scenario(
 
 class Naive:
     """Sums DTensors over the axes on which they are replicated, one by one."""
+
+    outside = ALL_BEYOND  # plain training steps are all that it is for
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]
