@@ -5,9 +5,13 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
+from syncverify.features import ALL_BEYOND
+
 
 class Naive:
     """Sums DTensors over the axes on which they are replicated, one by one."""
+
+    outside = ALL_BEYOND  # plain training steps are all that it is for
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]
