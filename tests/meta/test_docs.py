@@ -21,4 +21,5 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(
         re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     )
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    assert listed == {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
