@@ -53,12 +53,20 @@ def scenarios(
         parameters = draw(listed)
         said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    backward = draw(backwards(capabilities=said))
-    beside = frozenset({f"backward={backward}"})
+    happening = draw(events(len(counts), capabilities=said))
+    launch = draw(launches(capabilities=said))
+    beside = {f"launch={launch}", *(f"event={event}" for event in happening)}
+    backward = draw(backwards(beside=frozenset(beside), capabilities=said))
     parameters = draw(usages(parameters, capabilities=said))
     plain = Scenario(
         mesh=mesh,
-        parameters=draw(uses(parameters, beside=beside, capabilities=said)),
+        parameters=draw(
+            uses(
+                parameters,
+                beside=frozenset({f"backward={backward}"}),
+                capabilities=said,
+            )
+        ),
         accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
@@ -66,8 +74,8 @@ def scenarios(
                 mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
             )
         ),
-        events=draw(events(len(counts), capabilities=said)),
-        launch=draw(launches(capabilities=said)),
+        events=happening,
+        launch=launch,
         readiness=draw(readiness_orders(capabilities=said)),
         module=module,
         backward=backward,

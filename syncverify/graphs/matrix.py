@@ -96,7 +96,8 @@ def cell(topic: str, word: str, backend: str, subject: Subject) -> str:
 
 
 def _outcome(scenario: Scenario, backend: str, subject: Subject) -> str:
-    run = _backends()[backend].run(scenario, subject)
+    player = SimBackend() if backend == "sim" else _gloo()
+    run = player.run(scenario, subject)
     violations = check(scenario, run, subject.capabilities)
     if not violations:
         return RIGHT if run.fault is None else ERROR
@@ -141,12 +142,19 @@ def main(path: Path = PAGE) -> None:
     """Play all rows, and write the page."""
     played = [(topic, word, text, row(topic, word)) for topic, word, text in words()]
     path.write_text(page(played))
+    close()
+
+
+def close() -> None:
+    """End the processes that played rows."""
+    _gloo().close()
+    _gloo.cache_clear()
 
 
 @functools.cache
-def _backends() -> dict[str, SimBackend | GlooBackend]:
-    """Make each backend once: processes take seconds to start."""
-    return {"sim": SimBackend(), "gloo": GlooBackend()}
+def _gloo() -> GlooBackend:
+    """Start processes once: it takes seconds."""
+    return GlooBackend()
 
 
 def _line(*cells: str) -> str:

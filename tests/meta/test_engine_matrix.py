@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.graphs.matrix import ERROR, NOT_SIMULATED, RIGHT, row, words
+from syncverify.graphs.matrix import ERROR, NOT_SIMULATED, RIGHT, close, row, words
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-matrix.md"
 # One that is right with one subject, and an error with the other.
@@ -45,4 +45,7 @@ def test_ddp_keeps_what_it_promises() -> None:
 
 @pytest.mark.slow
 def test_playing_a_row_again_gives_the_same_cells() -> None:
-    assert row(*PLAYED_AGAIN) == table()[PLAYED_AGAIN]
+    try:
+        assert row(*PLAYED_AGAIN) == table()[PLAYED_AGAIN]
+    finally:
+        close()
