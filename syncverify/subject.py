@@ -21,7 +21,18 @@ BUILT_IN_SUBJECTS = {
     "synchronizer": "synchronizer:GradientSynchronizer",
     "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
+    "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",
+    "ddp-comm-hook": "syncverify.subjects.ddp_variants:CommHookSubject",
+    "ddp-find-unused": "syncverify.subjects.ddp_variants:FindUnusedSubject",
+    "ddp-static-graph": "syncverify.subjects.ddp_variants:StaticGraphSubject",
+    "deepspeed-zero1": "syncverify.subjects.deepspeed:ZeroOneSubject",
+    "deepspeed-zero2": "syncverify.subjects.deepspeed:ZeroTwoSubject",
     "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
+    "hsdp": "syncverify.subjects.fsdp2:HybridShardedSubject",
+    "megatron": "syncverify.subjects.megatron:MegatronSubject",
+    "megatron-shards": "syncverify.subjects.megatron:ShardedMegatronSubject",
+    "replicate": "syncverify.subjects.replicate:ReplicateSubject",
+    "replicate-fsdp": "syncverify.subjects.replicate:ReplicateAsFsdpSubject",
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
-class _LossModule(nn.Module):
+class LossModule(nn.Module):
     """Owns the parameters and runs whatever forward it is handed."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
@@ -48,6 +49,8 @@ class DistributedDataParallelSubject:
         overlaps_backward=True,
     )
 
+    options: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(
         self,
         param_groups: list[list[nn.Parameter]],
@@ -61,7 +64,9 @@ class DistributedDataParallelSubject:
     def bind(self) -> None:
         """Wrap the parameters."""
         self._module = DistributedDataParallel(
-            _LossModule(self._parameters), bucket_cap_mb=self._bucket_size_mb
+            LossModule(self._parameters),
+            bucket_cap_mb=self._bucket_size_mb,
+            **self.options,
         )
 
     def run_micro_batch(

@@ -1,0 +1,43 @@
+"""torch's DistributedDataParallel with one option other than the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from typing_extensions import override
+
+from syncverify.subjects.ddp import DistributedDataParallelSubject
+
+
+class StaticGraphSubject(DistributedDataParallelSubject):
+    """`static_graph=True`: learns in the first iteration what later ones use."""
+
+    options: ClassVar[Mapping[str, Any]] = {"static_graph": True}
+
+
+class FindUnusedSubject(DistributedDataParallelSubject):
+    """`find_unused_parameters=True`: walks the graph of each iteration."""
+
+    options: ClassVar[Mapping[str, Any]] = {"find_unused_parameters": True}
+
+
+class BucketViewSubject(DistributedDataParallelSubject):
+    """`gradient_as_bucket_view=True`: gradients are views into buckets."""
+
+    options: ClassVar[Mapping[str, Any]] = {"gradient_as_bucket_view": True}
+
+
+class CommHookSubject(DistributedDataParallelSubject):
+    """`register_comm_hook` with torch's own `allreduce_hook`.
+
+    Its other hooks compress or leave out, so that no exact sum is promised.
+    """
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        assert self._module is not None
+        self._module.register_comm_hook(dist.group.WORLD, allreduce_hook)
