@@ -95,6 +95,10 @@ class Capabilities:
             would do for others.
         needs_nccl: Whether it counts on NCCL to run the collectives of a communicator one
             after the other; gloo runs them side by side.
+        needs_processes: Whether it keeps state for a whole process, and so cannot run where
+            ranks are threads (`sim`, `fake`).
+        reduces_each_micro_batch: Whether it reduces in every micro-batch, and keeps sums
+            of what was reduced.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -106,6 +110,8 @@ class Capabilities:
     scalars: bool = True
     takes_cuda_streams: bool = False
     needs_nccl: bool = False
+    needs_processes: bool = False
+    reduces_each_micro_batch: bool = False
     outside: frozenset[str] = frozenset()
     promises: frozenset[str] = frozenset()
 

@@ -35,7 +35,8 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 and event.moment.phase in {"backward", "wait"}
             ]
             reductions = [event for event in launches if event.reduces]
-            yield from _reduced_twice(rank, step, reductions)
+            if not judgement.reference.capabilities.reduces_each_micro_batch:
+                yield from _reduced_twice(rank, step, reductions)
             if rank_run.at("reduced", step) is not None:
                 yield from _too_few_elements(judgement, rank, step, launches)
 
