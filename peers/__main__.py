@@ -24,13 +24,17 @@ from syncverify.subject import resolve
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(sorted(PEERS)), metavar="[NAME]...")
+@click.argument(
+    "names", nargs=-1, type=click.Choice(sorted(PEERS)), metavar="[NAME]..."
+)
 @click.option("--examples", type=click.IntRange(min=1), default=None,
               help="Scenarios a peer.  [default: 200]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path),
               default=None, help="Write the table here.")  # fmt: skip
-def main(names: tuple[str, ...], examples: int | None, seed: int, path: Path | None) -> None:
+def main(
+    names: tuple[str, ...], examples: int | None, seed: int, path: Path | None
+) -> None:
     """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
     torch.set_num_threads(1)
     console = Console()

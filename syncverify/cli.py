@@ -110,7 +110,7 @@ def run(
     time_limit: float | None,
     json_path: Path | None,
 ) -> None:
-    """Search for violations of SUBJECT: synchronizer, ddp, fsdp2, d9d, module:attribute."""
+    """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
     found = resolve(subject)
     check_schedules(schedules, backend)
     if json_path is not None and not json_path.absolute().parent.is_dir():

@@ -71,4 +71,5 @@ if __name__ == "__main__":
     observed = dict(queue.get() for _ in range(2))
     print("expected: 3.0 in step 0, 6.0 in step 1, on both ranks, or an error")
     print(f"actual:   rank 0 {observed[0]}, rank 1 {observed[1]}, no error")
-    sys.exit(all(mean == 6.0 for _, mean in observed.values()))
+    # The second accumulation races with the reduction: what comes out depends on timing.
+    sys.exit(all(second == 6.0 for _, second in observed.values()))

@@ -22,7 +22,7 @@ try:
     import deepspeed
 
     # `initialize()` would import it, which takes seconds: too long for a rank at work.
-    import deepspeed.runtime.zero.muon.muon_optimizer
+    import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     from deepspeed.utils import groups, safe_get_full_grad
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(

@@ -55,4 +55,6 @@ class ReplicateAsFsdpSubject(FullyShardedSubject):
 
     @override
     def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
-        replicate_as_fsdp(shell, mesh=init_device_mesh(device.type, (dist.get_world_size(),)))
+        replicate_as_fsdp(
+            shell, mesh=init_device_mesh(device.type, (dist.get_world_size(),))
+        )
