@@ -49,6 +49,11 @@ def main(
             rows.append(play(subject, backend, examples or PEERS[name].examples, seed))
         console.print(f"{name}: {rows[-1].examples} scenarios", highlight=False)
     console.print(_table(rows))
+    for row in rows:
+        for violation, token in zip(row.violations, row.tokens, strict=True):
+            click.echo(
+                f"{row.subject}: {violation}: syncverify replay {token} {row.subject}"
+            )
     if path is not None:
         path.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n")
     sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
@@ -62,7 +67,7 @@ def _table(rows: list[Played]) -> Table:
             row.backend,
             str(row.examples),
             str(row.num_promises),
-            ", ".join(row.violations) or "0",
+            str(len(row.violations)),
         )
     return table
 

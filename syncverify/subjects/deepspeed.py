@@ -35,6 +35,7 @@ _CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,
     "gradient_accumulation_steps": 1,  # its losses are divided by it
     "zero_allow_untested_optimizer": True,
+    "fp16": {"enabled": False, "loss_scale": 1.0},  # or float16 has scaled gradients
 }
 
 
@@ -117,10 +118,10 @@ class ZeroOneSubject:
                 parameter.grad = gradient.to(parameter.dtype)
 
     def zero_grad(self) -> None:
-        """Start the next step, as the engine does after `step()`."""
-        self._engine.optimizer.zero_grad()
+        """Drop the gradients, by a step of an optimizer that moves nothing."""
         for parameter in self._parameters:
             parameter.grad = None
+        self._engine.step()
 
     def unbind(self) -> None:
         """Destroy the engine, and take parameters out of its flat buffers."""

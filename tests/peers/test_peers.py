@@ -21,15 +21,17 @@ def test_all_built_in_subjects_but_ours_are_peers() -> None:
     assert set(PEERS) == set(BUILT_IN_SUBJECTS) - {"synchronizer"}
 
 
+@pytest.mark.slow
 def test_a_violation_that_is_known_is_no_news() -> None:
-    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "12"])
+    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
     assert told.exit_code == 0, told.output
     assert "every_rank_finishes" in told.output
 
 
+@pytest.mark.slow
 def test_a_violation_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, "ddp-static-graph", PEERS["ddp"])
-    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "12"])
+    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
     assert told.exit_code == 1
 
 

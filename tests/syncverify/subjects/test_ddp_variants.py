@@ -52,7 +52,9 @@ class ForgetsTheHook(BucketViewSubject):
         self._module.register_comm_hook(None, _local)
 
 
-def _local(_: object, bucket: torch.distributed.GradBucket) -> object:
+def _local(
+    _: object, bucket: torch.distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
