@@ -1,4 +1,9 @@
-"""torch's DistributedDataParallel with one option other than the default."""
+"""torch's DistributedDataParallel with one option other than the default.
+
+Each promises what `ddp` does: what an option adds is beyond a plain training step, and what
+it takes away would be in the docstring of torch/nn/parallel/distributed.py:
+https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,12 @@ from syncverify.subjects.ddp import DistributedDataParallelSubject
 
 
 class StaticGraphSubject(DistributedDataParallelSubject):
-    """`static_graph=True`: learns in the first iteration what later ones use."""
+    """`static_graph=True`: learns in the first iteration what later ones use.
+
+    "The set of used and unused parameters will not change during the whole training loop":
+    no scenario changes it. Nothing is said of `no_sync`, under which it fails: see
+    docs/findings.md.
+    """
 
     options: ClassVar[Mapping[str, Any]] = {"static_graph": True}
 
