@@ -26,13 +26,7 @@ def stale_view(source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
     """Do not move a gradient, or let `.grad` be other memory than the buffer's."""
     if isinstance(node, ast.Expr) and called(node) in VIEWS:
         yield dropped(node)
-    elif isinstance(node, ast.Call) and called(node) in {"as_strided", "view_as"}:
-        yield Edit(node, f"{source.segment(node)}.clone()")
-    elif (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.slice, ast.Slice)
-        and "buffer" in source.segment(node.value)
-    ):
+    elif isinstance(node, ast.Call | ast.Subscript) and _is_view(source, node):
         yield Edit(node, f"{source.segment(node)}.clone()")
 
 
@@ -52,14 +46,12 @@ def drop_reset(_source: Source, scope: str, node: ast.AST) -> Iterator[Edit]:
     """Let a step find what an earlier one left."""
     if scope.rpartition(".")[2] in BEGINNINGS:
         return
-    if isinstance(node, ast.Expr) and called(node) in {"clear", "close", "forget"}:
-        yield dropped(node)
-    elif (
-        isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Attribute)
+    resets = {"clear", "close", "forget"}
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
         # What is not computed: the value that a step starts, or goes on, with.
-        and isinstance(node.value, ast.Constant | ast.Name | ast.Attribute | ast.Dict)
-    ):
+        if isinstance(node.value, ast.Constant | ast.Name | ast.Attribute | ast.Dict):
+            yield dropped(node)
+    elif isinstance(node, ast.Expr) and called(node) in resets:
         yield dropped(node)
 
 
@@ -78,6 +70,13 @@ def negate(source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
     elif isinstance(node, ast.comprehension):
         for condition in node.ifs:
             yield Edit(condition, f"not ({source.segment(condition)})")
+
+
+def _is_view(source: Source, node: ast.Call | ast.Subscript) -> bool:
+    """Tell whether an expression is other memory's view."""
+    if isinstance(node, ast.Call):
+        return called(node) in {"as_strided", "view_as"}
+    return isinstance(node.slice, ast.Slice) and "buffer" in source.segment(node.value)
 
 
 def _may_fail_loudly(test: ast.expr) -> bool:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
@@ -138,9 +139,14 @@ def _run(stage: Stage, folder: Path, answer: Connection) -> None:
     output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(output, stream)
+    assert _found(PACKAGE.name).startswith(str(folder)), "the mutant comes first"
     stage(answer)
-    loaded = sys.modules[PACKAGE.name].__file__
-    assert str(loaded).startswith(str(folder)), f"tried {loaded}"
+
+
+def _found(package: str) -> str:
+    """Return the file that an import would execute."""
+    spec = find_spec(package)
+    return "" if spec is None else str(spec.origin)
 
 
 def _search(answer: Connection, ranks: int, examples: int) -> None:
@@ -148,7 +154,7 @@ def _search(answer: Connection, ranks: int, examples: int) -> None:
     try:
         subject = resolve(PACKAGE.name)
     except Exception as error:  # noqa: BLE001  # whatever the mistake makes of an import
-        answer.send((f"{type(error).__name__} on import", 0))
+        answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
         return
     with closing(FirstViolation()) as backend:
         try:
