@@ -55,11 +55,12 @@ def drop_reset(_source: Source, scope: str, node: ast.AST) -> Iterator[Edit]:
         yield dropped(node)
 
 
-def drop_hook_removal(_source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
+def drop_hook_removal(source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
     """Leave a hook on a parameter."""
-    removals = {"remove", "_remove_all", "remove_hooks"}
-    if isinstance(node, ast.Expr) and called(node) in removals:
+    if isinstance(node, ast.Expr) and called(node) in {"_remove_all", "remove_hooks"}:
         yield dropped(node)
+    elif isinstance(node, ast.Call) and called(node) == "remove":
+        yield Edit(node, source.segment(node).removesuffix(".remove()"))
 
 
 def negate(source: Source, _scope: str, node: ast.AST) -> Iterator[Edit]:
