@@ -1,26 +1,41 @@
-"""A mutant is tried in a process of its own, and what notices it is named."""
+"""The command: a mutant is tried in a process of its own, and what notices it is named."""
 
-from dataclasses import replace
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from mutants.generation import Mutant, mutants, unchanged
-from mutants.trial import tried
+ROOT = Path(__file__).parents[2]
 
 
-def one(prefix: str) -> Mutant:
-    return next(mutant for mutant in mutants() if mutant.id.startswith(prefix))
-
-
-@pytest.mark.slow
-def test_a_scenario_notices_a_sum_that_nobody_waits_for() -> None:
-    outcome = tried(one("drop_wait-transport"), examples=1)
-    assert outcome.killed_by == "gradient_equals_reference (rank_contribution_missing)"
-    assert outcome.examples <= 20
+def command(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run it where nobody has imported the synchronizer yet."""
+    return subprocess.run(
+        [sys.executable, "-m", "mutants", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_mutant_that_cannot_be_imported_is_noticed() -> None:
-    broken = replace(unchanged(), text="import nothing_of_that_name\n")
-    outcome = tried(broken, examples=1)
-    assert outcome.killed_by == "ModuleNotFoundError on import"
+def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
+    written = tmp_path / "mutants.json"
+    only = ("--only", "drop_wait-transport", "--jobs", "1", "--json", str(written))
+    ended = command(*only)
+    assert ended.returncode == 0, ended.stderr
+    (entry,) = json.loads(written.read_text())
+    assert entry["killed_by"] == "gradient_equals_reference (rank_contribution_missing)"
+    assert entry["examples"] <= 20
+    again = command(*only)
+    assert again.returncode == 0, again.stderr
+    assert entry["id"] not in again.stdout, "what was killed is not tried again"
+
+
+@pytest.mark.slow
+def test_an_id_that_nobody_has_is_one_line() -> None:
+    ended = command("--only", "drop_everything")
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "python -m mutants: no mutant has an id that starts with 'drop_everything'\n"
+    )
