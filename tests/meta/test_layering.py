@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("synchronizer", "syncverify", "strategies", "benchmarks", "peers")
+PACKAGES = (
+    "synchronizer",
+    "syncverify",
+    "strategies",
+    "benchmarks",
+    "mutants",
+    "peers",
+)
 MAX_LINES = 400
 
 # typing_extensions brings to 3.11 what `typing` has later, and torch requires it anyhow.
@@ -45,11 +52,17 @@ MAY_IMPORT = {
     "benchmarks/harness/__main__.py": HARNESS | {"click", "rich"},
     "benchmarks/synchronizer/": MEASURED,
     "benchmarks/synchronizer/__main__.py": MEASURED | {"click", "rich"},
+    # Not the synchronizer: what is imported is a mutant of it, by name, and elsewhere.
+    "mutants/": {"mutants", "syncverify", "pytest"},
+    "mutants/results.py": {"mutants", "rich"},
+    "mutants/__main__.py": {"mutants", "click", "rich"},
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
 FACES |= {"peers.__main__", "peers.played"}
-# ... except that `syncverify.verify` is resolved on first use, inside a function, and
+# ... or a command that nobody imports ...
+ABOVE_FACES = "mutants/"
+# ... and except that `syncverify.verify` is resolved on first use, inside a function, and
 # announced to type checkers.
 LAZY_FACE = ("syncverify/__init__.py", "syncverify.verification")
 # Running and judging are apart.
@@ -95,6 +108,7 @@ def problems_of_file(path: Path, tree: ast.Module) -> Iterator[str]:
     place = path.as_posix()
     allowed = MAY_IMPORT[max(filter(place.startswith, MAY_IMPORT), key=len)]
     is_face = ".".join(path.with_suffix("").parts) in FACES
+    is_face |= place.startswith(ABOVE_FACES)
     lazy = statements_not_run_on_import(tree)
     for name, node in imports(tree, path):
         where = f"{place}:{node.lineno}:"
@@ -202,6 +216,7 @@ BAD = {
         "import syncverify.properties.values",
         "judging",
     ),
+    "subject of mutants": ("mutants/a.py", "import synchronizer", "synchronizer"),
     "parent": ("syncverify/sim/a.py", "from ..trace import Trace", "syncverify.trace"),
     "junk drawer": ("synchronizer/utils.py", "", "name the concept"),
     "too long": ("strategies/a.py", "pass\n" * 401, "401 lines"),
@@ -259,6 +274,7 @@ GOOD = {
     ),
     "syncverify/report/text.py": "import rich\nfrom syncverify.trace import Trace",
     "syncverify/cli.py": "import click\nfrom syncverify.verification import verify",
+    "mutants/trial.py": "from syncverify.verification import run_search",
     "syncverify/verification.py": "import strategies\nsubject = 'synchronizer:S'",
     "syncverify/subjects/megatron.py": "def adapt():\n    import megatron.core",
 }

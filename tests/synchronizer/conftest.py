@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from simulated_streams import SimulatedStreams
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
@@ -31,6 +32,17 @@ def two_ranks() -> Iterator[None]:
     """The first rank of two; a collective leaves its input as it is."""
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
+    simulated = SimulatedStreams()
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    monkeypatch.setattr(torch, "get_device_module", lambda _: simulated.module())
+    monkeypatch.setattr(dist, "all_reduce", simulated.all_reduce)
+    monkeypatch.setattr(dist, "all_gather", simulated.all_gather)
+    yield simulated
     dist.destroy_process_group()
 
 

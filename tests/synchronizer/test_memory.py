@@ -122,6 +122,39 @@ def test_dropping_the_object_leaves_no_hook_and_no_buffer(two_ranks, mode: str) 
     assert not any(each._post_accumulate_grad_hooks for each in weights)
 
 
+def interrupted(sums: GradientSynchronizer, weights: list[nn.Parameter]) -> None:
+    """A backward that ends after its first gradient."""
+
+    def interrupt(_: torch.Tensor) -> None:
+        raise KeyError("interrupted")
+
+    last = weights[0] * 1
+    last.register_hook(interrupt)
+    with pytest.raises(KeyError):
+        (last.sum() + weights[1].sum()).backward()
+    assert sums._sequence.buckets[0]._arrived
+
+
+@pytest.mark.parametrize("what", ["sequence", "bucket"])
+def test_what_an_error_keeps_alive_after_unbind_holds_no_memory(
+    two_ranks, what
+) -> None:
+    """A traceback holds whatever was called, for as long as somebody holds it."""
+    weights = [nn.Parameter(torch.zeros(256)) for _ in range(2)]
+    config = SynchronizerConfig(process_group=dist.group.WORLD, unused="keep_none")
+    sums = GradientSynchronizer([weights], 1, 2, config=config)
+    with without_garbage_collection():
+        sums.bind()
+        step(sums, weights)
+        interrupted(sums, weights)
+        alive = references(sums)
+        kept = sums._sequence if what == "sequence" else sums._sequence.buckets[0]
+        sums.unbind()
+        left = {name for name, reference in alive if reference() is not None}
+        assert left == {what}
+        del kept
+
+
 def references(sums: GradientSynchronizer) -> list[tuple[str, weakref.ref[Any]]]:
     sequence = sums._sequence
     found = [("sequence", weakref.ref(sequence))]

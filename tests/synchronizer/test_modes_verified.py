@@ -54,7 +54,18 @@ class LeavesNone(GradientSynchronizer):
         super().zero_grad(set_to_none=True)
 
 
+class TellsWhatItUsed(GradientSynchronizer):
+    """Sends a flag with each gradient, written when it launches and read when it waits."""
+
+    def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
+        config = SynchronizerConfig(unused="keep_none")
+        super().__init__(param_groups, size_mb, required, config=config)
+
+
+SUBJECTS = [ScattersAndGathers, SumsInAHook, LeavesNone, TellsWhatItUsed]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", [ScattersAndGathers, SumsInAHook, LeavesNone])
+@pytest.mark.parametrize("subject", SUBJECTS)
 def test_the_harness_finds_nothing(subject: type[GradientSynchronizer]) -> None:
     verify(subject, backend="sim", ranks=4, examples=10, seed=0)

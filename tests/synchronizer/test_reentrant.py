@@ -165,3 +165,25 @@ def test_an_interrupted_backward_fails_the_step():
             (a + b).sum().backward()
         synchronizer.wait()
         assert torch.equal(a.grad, torch.full((3,), 2.0))
+
+
+def test_a_node_may_run_two_backwards_that_bring_gradients(one_rank) -> None:
+    """Between them no backward is known that will end; none was interrupted either."""
+    a, b = (nn.Parameter(torch.zeros(3)) for _ in range(2))
+
+    class TwoInside(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            for each in (a, b):
+                with torch.enable_grad():
+                    each.sum().backward()
+            return gradient
+
+    with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+        TwoInside.apply(torch.ones(1, requires_grad=True)).sum().backward()
+        synchronizer.wait()
+        assert [each.grad.tolist() for each in (a, b)] == [[1.0] * 3] * 2

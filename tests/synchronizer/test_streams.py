@@ -1,17 +1,11 @@
 """Stream edges, seen on a device module that records what is asked of it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from simulated_streams import accumulate, parameters
 
 from synchronizer import (
     GradientSynchronizer,
@@ -19,93 +13,6 @@ from synchronizer import (
     ReductionFailedError,
     SynchronizerConfig,
 )
-
-
-class SimulatedStreams:
-    """A device module in which every edge becomes a line of `log`."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self._num_side = 0
-        self._current = "main"
-
-    def stream_named(self, name: str) -> "SimulatedStream":
-        return SimulatedStream(name, self.log)
-
-    def module(self) -> SimpleNamespace:
-        return SimpleNamespace(
-            Stream=lambda: self.stream_named("side"),
-            current_stream=lambda: self.stream_named(self._current),
-            stream=lambda stream: self.on(stream.name),
-        )
-
-    @contextmanager
-    def on(self, name: str) -> Iterator[None]:
-        previous, self._current = self._current, name
-        yield
-        self._current = previous
-
-    def all_reduce(self, tensor: torch.Tensor, **_: Any) -> SimpleNamespace:
-        self.log.append(f"all_reduce on {self._current}")
-        return SimpleNamespace(
-            wait=lambda: self.log.append(f"work.wait on {self._current}")
-        )
-
-    def all_gather(
-        self, rows: list[torch.Tensor], mine: torch.Tensor, **_: Any
-    ) -> SimpleNamespace:
-        self.log.append(f"all_gather on {self._current}")
-        for row in rows:
-            row.copy_(mine)
-        return SimpleNamespace(
-            wait=lambda: self.log.append(f"work.wait on {self._current}")
-        )
-
-    def taken(self) -> list[str]:
-        log, self.log[:] = list(self.log), []
-        return log
-
-
-class SimulatedStream:
-    """A new object each time it is asked for, and equal by name, as in torch.cuda."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name = name
-        self._log = log
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SimulatedStream) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def wait_stream(self, stream: "SimulatedStream") -> None:
-        self._log.append(f"{self.name} waits for {stream.name}")
-
-
-@pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
-    simulated = SimulatedStreams()
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    monkeypatch.setattr(torch, "get_device_module", lambda _: simulated.module())
-    monkeypatch.setattr(dist, "all_reduce", simulated.all_reduce)
-    monkeypatch.setattr(dist, "all_gather", simulated.all_gather)
-    yield simulated
-    dist.destroy_process_group()
-
-
-def parameters(count: int) -> list[nn.Parameter]:
-    mesh = init_device_mesh("cpu", (2,))
-    return [
-        nn.Parameter(
-            DTensor.from_local(torch.zeros(3), mesh, [Replicate()], run_check=False)
-        )
-        for _ in range(count)
-    ]
-
-
-def accumulate(parameter: nn.Parameter) -> None:
-    parameter.to_local().sum().backward()
 
 
 def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None:

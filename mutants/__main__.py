@@ -1,0 +1,101 @@
+"""The command: try mutants of the synchronizer, and list those that nothing notices.
+
+Exit codes: 0 each one is noticed or equivalent, 1 some survive, 2 bad usage (one line on
+stderr), 3 the synchronizer itself fails, so nothing can be said about its mutants.
+"""
+
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from mutants.equivalents import reasons
+from mutants.generation import Mutant, mutants, unchanged
+from mutants.results import Outcomes, store, stored, survivors, table
+from mutants.trial import Outcome, tried
+
+SURVIVED, BAD_USAGE, BROKEN = 1, 2, 3
+
+
+@click.command()
+@click.option("--only", default="", help="One id, or how ids start: an operator, say.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True,
+    help="Mutants to try at once.",
+)  # fmt: skip
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=500, show_default=True,
+    help="Scenarios of the longest search for each.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
+    help="Write outcomes here; if it is there, go on where it was cut off.",
+)  # fmt: skip
+def main(only: str, jobs: int, examples: int, json_path: Path | None) -> int:
+    """Put mistakes into the synchronizer and see whether they are noticed."""
+    chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
+    if not chosen:
+        raise click.UsageError(f"no mutant has an id that starts with {only!r}")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise click.UsageError(f"cannot write {str(json_path)!r}: no such folder")
+    equivalent = {} if only else reasons()
+    outcomes = stored(json_path)
+    left = [m for m in chosen if m.id not in outcomes and m.id not in equivalent]
+    console = Console(highlight=False, soft_wrap=True)
+    if not only and _refuse_broken(tried(unchanged(), examples)):
+        return BROKEN
+    for mutant, outcome in _all(left, jobs, examples):
+        outcomes[mutant.id] = outcome
+        console.print(_line(mutant, outcome), markup=False)
+        if json_path is not None:
+            store(json_path, chosen, outcomes)
+    return _summary(console, chosen, outcomes, equivalent)
+
+
+def _refuse_broken(outcome: Outcome) -> bool:
+    """Say so if the synchronizer as it is does not survive what mutants go through."""
+    if outcome.killed_by:
+        click.echo(f"mutants: unchanged, it fails: {outcome.killed_by}", err=True)
+    return bool(outcome.killed_by)
+
+
+def _all(
+    left: Sequence[Mutant], jobs: int, examples: int
+) -> Iterator[tuple[Mutant, Outcome]]:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        running = {pool.submit(tried, mutant, examples): mutant for mutant in left}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def _line(mutant: Mutant, outcome: Outcome) -> str:
+    fate = outcome.killed_by or "SURVIVED"
+    cost = f"{outcome.examples} scenarios, {outcome.seconds:.1f} s"
+    return f"{mutant.id} {mutant.place}: {fate} ({cost})"
+
+
+def _summary(
+    console: Console,
+    chosen: Sequence[Mutant],
+    outcomes: Outcomes,
+    equivalent: dict[str, str],
+) -> int:
+    console.print(table(chosen, outcomes, equivalent))
+    alive = survivors(chosen, outcomes)
+    for mutant in alive:
+        console.print(f"\nSURVIVOR {mutant.id}, {mutant.place}", markup=False)
+        console.print(mutant.diff, markup=False)
+    return SURVIVED if alive else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main.main(prog_name="python -m mutants", standalone_mode=False))
+    except click.ClickException as error:
+        click.echo(f"python -m mutants: {error.format_message()}", err=True)
+        sys.exit(BAD_USAGE)

@@ -1,0 +1,206 @@
+"""Try one mutant: search for violations, then run the tests, then search on.
+
+Each stage is a process of its own, forked from one that has imported everything but the
+synchronizer. The mutated package comes first on its path, in a folder that goes with it.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from mutants.first_violation import FirstViolation, ViolationFoundError
+from mutants.generation import PACKAGE, Mutant
+from mutants.targets import TARGETS
+from syncverify.subject import resolve
+from syncverify.verification import run_search
+
+ROOT = PACKAGE.parent
+TESTS = ROOT / "tests" / "synchronizer"
+
+# Worlds grow: what two ranks show is found before four are simulated.
+SMALL, LARGE = 2, 4
+SMALL_EXAMPLES, LARGE_EXAMPLES = 20, 40
+SEED = 0
+# A safety net: ranks that hang are noticed by the simulation, tests by pytest.
+LIMIT_SECONDS = 400.0
+TEST_LIMIT_SECONDS = 60
+
+# Sends what noticed the mutant, empty if nothing did, and how many scenarios it played.
+Stage = Callable[[Connection], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a mutant.
+
+    Attributes:
+        killed_by: A property and its cause, a test, or how a process ended; empty for a
+            survivor.
+        examples: Scenarios that were played, the one that showed it included.
+        seconds: Of all stages.
+    """
+
+    killed_by: str
+    examples: int
+    seconds: float
+
+
+def tried(mutant: Mutant, examples: int) -> Outcome:
+    """Try a mutant until something notices it.
+
+    Args:
+        mutant: Whom.
+        examples: Scenarios of the longest search.
+
+    Returns:
+        What noticed it, and when.
+    """
+    started = monotonic()
+    played = 0
+    for stage in _stages(mutant, examples):
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            _write(mutant, Path(folder))
+            killed_by, count = _in_process(stage, Path(folder))
+        played += count
+        if killed_by:
+            return Outcome(killed_by, played, monotonic() - started)
+    return Outcome("", played, monotonic() - started)
+
+
+def _stages(mutant: Mutant, examples: int) -> list[Stage]:
+    near = [TESTS / f"test_{name}.py" for name in TARGETS[mutant.path.stem]]
+    others = sorted({*TESTS.glob("test_*.py")} - {*near}, key=_cost)
+    return [
+        lambda answer: _search(answer, SMALL, SMALL_EXAMPLES),
+        lambda answer: _search(answer, LARGE, LARGE_EXAMPLES),
+        lambda answer: _test(answer, [*near, *others]),
+        lambda answer: _search(answer, LARGE, examples),
+    ]
+
+
+def _cost(test: Path) -> tuple[bool, str]:
+    """Leave those that start processes to the end."""
+    return "processes" in test.stem, test.name
+
+
+def _write(mutant: Mutant, folder: Path) -> None:
+    package = folder / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / mutant.path).write_text(mutant.text, encoding="utf-8")
+
+
+def _in_process(stage: Stage, folder: Path) -> tuple[str, int]:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(stage, folder, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(LIMIT_SECONDS):
+            return f"no end after {LIMIT_SECONDS:g} s", 0
+        killed_by, examples = ours.recv()
+        return str(killed_by), int(examples)
+    except EOFError:
+        process.join()
+        return f"the process ended with {process.exitcode}", 0
+    finally:
+        if process.pid is not None:
+            _end_group(process.pid)
+        process.join()
+        ours.close()
+
+
+def _end_group(leader: int) -> None:
+    """End a stage with every process that it has started."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _run(stage: Stage, folder: Path, answer: Connection) -> None:
+    os.setsid()
+    assert PACKAGE.name not in sys.modules, "a stage imports the mutant, nothing else"
+    sys.path.insert(0, str(folder))
+    # For the processes that a test may start.
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    assert _found(PACKAGE.name).startswith(str(folder)), "the mutant comes first"
+    stage(answer)
+
+
+def _found(package: str) -> str:
+    """Return the file that an import would execute."""
+    spec = find_spec(package)
+    return "" if spec is None else str(spec.origin)
+
+
+def _search(answer: Connection, ranks: int, examples: int) -> None:
+    """Play scenarios up to the first one that shows a violation."""
+    try:
+        subject = resolve(PACKAGE.name)
+    except Exception as error:  # noqa: BLE001  # whatever the mistake makes of an import
+        answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
+        return
+    with closing(FirstViolation()) as backend:
+        try:
+            report = run_search(
+                subject,
+                backend,
+                ranks=ranks,
+                examples=examples,
+                seed=SEED,
+                progress=backend,
+            )
+        except ViolationFoundError as found:
+            answer.send((backend.describe(subject), found.examples))
+        else:
+            answer.send(("", report.examples))
+
+
+def _test(answer: Connection, files: list[Path]) -> None:
+    """Run tests up to the first one that fails."""
+    failed = FirstFailure()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    # Some plugins were imported before the fork, and warnings are errors.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    limit = f"--timeout={TEST_LIMIT_SECONDS}"
+    code = pytest.main(
+        [*options, limit, "--rootdir", str(ROOT), *map(str, files)], plugins=[failed]
+    )
+    answer.send((failed.name or ("" if code == 0 else f"pytest ended with {code}"), 0))
+
+
+class FirstFailure:
+    """Remembers which test failed first.
+
+    Attributes:
+        name: File and test; empty where none failed.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that failed, in whatever phase."""
+        if report.failed and not self.name:
+            self.name = report.nodeid.removeprefix("tests/synchronizer/")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot even be imported."""
+        if report.failed and not self.name:
+            self.name = report.nodeid.removeprefix("tests/synchronizer/")

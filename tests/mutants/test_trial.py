@@ -1,0 +1,41 @@
+"""The command: a mutant is tried in a process of its own, and what notices it is named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run it where nobody has imported the synchronizer yet."""
+    return subprocess.run(
+        [sys.executable, "-m", "mutants", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
+    written = tmp_path / "mutants.json"
+    only = ("--only", "drop_wait-transport", "--jobs", "1", "--json", str(written))
+    ended = command(*only)
+    assert ended.returncode == 0, ended.stderr
+    (entry,) = json.loads(written.read_text())
+    assert entry["killed_by"] == "gradient_equals_reference (rank_contribution_missing)"
+    assert entry["examples"] <= 20
+    again = command(*only)
+    assert again.returncode == 0, again.stderr
+    assert entry["id"] not in again.stdout, "what was killed is not tried again"
+
+
+@pytest.mark.slow
+def test_an_id_that_nobody_has_is_one_line() -> None:
+    ended = command("--only", "drop_everything")
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "python -m mutants: no mutant has an id that starts with 'drop_everything'\n"
+    )

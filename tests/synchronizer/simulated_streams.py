@@ -1,0 +1,87 @@
+"""A device module that records what is asked of its streams, and gradients for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+
+class SimulatedStreams:
+    """A device module in which every edge becomes a line of `log`."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self._num_side = 0
+        self._current = "main"
+
+    def stream_named(self, name: str) -> "SimulatedStream":
+        return SimulatedStream(name, self.log)
+
+    def module(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            Stream=lambda: self.stream_named("side"),
+            current_stream=lambda: self.stream_named(self._current),
+            stream=lambda stream: self.on(stream.name),
+        )
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[None]:
+        previous, self._current = self._current, name
+        yield
+        self._current = previous
+
+    def all_reduce(self, tensor: torch.Tensor, **_: Any) -> SimpleNamespace:
+        self.log.append(f"all_reduce on {self._current}")
+        return SimpleNamespace(
+            wait=lambda: self.log.append(f"work.wait on {self._current}")
+        )
+
+    def all_gather(
+        self, rows: list[torch.Tensor], mine: torch.Tensor, **_: Any
+    ) -> SimpleNamespace:
+        self.log.append(f"all_gather on {self._current}")
+        for row in rows:
+            row.copy_(mine)
+        return SimpleNamespace(
+            wait=lambda: self.log.append(f"work.wait on {self._current}")
+        )
+
+    def taken(self) -> list[str]:
+        log, self.log[:] = list(self.log), []
+        return log
+
+
+class SimulatedStream:
+    """A new object each time it is asked for, and equal by name, as in torch.cuda."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name
+        self._log = log
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SimulatedStream) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def wait_stream(self, stream: "SimulatedStream") -> None:
+        self._log.append(f"{self.name} waits for {stream.name}")
+
+
+def parameters(count: int) -> list[nn.Parameter]:
+    mesh = init_device_mesh("cpu", (2,))
+    return [
+        nn.Parameter(
+            DTensor.from_local(torch.zeros(3), mesh, [Replicate()], run_check=False)
+        )
+        for _ in range(count)
+    ]
+
+
+def accumulate(parameter: nn.Parameter) -> None:
+    parameter.to_local().sum().backward()

@@ -1,0 +1,52 @@
+"""Stream edges of what only some options and calls do; the others are in test_streams."""
+
+import pytest
+import torch
+from simulated_streams import accumulate, parameters
+
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+
+
+def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> None:
+    a, b = parameters(2)
+    config = SynchronizerConfig(unused="keep_none")
+    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        assert streams.taken() == []
+        with streams.on("optimizer"):
+            synchronizer.wait()
+        launch = ["side waits for main", "side waits for optimizer"]
+        assert streams.taken()[:3] == [*launch, "all_reduce on side"]
+
+
+def test_flags_are_read_where_they_were_summed(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: torch.Tensor) -> list[float]:
+        streams.log.append(f"read on {streams._current}")
+        return [1.0]
+
+    (a,) = parameters(1)
+    config = SynchronizerConfig(unused="keep_none")
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "tolist", read)
+        synchronizer.wait()
+        edges = ["work.wait on side", "read on side", "main waits for side"]
+        assert streams.taken() == edges
+
+
+def test_zeros_for_what_did_not_come_are_written_before_the_reduction(streams) -> None:
+    a, b = parameters(2)
+    config = SynchronizerConfig(unused="zeros")
+    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        streams.taken()
+        accumulate(a)
+        with streams.on("late"):
+            synchronizer.flush()
+        launch = ["side waits for main", "side waits for late", "all_reduce on side"]
+        assert streams.taken() == launch
+        assert b.grad is not None
+        synchronizer.wait()
