@@ -27,6 +27,7 @@ from strategies.schedule_coverage import Knowledge
 from strategies.schedules import schedules
 from syncverify.coverage import Coverage
 from syncverify.decoding import VAGUE_CAUSES
+from syncverify.ordering.held_memory import HeldMemory
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.scenario import Scenario
@@ -80,6 +81,7 @@ class SearchResult:
         known: What is known of the schedules of each scenario.
         overlaps: In how many steps of ranks a reduction overlapped with backward, and in
             how many one could have.
+        held: The most memory that `record_stream` held back in one of those scenarios.
     """
 
     num_examples: int
@@ -88,6 +90,7 @@ class SearchResult:
     found: list[Found]
     known: list[Knowledge]
     overlaps: tuple[int, int]
+    held: HeldMemory
 
 
 def search(
@@ -122,6 +125,7 @@ def search(
     space = _Space(subject, max_ranks, num_examples, random_seed)
     coverage, met, known = _explore(space, judge, progress)
     overlaps = (judge.num_overlaps, judge.num_overlaps_possible)
+    held = judge.held
     distinct = _without_echoes(met)
     shrunk = [_shrink(space, judge, identity, progress) for identity in distinct]
     found = [entry for entry in shrunk if entry is not None]
@@ -132,6 +136,7 @@ def search(
         [*found, *_chance(judge, found)],
         known,
         overlaps,
+        held,
     )
 
 
