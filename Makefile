@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 
-.PHONY: verify test lint type fmt check bench soak clean
+.PHONY: verify test lint type fmt check bench soak catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -39,6 +39,9 @@ bench: $(INSTALLED)
 soak: $(INSTALLED)
 	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py soak.jsonl \
 	  synchronizer=6000 ddp=6000 fsdp2=4000 planted.view_buckets:ViewBuckets=4000
+
+catalogue: $(INSTALLED)
+	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/property_catalogue.py
 
 clean:
 	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -20,7 +20,7 @@ from strategies.schedule_coverage import (
     Knowledge,
 )
 from syncverify.ordering.held_memory import HeldMemory, held_memory
-from syncverify.properties import check, overlap
+from syncverify.properties import applied, check, overlap
 from syncverify.run import Run
 from syncverify.scenario import Scenario
 from syncverify.schedule import DEFAULT_SCHEDULE, Decision, Schedule
@@ -67,12 +67,14 @@ class Verdict:
         decisions: What timing decided in the run that shows them.
         num_moves: Moves of the run, all ranks together.
         branches: Whether another schedule could lead to something else.
+        applied: Names of the properties that had something to judge.
     """
 
     violations: dict[Identity, Violation]
     decisions: tuple[Decision, ...] = ()
     num_moves: int = 0
     branches: bool = False
+    applied: tuple[str, ...] = ()
 
     @property
     def schedule(self) -> Schedule:
@@ -246,6 +248,7 @@ class Judge:
             tuple(decisions.taken),
             len(moves),
             decisions.met_question or order_matters(moves, scenario.mesh.num_ranks),
+            applied(scenario, run, self.subject.capabilities, again=again),
         )
 
     def _run(self, scenario: Scenario, decisions: Decisions) -> Run:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from strategies.backwards import backwards
 from strategies.bucket_caps import bucket_caps_for
+from strategies.crowds import crowded
 from strategies.events import events
 from strategies.launches import launches
 from strategies.meshes import meshes
+from strategies.modules import module_parameter_lists, modules
 from strategies.parameters import parameter_lists
 from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
 from strategies.usage import usages
+from strategies.uses import uses
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.vocabulary import PLAIN
 
 
 @st.composite
@@ -37,11 +44,29 @@ def scenarios(
         A scenario.
     """
     mesh = draw(_meshes(max_ranks, capabilities))
+    module = draw(modules(mesh, capabilities=capabilities))
+    # Drawn in either case: to Hypothesis the fewest choices are the simplest.
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
+    said = capabilities
+    if module != PLAIN:
+        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
+        parameters = draw(listed)
+        said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    return Scenario(
+    happening = draw(events(len(counts), capabilities=said))
+    launch = draw(launches(capabilities=said))
+    beside = {f"launch={launch}", *(f"event={event}" for event in happening)}
+    backward = draw(backwards(beside=frozenset(beside), capabilities=said))
+    parameters = draw(usages(parameters, capabilities=said))
+    plain = Scenario(
         mesh=mesh,
-        parameters=draw(usages(parameters, capabilities=capabilities)),
+        parameters=draw(
+            uses(
+                parameters,
+                beside=frozenset({f"backward={backward}"}),
+                capabilities=said,
+            )
+        ),
         accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
@@ -49,10 +74,13 @@ def scenarios(
                 mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
             )
         ),
-        events=draw(events(len(counts), capabilities=capabilities)),
-        launch=draw(launches(capabilities=capabilities)),
-        readiness=draw(readiness_orders(capabilities=capabilities)),
+        events=happening,
+        launch=launch,
+        readiness=draw(readiness_orders(capabilities=said)),
+        module=module,
+        backward=backward,
     )
+    return draw(crowded(plain, capabilities=capabilities))
 
 
 def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:

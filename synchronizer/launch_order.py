@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from .bucket import Bucket
 from .bucket_state import BucketState
+from .catching_up import catch_up
 from .debugging import LaunchWatch
 from .errors import InFlightWriteError
 from .rendezvous import Rendezvous
@@ -23,6 +24,7 @@ class LaunchOrder:
         # Those that communicate; local ones hold nobody up.
         self.buckets: list[Bucket] = []
         self._num_launched = 0
+        self._rendezvous = rendezvous
         self._watch = LaunchWatch(rendezvous) if debug else None
 
     def enter(self, buckets: Sequence[Bucket]) -> None:
@@ -38,6 +40,15 @@ class LaunchOrder:
             if self._watch is not None:
                 self._watch.note_launch(bucket)
             self._num_launched += 1
+
+    def catch_up(self, *, call: str) -> None:
+        """Launch what peers have launched, ready or not; the step is given up.
+
+        Args:
+            call: In which every peer does the same.
+        """
+        if self._rendezvous is not None:
+            catch_up(self.buckets, self._rendezvous, call=call)
 
     def check(self) -> InFlightWriteError | None:
         """Compare what was launched between ranks, before anything can hang for it.

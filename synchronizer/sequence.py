@@ -135,6 +135,10 @@ class BucketSequence:
         """
         self._failure = self._failure or failure
 
+    def catch_up(self, *, call: str) -> None:
+        """Launch what peers have launched; the step is given up."""
+        self._launches.catch_up(call=call)
+
     def view(self, number: int) -> GradientView:
         """Return the view of a parameter, by its number."""
         return self._views[number]

@@ -329,11 +329,15 @@ class GradientSynchronizer(ReducedGradients):
         """Go back to a clean bound state, whatever happened.
 
         As after `bind()`, with every gradient zero. All ranks reset together, as they
-        bind. Waits for reductions in flight, as `unbind()`, even for those that fail.
+        bind, even where an error found them at different places: see Note [Catching up].
+        Waits for reductions in flight, as `unbind()`, even for those that fail.
 
         Raises:
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
+            PlanMismatchError: A rank that shares buckets does not reset in time.
         """
+        if self._sequence is not None:
+            self._sequence.catch_up(call="reset()")
         with suppress(ReductionFailedError):
             self.unbind()
         for parameter in (p for group in self._param_groups for p in group):

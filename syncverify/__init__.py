@@ -9,11 +9,13 @@ from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 
 if TYPE_CHECKING:
+    from syncverify.verification import CoverageGap as CoverageGap
     from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
 
 __all__ = [
     "Capabilities",
+    "CoverageGap",
     "MeshSpec",
     "ParameterSpec",
     "PropertyViolation",
@@ -23,7 +25,7 @@ __all__ = [
     "verify",
 ]
 
-_FACE = ("PropertyViolation", "verify")
+_FACE = ("CoverageGap", "PropertyViolation", "verify")
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,8 @@
 """The command line: `syncverify run` and `syncverify replay`.
 
 Exit codes: 0 no violation, 1 violation found, 2 bad usage, subject or environment (one
-line on stderr), 3 fault of the harness itself, 130 interrupted, 141 nobody reads on.
+line on stderr), 3 fault of the harness itself, 4 less covered than was required, 130
+interrupted, 141 nobody reads on.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ from syncverify.verification import (
 
 BAD_USAGE = 2
 HARNESS_FAILED = 3
+COVERAGE_GAP = 4
 INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
 NOBODY_READS = 141  # likewise: 128 + SIGPIPE
+DEFAULT_DATABASE = Path(".syncverify")
 _INTERRUPT_GRACE_SECONDS = 5.0
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
@@ -100,6 +103,21 @@ def cli() -> None:
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
     help="Write the report here.",
 )  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that search side by side; same seed and jobs, same report.",
+)  # fmt: skip
+@click.option(
+    "--database", type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DATABASE, show_default=True,
+    help="Violations are kept here, and played first by the next run.",
+)  # fmt: skip
+@click.option("--no-database", is_flag=True, help="Keep nothing, play nothing first.")
+@click.option(
+    "--require-coverage", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
+    help="Fail unless every feature value, and so many of their pairs, were met.",
+)  # fmt: skip
+@click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(
     subject: str,
     backend: str,
@@ -109,6 +127,11 @@ def run(
     schedules: str,
     time_limit: float | None,
     json_path: Path | None,
+    jobs: int,
+    database: Path,
+    no_database: bool,  # noqa: FBT001  # click passes it by name
+    require_coverage: float | None,
+    show_coverage: bool,  # noqa: FBT001  # click passes it by name
 ) -> None:
     """Search for violations of SUBJECT: synchronizer, ddp, fsdp2, d9d, module:attribute."""
     found = resolve(subject)
@@ -139,11 +162,16 @@ def run(
                 schedules=schedules,
                 time_limit_seconds=time_limit,
                 progress=progress,
+                jobs=jobs,
+                database=None if no_database else database,
             )
-    _print_report(console, report)
+    gap = None if require_coverage is None else report.summary.gap(require_coverage)
+    _print_report(console, report, show_coverage=show_coverage)
     if json_path is not None:
         _write(json_path, json.dumps(report.to_json(), indent=2, allow_nan=False))
-    _leave(1 if report.violations else 0, opened)
+    if gap is not None:
+        click.echo(f"syncverify: {gap}", err=True)
+    _leave(1 if report.violations else COVERAGE_GAP if gap else 0, opened)
 
 
 @cli.command()
@@ -261,9 +289,12 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
-def _print_report(console: Console, report: Report) -> None:
-    console.print(_coverage_table(report))
-    for line in report.explored:
+def _print_report(console: Console, report: Report, *, show_coverage: bool) -> None:
+    if show_coverage:
+        console.print(_coverage_table(report))
+        for pair in report.summary.missing_pairs:
+            console.print(f"never together: {' and '.join(pair)}", markup=False)
+    for line in (*report.summary.lines(), *report.explored):
         console.print(line, markup=False, soft_wrap=True)
     text = diagnosis(report) if report.violations else verdict(report)
     console.print(text, markup=False, soft_wrap=True)
@@ -273,9 +304,11 @@ def _coverage_table(report: Report) -> Table:
     table = Table(title="scenarios that contained ...", title_justify="left")
     table.add_column("topic")
     table.add_column("scenarios by feature")
-    topics = report.coverage | (
-        {"schedules played": report.schedules} if report.schedules else {}
-    )
+    topics = {
+        **report.coverage,
+        **({"schedules played": report.schedules} if report.schedules else {}),
+        "judged by": report.summary.applied,
+    }
     for topic, counts in topics.items():
         table.add_row(
             topic, ", ".join(f"{name}: {count}" for name, count in counts.items())

@@ -18,6 +18,7 @@ import torch
 from syncverify import agenda
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.scenario import ParameterSpec, Scenario
+from syncverify.vocabulary import HALVING
 
 # Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept well
 # below its 24 bits: sums of several steps (a stale gradient) stay exact as well, and
@@ -51,7 +52,8 @@ def contribution(
     accumulations = agenda.most_backwards(scenario, step)
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
-    unit = _unit(parameter, len(contributing_ranks(scenario.mesh, parameter, rank)))
+    count = len(contributing_ranks(scenario.mesh, parameter, rank))
+    unit = _unit(parameter, count, halves=scenario.backward in HALVING)
     position = scenario.parameters.index(parameter)
     numbers = _numbers(
         numel,
@@ -112,12 +114,13 @@ def _one_limit(parameter: ParameterSpec) -> int:
     return min(_sum_limit(parameter), 1 << _EXACT_BITS[parameter.dtype])
 
 
-def _unit(parameter: ParameterSpec, count: int) -> int:
+def _unit(parameter: ParameterSpec, count: int, *, halves: bool) -> int:
     """Return what every contribution to a sum over `count` ranks is a multiple of."""
     # Subjects that average divide by the count. Powers of two divide exactly in binary
     # floating point; the odd part must divide every contribution, if it fits at all.
     odd_part = count // (count & -count)
-    return odd_part if odd_part <= _one_limit(parameter) else 1
+    least = 2 if halves else 1
+    return least * odd_part if least * odd_part <= _one_limit(parameter) else least
 
 
 @functools.lru_cache

@@ -1,60 +1,77 @@
-"""What the scenarios of a search contained."""
+"""What the scenarios of a search contained, alone and in pairs, and what they did not."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from syncverify.coordinate_classes import representatives
+from syncverify.declared import Feature, Space, over
+from syncverify.features import beyond
 from syncverify.layout import local_shape, reduce_axes
 from syncverify.scenario import REPLICATE, ParameterSpec, Scenario
+from syncverify.subject import DEFAULT_CAPABILITIES
+
+_DEFAULT_SPACE = Space(DEFAULT_CAPABILITIES, max_ranks=4)
+_WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Coverage:
-    """Counts scenarios by the features that they contain.
+    """Counts scenarios by the features, and pairs of features, that they contain.
+
+    Args:
+        space: What they may contain.
 
     Attributes:
+        space: The same.
         num_scenarios: Scenarios counted.
+        applied: Scenarios by property that had something to judge in them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, space: Space = _DEFAULT_SPACE) -> None:
+        self.space = space
         self.num_scenarios = 0
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self.applied: Counter[str] = Counter()
+        self._counts: Counter[Feature] = Counter()
+        self._pairs: Counter[frozenset[Feature]] = Counter()
 
-    def add(self, scenario: Scenario) -> None:
-        """Count one scenario, each of its features once."""
+    def add(self, scenario: Scenario, applied: Iterable[str] = ()) -> None:
+        """Count one scenario, each of its features and properties once."""
+        met = set(features(scenario))
         self.num_scenarios += 1
-        self._counts.update(set(features(scenario)))
+        self.applied.update(applied)
+        self._counts.update(met)
+        self._pairs.update(map(frozenset, itertools.combinations(met, 2)))
+
+    def update(self, other: Coverage) -> None:
+        """Count the scenarios of another search as well."""
+        self.num_scenarios += other.num_scenarios
+        self.applied.update(other.applied)
+        self._counts.update(other._counts)
+        self._pairs.update(other._pairs)
 
     def table(self) -> dict[str, dict[str, int]]:
         """Return the number of scenarios by topic and feature, zeros included."""
-        seen = {topic: dict.fromkeys(names, 0) for topic, names in _EXPECTED.items()}
+        declared = self.space.values()
+        seen = {topic: dict.fromkeys(names, 0) for topic, names in declared.items()}
         for (topic, name), count in sorted(self._counts.items()):
             seen.setdefault(topic, {})[name] = count
         return seen
 
+    def missing_values(self) -> list[Feature]:
+        """List what may occur and never did."""
+        declared = self.space.values().items()
+        features = [(topic, name) for topic, names in declared for name in names]
+        return [feature for feature in features if not self._counts[feature]]
 
-# Listed so that what never occurred shows as a zero instead of not at all.
-_EXPECTED: dict[str, tuple[str, ...]] = {
-    "ranks": (),
-    "mesh": ("1 axis", "2 axes", "axis of size 1"),
-    "parameters": (
-        "replicated",
-        "sharded",
-        "uneven or empty shard",
-        "plain",
-        "frozen",
-        "scalar",
-    ),
-    "dtype": ("float32", "bfloat16", "float16", "own gradient dtype"),
-    "reduction": ("none", "over 1 axis", "over 2 axes"),
-    "accumulations": (),
-    "steps": (),
-    "buckets": ("cap splits", "cap does not split", "2 groups"),
-}
+    def missing_pairs(self) -> list[tuple[Feature, Feature]]:
+        """List pairs that may occur together and never did."""
+        return [pair for pair in self.space.pairs() if not self._pairs[frozenset(pair)]]
 
 
-def features(scenario: Scenario) -> Iterator[tuple[str, str]]:
+def features(scenario: Scenario) -> Iterator[Feature]:
     """Yield (topic, feature) pairs of one scenario; pairs may repeat."""
     mesh = scenario.mesh
     yield "ranks", str(mesh.num_ranks)
@@ -71,11 +88,10 @@ def features(scenario: Scenario) -> Iterator[tuple[str, str]]:
     for spec in scenario.parameters:
         yield from _parameter_features(scenario, spec)
     yield "buckets", "cap splits" if _cap_splits(scenario) else "cap does not split"
+    yield from beyond(scenario)
 
 
-def _parameter_features(
-    scenario: Scenario, spec: ParameterSpec
-) -> Iterator[tuple[str, str]]:
+def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[Feature]:
     yield "dtype", spec.dtype
     if spec.effective_grad_dtype != spec.dtype:
         yield "dtype", "own gradient dtype"
@@ -84,7 +100,7 @@ def _parameter_features(
     if not spec.requires_grad:
         yield "parameters", "frozen"
     axes = len(reduce_axes(scenario.mesh, spec))
-    yield "reduction", {0: "none", 1: "over 1 axis"}.get(axes, f"over {axes} axes")
+    yield "reduction", over(axes) if axes else "none"
     if spec.placements is None:
         yield "parameters", "plain"
     elif set(spec.placements) == {REPLICATE}:
@@ -100,16 +116,13 @@ def _parameter_features(
 
 def _cap_splits(scenario: Scenario) -> bool:
     """Tell whether the trainable parameters of some group exceed the cap on rank 0."""
-    widths = {"float32": 4, "float64": 8}
-    for group in scenario.groups:
-        total = 0
-        for spec in group:
-            numel = 1
-            for size in local_shape(scenario.mesh, spec, 0):
-                numel *= size
-            total += (
-                spec.requires_grad * numel * widths.get(spec.effective_grad_dtype, 2)
-            )
-        if total > scenario.bucket_cap_bytes:
-            return True
-    return False
+    return any(
+        sum(
+            math.prod(local_shape(scenario.mesh, spec, 0))
+            * _WIDTHS[spec.effective_grad_dtype]
+            for spec in group
+            if spec.requires_grad
+        )
+        > scenario.bucket_cap_bytes
+        for group in scenario.groups
+    )

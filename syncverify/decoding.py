@@ -25,7 +25,7 @@ _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumera
 
 # Causes that say where, or how often, but not why: a scenario with fewer elements, or
 # another one with the same defect, often shows a better one.
-VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong"})
+VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def explain(
         return None
     if not torch.isfinite(exact).all():
         return Cause("not_finite", "it contains inf or nan")
-    for cause, candidate in _explanations(owed):
+    for cause, candidate in explanations(owed):
         if only in {None, cause.kind} and _equal(observed, candidate):
             return cause
     if only is not None:
@@ -94,7 +94,8 @@ def _equal(observed: torch.Tensor, candidate: torch.Tensor) -> bool:
     return torch.equal(observed, candidate.to(observed.dtype))
 
 
-def _explanations(owed: Owed) -> Iterator[Explanation]:
+def explanations(owed: Owed) -> Iterator[Explanation]:
+    """Yield causes, the simplest first, each with the gradient that it would lead to."""
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(owed.value())
     # Over few elements, some of many candidates fit by chance: those with few come first.
     yield from _wrong_axes(owed)

@@ -8,6 +8,7 @@ lie outside of their contract, and for which they promise more.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
@@ -39,7 +40,11 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
         "not_in_last_micro_batch": "right_or_error",
     },
     "use": dict.fromkeys(list(vocabulary.USES)[1:], "right"),
-    "backward": dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+    "backward": {
+        **dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+        "deep_reentrant": "right_or_error",
+        "compiled_autograd": "right_or_error",
+    },
     "event": {
         "wait_twice": "right",
         "zero_before_wait": "right_or_error",
@@ -56,16 +61,58 @@ BEYOND: Final[Mapping[str, Mapping[str, Owed]]] = {
     },
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
+    "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
 }
+_REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Steps after an event in which it still matters.
 _STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
 # Pairs of `topic=value` that no scenario has together, and why.
+_PLAIN_STEPS = "what else there is shows on sums of products, at a fraction of the cost"
+_BESIDE_MODULES = ("mesh", "shape", "module")
 NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
     frozenset({"mesh=unnamed", "placement=sub_mesh"}): "sub-meshes are found by name",
     frozenset(
         {"mesh=1 axis", "placement=sub_mesh"}
     ): "one axis has no axis to leave out",
     frozenset({"mesh=1 axis", "placement=strided"}): "it takes two axes to cut one dim",
+    **{
+        frozenset({f"module={module}", f"{topic}={value}"}): _PLAIN_STEPS
+        for module in BEYOND["module"]
+        for topic in BEYOND
+        if topic not in _BESIDE_MODULES
+        for value in BEYOND[topic]
+    },
+    **{
+        frozenset({f"module={module}", f"shape={value}"}): "its shapes are its own"
+        for module in BEYOND["module"]
+        for value in BEYOND["shape"]
+        if not (module.startswith("conv") and value == "4 dims")
+    },
+    # A reentrant checkpoint hides its parameters from the graph around it.
+    **{
+        frozenset({f"use={use}", f"backward={backward}"}): (
+            "reentrant checkpoints do not work where backward is told for what"
+        )
+        for use, backward in (
+            *itertools.product(_REENTRANT, ("inputs", "inputs_in_turn", "split")),
+            ("checkpointed_reentrant", "grad_beside"),
+            ("checkpointed_nested", "grad_beside"),
+        )
+    },
+    **{
+        frozenset({f"launch={launch}", f"backward={backward}"}): (
+            "another thread has another current stream"
+        )
+        for launch, backward in itertools.product(
+            list(vocabulary.LAUNCHES)[1:], ("on_threads", "deep_reentrant")
+        )
+    },
+    **{
+        frozenset({"event=raise_in_backward", f"backward={backward}"}): (
+            "backward never comes to what raises"
+        )
+        for backward in ("inputs", "inputs_in_turn", "split")
+    },
 }
 # For subjects that promise none of it.
 ALL_BEYOND: Final = frozenset(BEYOND)
@@ -82,6 +129,7 @@ def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _unless_plain("launch", scenario.launch)
     yield from _unless_plain("readiness", scenario.readiness)
     yield from _unless_plain("backward", scenario.backward)
+    yield from _unless_plain("module", scenario.module)
     for spec in scenario.parameters:
         yield from _of_parameter(spec)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -19,6 +19,7 @@ from syncverify.layout import contributing_ranks, local_shape
 from syncverify.materialize import build_model
 from syncverify.scenario import ParameterSpec, Scenario
 from syncverify.subject import Capabilities
+from syncverify.vocabulary import PLAIN
 
 _MAX_ALIKE = 64  # whoever asks plays them all
 
@@ -46,7 +47,10 @@ class MicroBatches(dict[tuple[str, int, int, int], torch.Tensor]):
         """Run all micro-batches of one rank, without a synchronizer."""
         self._played.add(rank)
         model = build_model(
-            self._scenario, rank=rank, device=torch.device("cpu"), mesh=None
+            _plainly_used(self._scenario),
+            rank=rank,
+            device=torch.device("cpu"),
+            mesh=None,
         )
         trainable = {
             spec: model.parameters[spec.name]
@@ -125,6 +129,12 @@ def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
 def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
     """List the parameters that receive gradients."""
     return tuple(spec for spec in scenario.parameters if spec.requires_grad)
+
+
+def _plainly_used(scenario: Scenario) -> Scenario:
+    """Leave to the engine nothing but products: its other features are on trial."""
+    specs = (replace(spec, use=PLAIN) for spec in scenario.parameters)
+    return replace(scenario, parameters=tuple(specs))
 
 
 def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:

@@ -6,8 +6,10 @@ gradients only where the API says that they may be read, and judges nothing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -15,6 +17,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify import agenda
 from syncverify.distribution import build_mesh
 from syncverify.errors import SyncverifyError
+from syncverify.graphs.backwards import num_backwards, run_backward
+from syncverify.graphs.losses import Losses
 from syncverify.lifecycle.caller_streams import CallerStreams
 from syncverify.lifecycle.changes import CHANGES, change_parameters
 from syncverify.lifecycle.leftovers import fingerprints, leftovers
@@ -33,6 +37,7 @@ from syncverify.subject import (
     check_methods,
 )
 from syncverify.trace import Moment, Phase
+from syncverify.vocabulary import PLAIN
 
 MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
@@ -115,7 +120,7 @@ class _RankProgram:
             synchronizer = self._subject.factory(
                 self._model.param_groups(),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
-                self._scenario.accumulations[0],
+                self._num_backwards(step=0),
             )
         check_methods(synchronizer, self._subject.name)
         return synchronizer
@@ -127,6 +132,11 @@ class _RankProgram:
     def _unbind(self, synchronizer: Synchronizer, step: int) -> None:
         with self._streams.binding(), self._calling("unbind", step):
             synchronizer.unbind()
+
+    def _num_backwards(self, step: int) -> int:
+        """Count the backwards of a step that bring each parameter a gradient."""
+        of_each = num_backwards(self._scenario.backward)
+        return self._scenario.accumulations[step] * of_each
 
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
         event = self._scenario.event(step)
@@ -152,9 +162,7 @@ class _RankProgram:
     def _agree_on_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations) and step > 0:
             with self._calling("zero_grad", step):
-                synchronizer.set_required_accumulations(
-                    self._scenario.accumulations[step]
-                )
+                synchronizer.set_required_accumulations(self._num_backwards(step))
 
     def _run_backwards(self, synchronizer: Synchronizer, step: int) -> None:
         agreed = agenda.num_agreed(self._scenario, step)
@@ -191,10 +199,17 @@ class _RankProgram:
         def compute_loss() -> torch.Tensor:
             return self._loss(step, micro_batch)
 
-        if isinstance(synchronizer, RunsMicroBatches):
+        def compute_losses() -> Losses:
+            return self._losses(step, micro_batch)
+
+        run = functools.partial(run_backward, self._scenario.backward)
+        if not isinstance(synchronizer, RunsMicroBatches):
+            run(compute_losses())
+        elif self._scenario.backward == PLAIN:
             synchronizer.run_micro_batch(compute_loss, is_last=is_last)
         else:
-            _backward(compute_loss)
+            driven: Any = synchronizer  # what takes drivers is no protocol of its own
+            driven.run_micro_batch(compute_losses, is_last=is_last, run_backward=run)
 
     def _play_after_unbind(self) -> None:
         """Run one plain backward: the parameters must behave as if never managed."""
@@ -213,6 +228,16 @@ class _RankProgram:
                 micro_batch=micro_batch,
                 using=self._using,
                 fails=self._fails(step, micro_batch),
+            )
+
+    def _losses(self, step: int, micro_batch: int) -> Losses:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.losses(
+                step=step,
+                micro_batch=micro_batch,
+                using=self._using,
+                fails=self._fails(step, micro_batch),
+                as_rank=self._recorder.as_rank(),
             )
 
     @contextmanager

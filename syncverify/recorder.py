@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from syncverify.carried_modes import carried_modes
 from syncverify.memory import MemoryRegion, tensor_region
 from syncverify.slots import ParameterSlot, find_slots
 from syncverify.trace import (
@@ -117,6 +118,14 @@ class Recorder:
             What to enter.
         """
         return nullcontext()
+
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what makes another thread one of this rank's for the length of a block.
+
+        Called on a thread of this rank. Here a rank is a process, and what is recorded is
+        all that a thread of it could lack.
+        """
+        return carried_modes()
 
     def communication_stream(
         self, communicator: str, ranks: tuple[int, ...], *, is_async: bool

@@ -22,7 +22,7 @@ REPLICATE = "R"
 PARTIAL = "P"
 ABSENT = "-"
 # What most scenarios leave at its default, and their JSON leaves out then.
-SCENARIO_WORDS = ("events", "launch", "readiness", "backward")
+SCENARIO_WORDS = ("events", "launch", "readiness", "backward", "module")
 PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use")
 
 
@@ -127,6 +127,8 @@ class Scenario:
         launch: On which streams the caller works; of `LAUNCHES`.
         readiness: In which order gradients become ready; of `READINESS`.
         backward: How backward is run; of `BACKWARDS`.
+        module: Real module whose parameters these are; of `MODULES`, or `module:attribute`
+            of a `syncverify.modules.Model`.
         version: Version of this format.
     """
 
@@ -138,6 +140,7 @@ class Scenario:
     launch: str = "current_stream"
     readiness: str = "same"
     backward: str = PLAIN
+    module: str = PLAIN
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:
@@ -245,6 +248,8 @@ class Scenario:
         words.append(("launch", self.launch, vocabulary.LAUNCHES))
         words.append(("readiness", self.readiness, vocabulary.READINESS))
         words.append(("backward", self.backward, vocabulary.BACKWARDS))
+        if ":" not in self.module:  # those of others have no word
+            words.append(("module", self.module, vocabulary.MODULES))
         for spec in self.parameters:
             words.append(("use", spec.use, vocabulary.USES))
             words.append(("used", spec.used, vocabulary.USED))

@@ -67,7 +67,11 @@ class Resets(Protocol):
 
 @runtime_checkable
 class RunsMicroBatches(Protocol):
-    """A subject that must wrap forward and backward itself (as DDP does)."""
+    """A subject that must wrap forward and backward itself (as DDP does).
+
+    One that covers the feature `backward` takes `run_backward=` as well, which it calls
+    with what `compute_loss` returned, in place of that one's `backward()`.
+    """
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from strategies.parallel import search_in_parallel
+from strategies.replays import replay_saved
+from strategies.saved import Database, SavedViolations, open_database
 from strategies.schedule_choice import ScheduleChoice
 from strategies.schedule_coverage import counts, summary
-from strategies.search import Progress, search
+from strategies.search import search
+from strategies.search_result import Progress, SearchPlan, merged
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import UsageError
 from syncverify.ordering.held_memory import HeldMemory
+from syncverify.report.coverage import CoverageSummary
 from syncverify.report.numbers import bytes_text
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis
@@ -39,6 +44,18 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API  # nam
         self.report = report
 
 
+class CoverageGap(AssertionError):  # noqa: N818  # part of the API
+    """The scenarios that were played contain less than was asked for.
+
+    Attributes:
+        report: The report, without violations.
+    """
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 class SilentProgress:
     """Says nothing."""
 
@@ -57,6 +74,9 @@ def verify(
     examples: int = DEFAULT_EXAMPLES,
     seed: int | None = None,
     schedules: str = DEFAULT_SCHEDULES,
+    jobs: int = 1,
+    database: Database = None,
+    require_coverage: float | None = None,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -68,12 +88,18 @@ def verify(
         seed: Same seed, same scenarios; None draws one, which the report names.
         schedules: `default`, `drawn`, `all`, `all:N`, `pct` or `pct:N`: with what timing
             to play scenarios in which it matters, on `sim`.
+        jobs: Number of processes that search side by side.
+        database: Where violations are kept and played first by the next run: a folder, or
+            one of Hypothesis' databases; None keeps nothing.
+        require_coverage: Percentage of the pairs of features that must occur, and with
+            them every single one; None requires nothing.
 
     Returns:
         The report of a search without violations.
 
     Raises:
         PropertyViolation: The subject violates a property.
+        CoverageGap: Less was covered than required.
         UsageError: The subject, the backend or a number cannot be used.
     """
     found = resolve(subject)
@@ -85,9 +111,14 @@ def verify(
             examples=examples,
             seed=seed,
             schedules=schedules,
+            jobs=jobs,
+            database=database,
         )
     if report.violations:
         raise PropertyViolation(report)
+    gap = None if require_coverage is None else report.summary.gap(require_coverage)
+    if gap is not None:
+        raise CoverageGap(gap, report)
     return report
 
 
@@ -106,6 +137,8 @@ def run_search(
     schedules: str = DEFAULT_SCHEDULES,
     time_limit_seconds: float | None = None,
     progress: Progress | None = None,
+    jobs: int = 1,
+    database: Database = None,
 ) -> Report:
     """Search on an open backend.
 
@@ -118,6 +151,8 @@ def run_search(
         schedules: As in `verify`.
         time_limit_seconds: When to stop early; None means never.
         progress: Told how it goes on.
+        jobs: Number of processes that search side by side.
+        database: As in `verify`.
 
     Returns:
         The report, with or without violations.
@@ -125,26 +160,25 @@ def run_search(
     Raises:
         UsageError: A number is out of range.
     """
-    _require_positive("ranks", ranks)
-    _require_positive("examples", examples)
-    if time_limit_seconds is not None:
-        _require_positive("time limit", time_limit_seconds)
-    if isinstance(backend, TorchrunBackend) and ranks > backend.world_size:
-        raise UsageError(
-            f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
-        )
+    _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
     choice = check_schedules(schedules, backend.name)
     chosen = draw_seed() if seed is None else seed
-    result = search(
-        subject,
-        backend,
-        max_ranks=ranks,
-        num_examples=examples,
-        random_seed=chosen,
-        time_limit_seconds=time_limit_seconds,
-        progress=progress or SilentProgress(),
-        choice=choice,
-    )
+    saved = SavedViolations(open_database(database), subject, backend.name)
+    earlier, num_replayed = replay_saved(saved, backend, max_ranks=ranks)
+    known = frozenset(entry.violation.identity for entry in earlier.found)
+    plan = SearchPlan(ranks, examples, chosen, time_limit_seconds, choice, known)
+    told = progress or SilentProgress()
+    if jobs == 1:
+        later = search(subject, backend, plan, told)
+    else:
+        later = search_in_parallel(subject, backend.name, jobs, plan, told)
+    result = merged([earlier, later])
+    violations = [
+        ReportedViolation(found.violation, found.scenario, found.decisions)
+        for found in result.found
+    ]
+    for entry in violations:
+        saved.keep(entry.recording)
     return Report(
         subject=subject.name,
         backend=backend.name,
@@ -152,21 +186,48 @@ def run_search(
         examples=result.num_examples,
         seconds=result.seconds,
         coverage=result.coverage.table(),
-        violations=tuple(
-            with_witness(
-                ReportedViolation(f.violation, f.scenario, f.decisions),
-                subject,
-                backend,
-            )
-            for f in result.found
-        ),
+        violations=tuple(with_witness(each, subject, backend) for each in violations),
         schedules=counts(result.known),
         explored=(
+            *_replays_in_words(num_replayed, len(earlier.found)),
             *summary(result.known),
             *_overlap_in_words(*result.overlaps),
             *_held_in_words(result.held),
         ),
+        summary=CoverageSummary.of(result.coverage),
     )
+
+
+def _check_numbers(
+    backend: AnyBackend,
+    ranks: int,
+    examples: int,
+    jobs: int,
+    time_limit_seconds: float | None,
+) -> None:
+    _require_positive("ranks", ranks)
+    _require_positive("examples", examples)
+    _require_positive("jobs", jobs)
+    if time_limit_seconds is not None:
+        _require_positive("time limit", time_limit_seconds)
+    if isinstance(backend, TorchrunBackend):
+        if ranks > backend.world_size:
+            raise UsageError(
+                f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
+            )
+        if jobs > 1:
+            raise UsageError(
+                f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
+                "one search"
+            )
+
+
+def _replays_in_words(num_played: int, num_failing: int) -> Iterator[str]:
+    if num_played:
+        yield (
+            f"saved by earlier runs, and played first: {num_played} scenario(s), with "
+            f"{num_failing} distinct violation(s)"
+        )
 
 
 def _overlap_in_words(num_done: int, num_possible: int) -> Iterator[str]:

@@ -24,13 +24,83 @@ USED: Final = {
     "not_in_last_micro_batch": "the last micro-batch of each step does not use it",
 }
 
+# What plays them is listed in `graphs/uses.py`.
 USES: Final = {
     PLAIN: "one product in the loss",
     "twice": "two products in one loss",
+    "many_times": "five products in one loss",
+    "expanded": "`expand`: backward sums over what was repeated",
+    "gathered": "each element is looked up twice, as in an embedding",
+    "in_slices": "views with elements of their own",
+    "unbound": "`unbind`: one node with an output for each element",
+    "restrided": "`as_strided`, every element twice",
+    "in_place_on_copy": "a copy is multiplied in place",
+    "in_place_on_views": "views of a copy are multiplied in place",
+    "in_place_result_saved": "an operator in place saves its result",
+    "written_after_use": "the parameter is written before backward, which needs no value",
+    "detached_branch": "beside it a product with `detach()`",
+    "no_grad_branch": "beside it a product under `no_grad`",
+    "inference_branch": "beside it a product under `inference_mode`",
+    "pruned_branch": "results that no root depends on",
+    "masked": "`where`: elements go one of two ways",
+    "saves_for_backward": "custom function: `setup_context`, `save_for_backward`",
+    "marks_dirty": "custom function: `mark_dirty`",
+    "non_differentiable": "custom function: `mark_non_differentiable`",
+    "unmaterialized": "custom function: `set_materialize_grads(False)`",
+    "needs_input_grad": "custom function: `needs_input_grad`",
+    "differentiable_once": "custom function: `once_differentiable`",
+    "none_gradient": "beside it a custom function that returns None as gradient",
+    "cpp_function": "C++: `saved_data`, `needs_input_grad`, `is_traceable`",
+    "cpp_kernel": "C++: a kernel under `AutoDispatchBelowADInplaceOrView`",
+    "tensor_hooks": "hooks on an intermediate clip and replace its gradient",
+    "node_hooks": "a pre-hook and a post-hook of a node replace gradients",
+    "retained_gradient": "`retain_grad()` on an intermediate",
+    "checkpointed": "two activation checkpoints, not reentrant",
+    "checkpointed_reentrant": "two reentrant activation checkpoints",
+    "checkpointed_and_not": "a reentrant activation checkpoint, and a plain product",
+    "checkpointed_nested": "a reentrant activation checkpoint inside of another",
+    "offloaded": "saved tensors are kept on the host (`save_on_cpu`)",
+    "compressed": "saved tensors are kept as whole numbers (`saved_tensors_hooks`)",
+    "double_backward": "the loss contains a gradient (`create_graph`)",
+    "jacobian_rows": "the loss contains a Jacobian (`is_grads_batched`)",
+    "hessian": "the loss contains a Hessian",
+    "autocast": "a matrix product under autocast to bfloat16",
+    "compiled_region": "the product is compiled (`torch.compile`)",
 }
 
+# What plays them is listed in `graphs/backwards.py`.
 BACKWARDS: Final = {
     PLAIN: "`loss.backward()`",
+    "inputs": "`backward(inputs=...)` with all parameters",
+    "inputs_in_turn": "`backward(inputs=...)` for each parameter, over one kept graph",
+    "several_roots": "each term is a root of its own",
+    "grad_tensors": "each term is halved, and its root's gradient is 2",
+    "grad_beside": "`torch.autograd.grad` first, whose result goes elsewhere",
+    "twice_over_one_graph": "half of the gradient each by two backwards, both agreed on",
+    "create_graph": "`backward(create_graph=True)`",
+    "hooks_of_others": "the user's hooks on parameters halve what was doubled",
+    "reentrant": "half of the gradient inside of another backward, and half in that one",
+    "deep_reentrant": "likewise, inside of more backwards than the engine nests on a thread",
+    "on_threads": "one half of the parameters after the other, each on a thread",
+    "anomaly": "under `set_detect_anomaly(True)`",
+    "loss_scaling": "`GradScaler` scales the loss; hooks undo it",
+    "failed_in_function": "a custom backward raises at first; then a good backward",
+    "failed_in_tensor_hook": "a tensor's hook raises at first; then a good backward",
+    "failed_in_node_hook": "a node's hook raises at first; then a good backward",
+    "failed_in_reentrant_backward": "a nested backward raises first; then a good backward",
+    "failed_in_place": "an illegal write in place is refused; then a good backward",
+    "failed_over_freed_graph": "a freed graph is refused; then a good backward",
+    "split": "input gradients first, weight gradients later",
+    "compiled_autograd": "by compiled autograd",
+}
+# Those by which gradients come in two halves, and so have to be even.
+HALVING: Final = frozenset({"twice_over_one_graph", "reentrant", "deep_reentrant"})
+# What takes long is played where it is asked for, and not drawn.
+RARE: Final = {
+    "cpp_function": "takes a C++ compiler, and half a minute once",
+    "cpp_kernel": "takes a C++ compiler, and half a minute once",
+    "compiled_region": "takes seconds in every process",
+    "compiled_autograd": "takes seconds in every process",
 }
 
 EVENTS: Final = {
@@ -59,6 +129,15 @@ LAUNCHES: Final = {
         "made, bound and unbound on another stream, steps run on the default one"
     ),
     "parameter_streams": "each parameter's forward runs on a stream of its own",
+}
+
+MODULES: Final = {
+    PLAIN: "no module: a sum of products, with gradients that are exact",
+    "mlp": "two linear layers",
+    "conv": "a convolutional net",
+    "conv_channels_last": "a convolutional net on images in channels-last format",
+    "moe": "a mixture of experts, which the last mesh axis spreads, and their router",
+    "gpt": "one transformer block between tied embeddings",
 }
 
 READINESS: Final = {

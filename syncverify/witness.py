@@ -19,6 +19,7 @@ from syncverify.ordering.inversions import Inversion, inversions
 from syncverify.ordering.races import EarlyFree, MemoryUse, Race
 from syncverify.properties.judgement import Finding, Judgement
 from syncverify.properties.ordering import in_words, unordered
+from syncverify.properties.rounding import gradient_is_within_rounding
 from syncverify.properties.values import (
     gradient_equals_reference,
     unreduced_stay_local,
@@ -155,6 +156,7 @@ def _orders(
 def _wrong_values(judgement: Judgement) -> Iterator[Finding]:
     yield from gradient_equals_reference(judgement)
     yield from unreduced_stay_local(judgement)
+    yield from gradient_is_within_rounding(judgement)
 
 
 def _key(finding: Finding) -> tuple[str, str]:

@@ -21,17 +21,20 @@ MAX_JOBS_PER_WORKER = 250
 class WorkerProcess:
     """One worker process and the connection to it.
 
+    Args:
+        module: What it runs; it takes the descriptor of the connection.
+
     Attributes:
         connection: To the process.
         process: The process.
         num_jobs: How often it was taken from the pool.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "syncverify.backends.worker") -> None:
         self.num_jobs = 0
         self.connection, theirs = Pipe(duplex=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "syncverify.backends.worker", str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncverify.properties.registry import ALL_PROPERTIES, check
+from syncverify.properties.registry import ALL_PROPERTIES, applied, check
 from syncverify.properties.streams import overlap
 
-__all__ = ["ALL_PROPERTIES", "check", "overlap"]
+__all__ = ["ALL_PROPERTIES", "applied", "check", "overlap"]

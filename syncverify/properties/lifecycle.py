@@ -15,7 +15,8 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
     """After `zero_grad()`, every gradient is None or all zeros.
 
     Catches: buffers that are not cleared, cleared on some ranks only, or cleared
-    elsewhere than where the gradients live.
+    elsewhere than where the gradients live. Does not promise that clearing waits for what
+    still uses the buffer: `zero_grad_waits_for_reduce` does.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):
         for observation in rank_run.observations:
@@ -40,7 +41,8 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
     parameter changed its value or `requires_grad`; a plain backward then gives plain
     local gradients and issues no collective.
 
-    Catches: hooks that survive, buffers kept alive by gradients, late reductions.
+    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
+    promise that process groups and streams of the subject's own are given back.
     """
     for rank in range(judgement.scenario.mesh.num_ranks):
         yield from _leftovers(judgement, rank)

@@ -59,7 +59,8 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding
     only read.
 
     Catches: buckets launched before their last gradient, buffers refilled early, results
-    copied out without waiting, two communicators on one bucket.
+    copied out without waiting, two communicators on one bucket. Does not promise that what
+    was launched was complete: values tell.
     """
     yield from _of_family(judgement, {"touched_in_flight", "collectives_overlap"})
 
@@ -71,7 +72,7 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
     that is current, is ordered after every write of the subject to the same bytes.
 
     Catches: a `wait()` that waits for nothing, or on the wrong stream, or for the wrong
-    work.
+    work. Does not promise anything to streams other than the current one.
     """
     yield from _of_family(judgement, {"read_before_reduced"})
 
@@ -83,7 +84,7 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
     the same bytes, and before everything queued later that does.
 
     Catches: buffers cleared in flight, or cleared on a stream that the next backward
-    does not wait for.
+    does not wait for. Does not promise that they are cleared: `zero_grad_clears` does.
     """
     yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
 
@@ -95,7 +96,8 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
     of its pool is given next, or on a stream that `record_stream` named.
 
     Catches: temporaries of a side stream that are dropped while it still uses them,
-    buffers allocated on one stream and replaced on another.
+    buffers allocated on one stream and replaced on another. Does not promise that memory
+    is given back at all.
     """
     yield from _of_family(judgement, {"freed_in_use"})
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from syncverify.oracle import reference
+from syncverify.properties import applicability as when
 from syncverify.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.properties.judgement import Check, Judgement, merge
@@ -20,6 +22,7 @@ from syncverify.properties.ordering import (
     wait_orders_reads_after_reduce,
     zero_grad_waits_for_reduce,
 )
+from syncverify.properties.rounding import gradient_is_within_rounding
 from syncverify.properties.streams import (
     overlap_is_possible,
     stream_context_is_restored,
@@ -42,10 +45,12 @@ class Property:
 
     Attributes:
         check: Finds where it does not hold.
+        applies: Tells whether a run has something that it judges.
         needs_data: Whether it means nothing where collectives move no data.
     """
 
     check: Check
+    applies: Callable[[Judgement], bool]
     needs_data: bool = True
 
     @property
@@ -56,30 +61,40 @@ class Property:
     @property
     def statement(self) -> str:
         """Return the guarantee in one sentence."""
-        return inspect.getdoc(self.check).partition("\n")[0]  # type: ignore[union-attr]  # all have one
+        return _first_line(self.check)
+
+    @property
+    def condition(self) -> str:
+        """Return when it applies, in one sentence."""
+        return _first_line(self.applies)
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return inspect.getdoc(function).partition("\n")[0]  # type: ignore[union-attr]  # all have one
 
 
 ALL_PROPERTIES = (
-    Property(every_rank_finishes, needs_data=False),
-    Property(every_wait_completes, needs_data=False),
-    Property(collectives_match_across_ranks, needs_data=False),
-    Property(launch_order_agrees, needs_data=False),
-    Property(gradient_equals_reference),
-    Property(replicas_agree),
-    Property(unreduced_stay_local),
-    Property(accumulation_is_local_until_reduced, needs_data=False),
-    Property(zero_grad_clears, needs_data=False),
-    Property(each_bucket_reduced_once_per_step, needs_data=False),
-    Property(unbind_restores_parameters, needs_data=False),
+    Property(every_rank_finishes, when.to_every_run, needs_data=False),
+    Property(every_wait_completes, when.to_every_run, needs_data=False),
+    Property(collectives_match_across_ranks, when.ranks_meet, needs_data=False),
+    Property(launch_order_agrees, when.ranks_meet_twice, needs_data=False),
+    Property(gradient_equals_reference, when.exact_gradient_seen),
+    Property(gradient_is_within_rounding, when.module_gradient_seen),
+    Property(replicas_agree, when.reduced_gradient_seen),
+    Property(unreduced_stay_local, when.unreduced_gradient_seen),
+    Property(accumulation_is_local_until_reduced, when.accumulates, needs_data=False),
+    Property(zero_grad_clears, when.zeroed, needs_data=False),
+    Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),
+    Property(unbind_restores_parameters, when.unbound, needs_data=False),
     # Where collectives move no data, operators leave no accesses behind to judge.
-    Property(reduce_reads_after_accumulation),
-    Property(bucket_is_exclusive_while_reducing),
-    Property(wait_orders_reads_after_reduce),
-    Property(zero_grad_waits_for_reduce),
-    Property(memory_outlives_its_streams),
-    Property(stream_context_is_restored, needs_data=False),
-    Property(overlap_is_possible),
-    Property(subject_is_deterministic, needs_data=False),
+    Property(reduce_reads_after_accumulation, when.reduces_recorded_memory),
+    Property(bucket_is_exclusive_while_reducing, when.reduces_recorded_memory),
+    Property(wait_orders_reads_after_reduce, when.reduces_recorded_memory),
+    Property(zero_grad_waits_for_reduce, when.zeroes_recorded_memory),
+    Property(memory_outlives_its_streams, when.frees_memory),
+    Property(stream_context_is_restored, when.calls_return, needs_data=False),
+    Property(overlap_is_possible, when.could_overlap),
+    Property(subject_is_deterministic, when.played_twice, needs_data=False),
 )
 
 
@@ -108,3 +123,19 @@ def check(
         if run.carries_data or not entry.needs_data
         for violation in merge(entry.name, entry.check(judgement))
     ]
+
+
+def applied(
+    scenario: Scenario,
+    run: Run,
+    capabilities: Capabilities,
+    *,
+    again: Run | None = None,
+) -> tuple[str, ...]:
+    """Name the properties that had something to judge in a run; it takes what `check` does."""
+    judgement = Judgement(scenario, run, reference(scenario, capabilities), again)
+    return tuple(
+        entry.name
+        for entry in ALL_PROPERTIES
+        if (run.carries_data or not entry.needs_data) and entry.applies(judgement)
+    )

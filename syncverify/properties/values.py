@@ -14,9 +14,11 @@ from syncverify.layout import local_shape, reduce_axes
 from syncverify.oracle import trainable
 from syncverify.owed import Owed
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.rounding import explain_rounded
 from syncverify.run import Observation
 from syncverify.scenario import ParameterSpec
 from syncverify.trace import CollectiveLaunch
+from syncverify.vocabulary import PLAIN
 
 _SHOWN_ELEMENTS = 16
 
@@ -32,7 +34,8 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
     swapped buckets. Does not promise that the gradient was safe to read on a GPU
     stream.
     """
-    yield from _compare(judgement, _after_wait(judgement, reduced=True))
+    if judgement.scenario.module == PLAIN:  # others have gradients that round
+        yield from compare(judgement, after_wait(judgement, reduced=True))
 
 
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
@@ -43,9 +46,11 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     no gradient, or zeros.
 
     Catches: reducing over every rank because the axis was not looked at, scaling that
-    touches local parameters, gradients of frozen parameters.
+    touches local parameters, gradients of frozen parameters. Does not promise that nothing
+    was exchanged: what is reduced and then undone passes.
     """
-    yield from _compare(judgement, _after_wait(judgement, reduced=False))
+    if judgement.scenario.module == PLAIN:
+        yield from compare(judgement, after_wait(judgement, reduced=False))
     for rank, step, spec in _places(judgement):
         observation = judgement.run.ranks[rank].at("reduced", step)
         if spec.requires_grad or observation is None:
@@ -76,7 +81,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     yield from early
     if early:  # the values that follow from it would only repeat the story
         return
-    yield from _compare(judgement, _accumulated(judgement))
+    yield from compare(judgement, _accumulated(judgement))
 
 
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
@@ -85,7 +90,8 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
     For all steps and parameters: any two ranks that differ only on axes over which the
     parameter is replicated observe bit-identical gradients.
 
-    Catches: replicas that drift apart, whatever the right value is.
+    Catches: replicas that drift apart, whatever the right value is. Does not promise that
+    the common value is right: `gradient_equals_reference` does.
     """
     for rank, step, spec in _places(judgement):
         if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
@@ -118,9 +124,10 @@ def _places(judgement: Judgement) -> Iterator[tuple[int, int, ParameterSpec]]:
                 yield rank, step, spec
 
 
-def _after_wait(
+def after_wait(
     judgement: Judgement, *, reduced: bool
 ) -> Iterator[tuple[Owed, Observation]]:
+    """Yield what each `wait()` owes and gave, of parameters reduced over an axis or not."""
     mesh = judgement.scenario.mesh
     for rank, step, spec in _places(judgement):
         if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
@@ -180,7 +187,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 )
 
 
-def _compare(
+def compare(
     judgement: Judgement, gradients: Iterable[tuple[Owed, Observation]]
 ) -> Iterator[Finding]:
     """Explain all wrong gradients by as few kinds of causes as possible.
@@ -188,6 +195,9 @@ def _compare(
     A gradient of few elements may have several explanations. The one that also explains
     other gradients of the run, with more elements, is likelier to be true.
     """
+    if judgement.scenario.module != PLAIN:
+        yield from _compare_rounded(judgement, gradients)
+        return
     wrong: list[tuple[Owed, Observation, Cause]] = []
     num_elements: Counter[str] = Counter()
     for owed, observation in gradients:
@@ -204,6 +214,15 @@ def _compare(
                 yield _finding(judgement, owed, observation, likelier)
                 break
         else:
+            yield _finding(judgement, owed, observation, cause)
+
+
+def _compare_rounded(
+    judgement: Judgement, gradients: Iterable[tuple[Owed, Observation]]
+) -> Iterator[Finding]:
+    for owed, observation in gradients:
+        cause = explain_rounded(owed, observation.gradients[owed.spec.name])
+        if cause is not None:
             yield _finding(judgement, owed, observation, cause)
 
 

@@ -55,6 +55,9 @@ _HINTS = {
         "the offsets of the views"
     ),
     "rounded": "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
+    "out_of_bound": (
+        "send and sum gradients in their dtype, and each in its parameter's memory format"
+    ),
     "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
     "miscounted": "check how often each backward is reduced and accumulated",
     "unexplained": "compare the collectives above with those of a step that is right",

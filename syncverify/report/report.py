@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.replay import Recording, encode
+from syncverify.report.coverage import CoverageSummary
 from syncverify.report.witness import NoWitness, Witness
 from syncverify.scenario import Scenario
 from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,17 @@ class ReportedViolation:
         return Schedule(tuple(decision.chosen for decision in self.decisions))
 
     @property
+    def recording(self) -> Recording:
+        """Return what there is to know to see it again."""
+        violation = self.violation
+        return Recording(
+            violation.property, violation.cause, self.scenario, self.schedule
+        )
+
+    @property
     def token(self) -> str:
         """Return what `syncverify replay` takes."""
-        return encode(
-            Recording(
-                self.violation.property,
-                self.violation.cause,
-                self.scenario,
-                self.schedule,
-            )
-        )
+        return encode(self.recording)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -80,6 +82,7 @@ class Report:
         violations: One entry per distinct violation.
         schedules: Number of scenarios by which of their schedules were played.
         explored: What else is known of the runs, in words: schedules, overlap.
+        summary: What of the declared space was met, and which properties applied.
     """
 
     subject: str
@@ -91,6 +94,7 @@ class Report:
     violations: tuple[ReportedViolation, ...]
     schedules: dict[str, int] = field(default_factory=dict)
     explored: tuple[str, ...] = ()
+    summary: CoverageSummary = field(default_factory=CoverageSummary)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
@@ -102,6 +106,7 @@ class Report:
             "examples": self.examples,
             "seconds": round(self.seconds, 3),
             "coverage": self.coverage,
+            **self.summary.to_json(),
             "schedules": {**self.schedules},
             "explored": list(self.explored),
             "violations": [violation.to_json() for violation in self.violations],

@@ -116,6 +116,9 @@ def _special(scenario: Scenario) -> Iterator[str]:
     if scenario.backward != PLAIN:
         meaning = vocabulary.BACKWARDS[scenario.backward]
         yield f"backward: {scenario.backward}: {meaning}"
+    if scenario.module != PLAIN:
+        meaning = vocabulary.MODULES.get(scenario.module, "of your own")
+        yield f"module: {scenario.module}: {meaning}"
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:

@@ -37,13 +37,14 @@ def refusal(what: str) -> Make:
     return refuse
 
 
-def _context(
+def current_stream_context(
     _: RankStreams, stream: VirtualStream | None
 ) -> AbstractContextManager[Any]:
-    return nullcontext() if stream is None else _Current(stream)
+    """Make a context in which a stream is current; None changes nothing."""
+    return nullcontext() if stream is None else CurrentStream(stream)
 
 
-class _Current(AbstractContextManager[None]):
+class CurrentStream(AbstractContextManager[None]):
     """What `torch.cuda.stream()` returns: it yields nothing, and may be used again."""
 
     def __init__(self, stream: VirtualStream) -> None:
@@ -71,8 +72,7 @@ _STREAMS: dict[str, Make] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
     "set_stream": _set_stream,
-    "StreamContext": _context,
-    "stream": _context,
+    "stream": current_stream_context,
     "synchronize": lambda streams, device=None: streams.synchronize(),
 }
 
@@ -93,7 +93,7 @@ CUDA: dict[str, Make] = {
     "is_current_stream_capturing": lambda _: False,
     "set_device": _nothing,
 }
-CPU: dict[str, Make] = _some("current_stream", "StreamContext", "stream", "synchronize")
+CPU: dict[str, Make] = _some("current_stream", "stream", "synchronize")
 ACCELERATOR: dict[str, Make] = {
     **_some("current_stream", "set_stream", "synchronize"),
     "current_device_index": lambda _: 0,

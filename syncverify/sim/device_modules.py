@@ -28,7 +28,9 @@ from syncverify.sim.device_functions import (
     CPU,
     CUDA,
     RANGES,
+    CurrentStream,
     Make,
+    current_stream_context,
     refusal,
 )
 from syncverify.sim.host_copies import HOST_COPIES
@@ -115,10 +117,11 @@ def _create_generic_event(
 def _run_backward(original: Callable[..., Any]) -> Make:
     def virtual(
         streams: RankStreams, outputs: Any, gradients: Any, retain: Any,
-        create: Any, inputs: Any = (), **options: Any,
+        create: Any, inputs: Any = (), *more: Any, **options: Any,
     ) -> Any:  # fmt: skip
+        settings = (gradients, retain, create, inputs, *more)
         return streams.engine.run_backward(
-            lambda: original(outputs, gradients, retain, create, inputs, **options),
+            lambda: original(outputs, *settings, **options),
             outputs,
             inputs,
         )
@@ -163,6 +166,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         (torch.cuda, "Event", VirtualEvent, _create_event),
         (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
         (torch.cpu, "Event", VirtualEvent, _create_event),
+        (torch.cuda, "StreamContext", CurrentStream, current_stream_context),
+        (torch.cpu, "StreamContext", CurrentStream, current_stream_context),
     ):
         yield owner, name, _class(getattr(owner, name), virtual_class, make_instance)
     for owner, name, make_virtual in HOST_COPIES:

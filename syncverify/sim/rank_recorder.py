@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from syncverify.sim.raw_accesses import (
 )
 from syncverify.sim.storages import Storage, StorageTable
 from syncverify.sim.streams import RankStreams
+from syncverify.sim.thread_identity import thread_identity
 from syncverify.sourcelines import innermost_subject_line
 from syncverify.trace import AUTOGRAD, CollectiveLaunch
 
@@ -119,6 +120,17 @@ class RankRecorder(Recorder):
             self._raw.append(
                 (len(self.events), self.moment, stream, operator, reads, [], operator)
             )
+
+    @override
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        as_rank, with_modes = thread_identity(), super().as_rank()
+
+        @contextmanager
+        def both() -> Iterator[None]:
+            with as_rank(), with_modes():
+                yield
+
+        return both
 
     @override
     def communication_stream(

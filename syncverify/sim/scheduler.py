@@ -247,7 +247,7 @@ class Scheduler:
             raise RunEndedError
 
     def _run_rank(self, rank: int, program: Callable[[int], None]) -> None:
-        _THREAD.rank = rank
+        enter_rank(rank)
         own = self._ranks[rank]
         own.turn.acquire()
         try:
@@ -322,6 +322,16 @@ class Scheduler:
 
 
 _THREAD = threading.local()
+
+
+def own_rank() -> int | None:
+    """Return the rank that the calling thread acts for; None on any other thread."""
+    return getattr(_THREAD, "rank", None)
+
+
+def enter_rank(rank: int | None) -> None:
+    """Say which rank the calling thread acts for."""
+    _THREAD.rank = rank
 
 
 def _current_rank() -> int:

@@ -305,8 +305,8 @@ def own_streams() -> RankStreams | None:
     return getattr(_THREAD, "streams", None)
 
 
-def enter_rank(streams: RankStreams) -> None:
-    """Say which rank the calling thread is, for as long as it lives."""
+def enter_rank(streams: RankStreams | None) -> None:
+    """Say which rank the calling thread is, from now on."""
     _THREAD.streams = streams
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
+    ThreadLocalWorld,
     _install_threaded_pg,
     _uninstall_threaded_pg,
 )
@@ -46,6 +47,19 @@ def thread_local_world() -> Iterator[None]:
         isolate_threads(False)
         _uninstall_threaded_pg()
         sys.excepthook = hook
+
+
+def own_world() -> object | None:
+    """Return the world of the calling thread, if it has one."""
+    return getattr(ThreadLocalWorld._world, "world", None)  # noqa: SLF001
+
+
+def use_world(world: object | None) -> None:
+    """Give the calling thread the world of another one, or none."""
+    if world is not None:
+        ThreadLocalWorld._world.world = world  # noqa: SLF001
+    elif own_world() is not None:
+        del ThreadLocalWorld._world.world  # noqa: SLF001
 
 
 def init_fake_process_group(*, rank: int, world_size: int) -> None:

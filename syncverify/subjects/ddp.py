@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,13 +17,27 @@ from syncverify.subject import Capabilities
 # Its docs (torch/nn/parallel/distributed.py) leave these to the caller: under `no_sync`
 # gradients are reduced in the next backward outside of it, and in no other; parameters are
 # never to be changed once wrapped; those that get no gradient need
-# `find_unused_parameters=True`, which is not the default.
-_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness"}) | {
+# `find_unused_parameters=True`, which is not the default; reentrant checkpoints that share a
+# parameter, or several of a backward, need `static_graph`; one backward follows each
+# forward. Nor do they speak of a backward more, which averages what is averaged and rounds
+# it, nor of one that raises: after that reducer.cpp fails an assertion of its own. The
+# reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
+_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | {
     "event=missing_backward",
     "event=tail",
+    "event=extra_backward",
+    "event=raise_in_backward",
     "event=freeze",
     "event=cast",
     "event=move",
+    "use=checkpointed_reentrant",
+    "use=checkpointed_and_not",
+    "use=checkpointed_nested",
+    "use=compiled_region",
+    "backward=reentrant",
+    "backward=deep_reentrant",
+    "backward=twice_over_one_graph",
+    "backward=compiled_autograd",
 }
 
 
@@ -34,7 +49,7 @@ class _LossModule(nn.Module):
         self.parameter_list = nn.ParameterList(parameters)
 
     @override
-    def forward(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def forward(self, compute_loss: Callable[[], Any]) -> Any:
         return compute_loss()
 
 
@@ -77,13 +92,16 @@ class DistributedDataParallelSubject:
         )
 
     def run_micro_batch(
-        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+        self,
+        compute_loss: Callable[[], Any],
+        *,
+        is_last: bool,
+        run_backward: Callable[[Any], None] = torch.Tensor.backward,
     ) -> None:
         """Run forward and backward, reducing in the last micro-batch only."""
         assert self._module is not None, "bind() comes first"
         with nullcontext() if is_last else self._module.no_sync():
-            loss: torch.Tensor = self._module(compute_loss)
-            loss.backward()
+            run_backward(self._module(compute_loss))
 
     def wait(self) -> None:
         """Do nothing: DDP's backward returns with the reduction complete."""

@@ -57,12 +57,16 @@ def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("backend", ["gloo", "sim"])
-def test_interrupt_leaves_no_process_behind(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "jobs"), [("gloo", "1"), ("sim", "1"), ("sim", "2")]
+)
+def test_interrupt_leaves_no_process_behind(
+    tmp_path: Path, backend: str, jobs: str
+) -> None:
     """As Ctrl-C does, it reaches workers too; they hold stdout open while they live."""
     running = start(
         "run", "synchronizer", "--backend", backend,
-        "--examples", "100000", "--seed", "0", "--ranks", "2",
+        "--examples", "100000", "--seed", "0", "--ranks", "2", "--jobs", jobs,
         folder=tmp_path, start_new_session=True,
     )  # fmt: skip
     assert running.stdout is not None

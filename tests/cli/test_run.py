@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from syncverify.coverage import Coverage
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.replay import decode, encode
 from syncverify.scenario import Scenario
@@ -64,7 +63,8 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
     types = {
         "version": int, "subject": str, "backend": str, "seed": int, "examples": int,
         "seconds": float, "coverage": dict, "violations": list,
-        "schedules": dict, "explored": list,
+        "schedules": dict, "explored": list, "declared": dict, "untouched": dict,
+        "applied": dict,
     }  # fmt: skip
     problems = [
         name for name, kind in types.items() if not isinstance(report.get(name), kind)
@@ -103,11 +103,16 @@ def report(call: Call) -> dict[str, Any]:
 
 def test_report_has_the_documented_shape(report: dict[str, Any]) -> None:
     assert schema_problems(report) == []
-    assert report["version"] == 1
+    assert report["version"] == 2
     assert (report["subject"], report["backend"]) == ("cli_subjects:Doubles", "sim")
     assert (report["seed"], report["examples"]) == (0, 12)
-    assert report["coverage"].keys() == Coverage().table().keys()
     names = {entry.name for entry in ALL_PROPERTIES}
+    assert report["coverage"].keys() >= {"ranks", "mesh", "parameters", "event"}
+    assert report["applied"].keys() == names
+    assert report["applied"]["every_rank_finishes"] == 12
+    untouched = report["untouched"]
+    assert report["declared"]["pairs"] > len(untouched["pairs"]) > 0
+    assert all(len(pair) == 2 for pair in untouched["pairs"])
     assert report["violations"]
     for violation in report["violations"]:
         assert violation["property"] in names
@@ -198,3 +203,53 @@ def test_deadlock_is_reported_with_what_each_rank_waits_for(call: Call) -> None:
     assert "VIOLATION" in outcome.out
     assert "every_wait_completes" in outcome.out
     assert re.search(r"rank 0: (waits for rank 1 in )?barrier", outcome.out)
+
+
+def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> None:
+    first = call("run", "cli_subjects:Doubles", *SEARCH)
+    again = call("run", "cli_subjects:Doubles", *SEARCH, "--examples", "1")
+    told = re.search(
+        r"played first: (\d+) scenario\(s\), with (\d+) distinct", again.out
+    )
+    assert told is not None
+    tokens = [re.findall(r"replay (sv2-\S+)", out) for out in (first.out, again.out)]
+    assert tokens[0] == tokens[1]
+    assert (int(told[1]), again.code) == (len(tokens[0]), 1)
+    other = call("run", "cli_subjects:Doubles", *SEARCH, "--no-database")
+    assert "played first" not in other.out
+    assert re.findall(r"replay (sv2-\S+)", other.out) == tokens[0]
+    moved = call("run", "cli_subjects:Doubles", *SEARCH, "--database", "elsewhere")
+    assert "played first" not in moved.out
+    assert Path("elsewhere").is_dir()
+
+
+def test_a_run_without_violations_leaves_no_folder(call: Call) -> None:
+    assert call("run", "synchronizer", *SEARCH).code == 0
+    assert not Path(".syncverify").exists()
+
+
+def test_a_gap_in_coverage_fails_with_a_code_of_its_own(call: Call) -> None:
+    outcome = call("run", "synchronizer", *SEARCH, "--require-coverage", "95")
+    assert outcome.code == 4
+    assert outcome.complaint.startswith(
+        "expected every feature value and 95 % of the pairs, but "
+    )
+    assert "NO VIOLATION" in outcome.out
+
+
+def test_a_violation_outweighs_a_gap(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--require-coverage", "95")
+    assert outcome.code == 1
+
+
+def test_coverage_takes_a_line_and_a_table_where_it_is_asked_for(call: Call) -> None:
+    brief = call("run", "synchronizer", *SEARCH)
+    assert re.search(
+        r"^coverage: \d+ of \d+ feature values, [\d,]+ of [\d,]+ pairs; never: ",
+        brief.out,
+        re.MULTILINE,
+    )
+    assert "never together" not in brief.out
+    table = call("run", "synchronizer", *SEARCH, "--show-coverage")
+    assert "never together: " in table.out
+    assert "zero_grad_clears: 12" in " ".join(table.out.split())

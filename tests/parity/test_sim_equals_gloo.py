@@ -1,6 +1,7 @@
 """The simulated machine and real processes agree bit for bit, or the harness is wrong."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -58,11 +59,14 @@ def assert_equal(simulated: Run, real: Run) -> None:
 
 def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
     subject = resolve(name)
+    # Sums of three real numbers depend on their order, and rings have another one.
+    exact = subject.capabilities.outside | {"module"}
+    capabilities = replace(subject.capabilities, outside=exact)
     reductions = 0
 
     @seed(20_240_601)
     @settings(max_examples=num_scenarios)
-    @given(scenarios(capabilities=subject.capabilities))
+    @given(scenarios(capabilities=capabilities))
     def play(scenario: Scenario) -> None:
         nonlocal reductions
         simulated = SimBackend().run(scenario, subject)

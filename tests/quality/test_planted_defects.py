@@ -8,6 +8,7 @@ from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
+from syncverify.features import beyond
 from syncverify.properties import check
 from syncverify.replay import decode
 from syncverify.report.report import ReportedViolation
@@ -52,6 +53,7 @@ def assert_is_small(smallest: ReportedViolation, defect: Defect) -> None:
     assert len(scenario.parameters) <= defect.num_parameters
     assert len(scenario.accumulations) <= len(defect.accumulations)
     assert sum(scenario.accumulations) <= sum(defect.accumulations)
+    assert list(beyond(scenario)) == []
 
 
 def assert_helps_a_tired_engineer(smallest: ReportedViolation, defect: Defect) -> None:

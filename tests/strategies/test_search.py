@@ -1,18 +1,20 @@
 """The search: deterministic, thrifty, and honest about what it met."""
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch.distributed as dist
-from torch import nn
+from search_subjects import Doubles, Naive, SkipsThird
 
 import strategies.judge
 import strategies.search
-from strategies.search import SearchResult, search
+from strategies.search import search
+from strategies.search_result import SearchPlan, SearchResult
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import InternalError
+from syncverify.features import beyond
 from syncverify.properties import check
 from syncverify.run import Fault, RankRun, Run
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
@@ -21,54 +23,6 @@ from syncverify.subject import Subject, resolve
 ONE_RANK = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
 )
-
-
-class Naive:
-    """Sums DTensors over the axes on which they are replicated, one by one."""
-
-    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
-        self.parameters = [parameter for group in groups for parameter in group]
-
-    def bind(self) -> None: ...
-
-    def wait(self) -> None:
-        for parameter in self.parameters:
-            if parameter.grad is not None and hasattr(parameter, "device_mesh"):
-                self.reduce(parameter)
-
-    def reduce(self, parameter: Any) -> None:
-        for axis, placement in enumerate(parameter.placements):
-            if placement.is_replicate():
-                group = parameter.device_mesh.get_group(axis)
-                dist.all_reduce(parameter.grad.to_local(), group=group)
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None: ...
-
-
-class Doubles(Naive):
-    """Two defects at once: every gradient is doubled, and one hook stays."""
-
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.grad.mul_(2)
-
-    def unbind(self) -> None:
-        trainable = next(p for p in self.parameters if p.requires_grad)
-        trainable.register_post_accumulate_grad_hook(lambda p: None)
-
-
-class SkipsThird(Naive):
-    """Forgets to reduce the third parameter."""
-
-    def reduce(self, parameter: Any) -> None:
-        if not any(parameter is third for third in self.parameters[2:3]):
-            super().reduce(parameter)
 
 
 @dataclass
@@ -121,11 +75,8 @@ def look(
     return search(
         resolve(subject),
         backend or SimBackend(),
-        max_ranks=ranks,
-        num_examples=examples,
-        random_seed=seed,
-        time_limit_seconds=limit,
-        progress=progress or Listening(),
+        SearchPlan(ranks, examples, seed, limit),
+        progress or Listening(),
     )
 
 
@@ -168,6 +119,8 @@ def test_each_distinct_violation_is_found_and_shrunk() -> None:
     }
     by_identity = {found.violation.identity: found.scenario for found in result.found}
     assert by_identity["unbind_restores_parameters", "hook_left"] == ONE_RANK
+    # What lies beyond a plain training step shrinks away as well.
+    assert [feature for s in by_identity.values() for feature in beyond(s)] == []
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +245,39 @@ class Broken:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         self.num_runs += 1
         raise InternalError(f"call {self.num_runs} failed")
+
+
+def test_shrinking_stops_where_its_runs_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing more is asked about then, before the next violation's turn."""
+    monkeypatch.setattr(strategies.search, "_MAX_SHRINK_RUNS", 6)
+    verdict = strategies.judge.Judge.verdict
+    asked: list[int | str | None] = []
+
+    def noted(judge: Any, scenario: Scenario, *rest: Any, **more: Any) -> Any:
+        asked.append(judge.runs_left)
+        try:
+            return verdict(judge, scenario, *rest, **more)
+        except strategies.judge.OutOfBudgetError:
+            asked.append("ended")
+            raise
+
+    monkeypatch.setattr(strategies.judge.Judge, "verdict", noted)
+    result = look(SkipsThird, examples=60)
+    assert result.found
+    followed = [after for one, after in itertools.pairwise(asked) if one == "ended"]
+    assert followed
+    assert {*followed} == {6}
+
+
+def test_known_violations_are_not_made_small_again() -> None:
+    known = frozenset(identities(look(Doubles)))
+    plan = SearchPlan(2, 20, 0, known=known)
+    progress = Listening()
+    again = search(resolve(Doubles), SimBackend(), plan, progress)
+    assert again.found == []
+    assert {kind for kind, _, _ in progress.said} == {"played"}
 
 
 def test_error_of_the_harness_ends_the_search_unchanged() -> None:

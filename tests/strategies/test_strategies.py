@@ -1,7 +1,10 @@
 """What each strategy shrinks to, what it refuses, and what it reaches."""
 
+import ast
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,14 +30,18 @@ from strategies import (
 )
 from strategies.reproducibility import blind_to_local_code
 from syncverify.coverage import Coverage, features
+from syncverify.declared import Space
+from syncverify.features import ALL_BEYOND, BEYOND
 from syncverify.layout import local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities, resolve
+from syncverify.vocabulary import PLAIN
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 LOCAL = Capabilities(
     reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
 )
+PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
 SIMPLEST = ParameterSpec("p0", (), ("R",))
 
 
@@ -228,7 +235,9 @@ def test_impossible_number_of_ranks_of_a_scenario_is_refused() -> None:
 @given(scenarios(max_ranks=6))
 def test_names_count_up_and_one_parameter_is_trainable(scenario: Scenario) -> None:
     names = [spec.name for spec in scenario.parameters]
-    assert names == [f"p{index}" for index in range(len(names))]
+    if scenario.module == PLAIN:  # modules have names of their own
+        assert names == [f"p{index}" for index in range(len(names))]
+    assert any(spec.requires_grad for spec in scenario.parameters)
     assert scenario.mesh.num_ranks <= 6
 
 
@@ -319,13 +328,17 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
 }
 
 
-def drawn(capabilities: Capabilities) -> list[Scenario]:
-    """Draw what three default runs of `syncverify run` would play."""
+def drawn(
+    capabilities: Capabilities, *, num_searches: int = 3, num_scenarios: int = 200
+) -> list[Scenario]:
+    """Draw what some default runs of `syncverify run` would play."""
     listed: list[Scenario] = []
-    for number in range(3):
+    for number in range(num_searches):
 
         @seed(number)
-        @settings(max_examples=200, phases=[Phase.generate], derandomize=False)
+        @settings(
+            max_examples=num_scenarios, phases=[Phase.generate], derandomize=False
+        )
         @given(scenarios(capabilities=capabilities))
         def draw(scenario: Scenario) -> None:
             listed.append(scenario)
@@ -337,7 +350,7 @@ def drawn(capabilities: Capabilities) -> list[Scenario]:
 
 @pytest.fixture(scope="module")
 def default_searches() -> list[Scenario]:
-    return drawn(Capabilities(varying_accumulations=True))
+    return drawn(PLAIN_STEPS)
 
 
 @pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
@@ -347,26 +360,25 @@ def test_feature_is_within_reach_of_a_default_search(
     assert sum(map(wanted, default_searches)) >= 6
 
 
-def never_met(listed: list[Scenario]) -> set[str]:
-    coverage = Coverage()
+def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
+    coverage = Coverage(Space(capabilities, 4))
     for scenario in listed:
         coverage.add(scenario)
-    return {
-        feature
-        for counts in coverage.table().values()
-        for feature, count in counts.items()
-        if not count
-    }
+    return ["=".join(feature) for feature in coverage.missing_values()]
 
 
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
-    assert never_met(default_searches) == set()
+    assert never_met(default_searches, PLAIN_STEPS) == []
 
 
 @pytest.mark.slow
 def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
-    assert never_met(drawn(resolve("ddp").capabilities)) == {
+    able = resolve("ddp").capabilities
+    listed = drawn(able)
+    assert never_met(listed, able) == []
+    assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
         "sharded", "uneven or empty shard", "plain", "own gradient dtype",
+        *(["varying"] if not able.varying_accumulations else []),
     }  # fmt: skip
 
 
@@ -374,3 +386,71 @@ def test_public_names() -> None:
     assert {getattr(strategies, name) for name in strategies.__all__} >= {
         scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_words_meet_in_pairs() -> None:
+    """One by one, words that are rare would hardly ever meet.
+
+    As many scenarios as a thorough search has, where there is time for that:
+    pytest tests/strategies/test_strategies.py --hypothesis-profile=nightly
+    """
+    is_nightly = settings().max_examples >= 1000
+    geometry = {"mesh", "placement", "shape", "dtype", "listed", "memory_format"}
+    able = Capabilities(varying_accumulations=True, outside=frozenset(geometry))
+    coverage = Coverage(Space(able, 4))
+    for scenario in drawn(
+        able, num_searches=1, num_scenarios=2000 if is_nightly else 300
+    ):
+        coverage.add(scenario)
+    num_pairs = sum(1 for _ in coverage.space.pairs())
+    missing = len(coverage.missing_pairs()) / num_pairs
+    assert missing <= (0.05 if is_nightly else 0.5)
+    assert not is_nightly or coverage.missing_values() == []
+
+
+def throws_draws_away(source: str) -> bool:
+    calls = [
+        node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
+    ]
+    named = {call.id for call in calls if isinstance(call, ast.Name)}
+    methods = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    return bool(
+        named & {"assume", "reject"} or methods & {"filter", "assume", "reject"}
+    )
+
+
+def test_scenarios_are_made_and_not_filtered() -> None:
+    """Hypothesis discards what overruns when it mutates examples; we discard nothing."""
+    files = Path(strategies.__file__).parent.glob("*.py")
+    assert [f.name for f in files if throws_draws_away(f.read_text())] == []
+    assert throws_draws_away("st.integers().filter(bool)")
+    assert throws_draws_away("assume(x)")
+
+
+@given(scenarios())
+def test_no_scenario_has_what_makes_no_sense_together(scenario: Scenario) -> None:
+    space = Space(Capabilities(varying_accumulations=True), 4)
+    met = sorted(set(features(scenario)))
+    declared = space.values()
+    assert [name for topic, name in met if name not in declared[topic]] == []
+    pairs = itertools.combinations(met, 2)
+    assert [
+        pair for pair in pairs if pair[0][0] != pair[1][0] and space.why_not(*pair)
+    ] == []
+
+
+def test_a_pair_that_makes_no_sense_is_not_crowded_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apart = itertools.product(BEYOND["launch"], BEYOND["event"])
+    table = {
+        frozenset((f"launch={launch}", f"event={event}")): "for this test"
+        for launch, event in apart
+    }
+    monkeypatch.setattr("strategies.crowds.NEVER_TOGETHER", table)
+    able = Capabilities(outside=ALL_BEYOND - {"launch", "event"})
+    listed = drawn(able, num_searches=1)
+    assert any(s.launch != "current_stream" for s in listed)
+    assert any(s.events for s in listed)
+    assert not any(s.events and s.launch != "current_stream" for s in listed)

@@ -304,8 +304,13 @@ def test_empty_gradient_is_right() -> None:
     assert explain(due, torch.zeros(0)) is None
 
 
+PLAIN_STEPS = Capabilities(
+    varying_accumulations=True, outside=frozenset({"event", "used", "module"})
+)
+
+
 @settings(max_examples=60)
-@given(scenarios(max_ranks=6), st.data())
+@given(scenarios(max_ranks=6, capabilities=PLAIN_STEPS), st.data())
 def test_a_dropped_contribution_is_explained(
     scenario: Scenario, data: st.DataObject
 ) -> None:

@@ -166,13 +166,16 @@ def test_json_report() -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     (violation,) = data.pop("violations")
     assert data == {
-        "version": 1,
+        "version": 2,
         "subject": "mine:Sync",
         "backend": "sim",
         "seed": 7,
         "examples": 20,
         "seconds": 1.25,
         "coverage": {"ranks": {"4": 20}},
+        "declared": {"values": 0, "pairs": 0},
+        "untouched": {"values": [], "pairs": []},
+        "applied": {},
         "schedules": {},
         "explored": [],
     }

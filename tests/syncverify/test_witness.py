@@ -12,6 +12,7 @@ import torch.distributed as dist
 import synchronizer.bucket
 from synchronizer.streams import SideStream
 from syncverify.backends.sim import SimBackend
+from syncverify.features import ALL_BEYOND
 from syncverify.oracle import reference
 from syncverify.properties import check
 from syncverify.report.witness import NoWitness, Witness
@@ -28,6 +29,8 @@ OWED = reference(SCENARIO, Capabilities())
 
 class Right:
     """Reduces what is in `.grad` on a side stream, through a flat copy."""
+
+    outside = ALL_BEYOND  # plain training steps are all that it is for
 
     def __init__(self, groups: Any, _cap: float, _accumulations: int) -> None:
         (self.parameter,) = [p for group in groups for p in group]

@@ -9,10 +9,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from syncverify import verify
+from syncverify.features import ALL_BEYOND
 
 
 class Plain:
     """Reduces in wait(), one parameter after the other."""
+
+    outside = ALL_BEYOND  # plain training steps are all that it is for
 
     def __init__(
         self, groups: list[list[nn.Parameter]], bucket_size_mb: float, count: int

@@ -1,0 +1,146 @@
+"""What scenarios for a subject may contain, and which two features no scenario has together.
+
+Coverage is measured against this: what is listed here and never occurred is a gap. What
+cannot occur is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from syncverify import vocabulary
+from syncverify.features import BEYOND, NEVER_TOGETHER
+from syncverify.subject import Capabilities
+
+Feature = tuple[str, str]
+
+MAX_STEPS: Final = 3
+MAX_ACCUMULATIONS: Final = 4
+# Pairs that a plain training step rules out by itself; the mesh's own are computed below.
+BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
+    frozenset(("steps=1", "accumulations=varying")): "one step has one count",
+    frozenset(("mesh=1 axis", "reduction=over 2 axes")): "it has one axis",
+    frozenset(("mesh=1 axis", "reduction=over 3 axes")): "it has one axis",
+    frozenset(("mesh=2 axes", "reduction=over 3 axes")): "it has two axes",
+    frozenset(("mesh=axis of size 1", "reduction=over 3 axes")): (
+        "a reduction over an axis needs two ranks on it, and meshes have up to three axes"
+    ),
+    frozenset(("ranks=1", "parameters=uneven or empty shard")): "one rank holds all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The scenarios that may be drawn for a subject.
+
+    Attributes:
+        capabilities: What the subject promises.
+        max_ranks: Largest world.
+    """
+
+    capabilities: Capabilities
+    max_ranks: int
+
+    def values(self) -> dict[str, list[str]]:
+        """List what scenarios may have, by topic."""
+        listed = {topic: list(names) for topic, names in self._plain().items()}
+        for topic, names in BEYOND.items():
+            covered = drawable(topic, names, self.capabilities)
+            if covered:
+                listed.setdefault(topic, []).extend(covered)
+        return listed
+
+    def pairs(self) -> Iterator[tuple[Feature, Feature]]:
+        """Yield pairs of values of two topics that some scenario may have together."""
+        features = [(t, name) for t, names in self.values().items() for name in names]
+        for one, other in itertools.combinations(features, 2):
+            if one[0] != other[0] and self.why_not(one, other) is None:
+                yield one, other
+
+    def why_not(self, one: Feature, other: Feature) -> str | None:
+        """Say why no scenario has two features; None if one may."""
+        pair = frozenset(("=".join(one), "=".join(other)))
+        told = BY_CONSTRUCTION.get(pair) or NEVER_TOGETHER.get(pair)
+        return told or self._why_not_on_mesh(dict((one, other)))
+
+    def _plain(self) -> dict[str, tuple[str, ...]]:
+        able = self.capabilities
+        most_axes = 3 if able.covers("mesh", "3 axes") else 2
+        axes = [n for n in range(1, most_axes + 1) if 2**n <= self.max_ranks]
+        several = self.max_ranks > 1
+        is_dtensor = able.tensors == "dtensor"
+        parameters = {
+            "replicated": True,
+            "sharded": is_dtensor,
+            "uneven or empty shard": is_dtensor and several,
+            "plain": is_dtensor,
+            "frozen": True,
+            "scalar": able.scalars,
+        }
+        return {
+            "ranks": tuple(map(str, range(1, self.max_ranks + 1))),
+            "mesh": ("1 axis", "2 axes", "axis of size 1"),
+            "parameters": tuple(name for name, may in parameters.items() if may),
+            "dtype": (
+                *("float32", "bfloat16", "float16"),
+                *(["own gradient dtype"] if able.separate_grad_dtype else []),
+            ),
+            "reduction": ("none", *(over(n) for n in axes)),
+            "accumulations": (
+                *map(str, range(1, MAX_ACCUMULATIONS + 1)),
+                *(["varying"] if able.varying_accumulations else []),
+            ),
+            "steps": tuple(map(str, range(1, MAX_STEPS + 1))),
+            "buckets": ("cap splits", "cap does not split", "2 groups"),
+        }
+
+    def _why_not_on_mesh(self, pair: dict[str, str]) -> str | None:
+        """Say why a mesh of that many ranks does not reduce over that many axes."""
+        reduction = pair.get("reduction")
+        if reduction is None:
+            return None
+        num_axes = int(reduction.split()[1]) if reduction != "none" else 0
+        if "ranks" in pair:
+            num_ranks = int(pair["ranks"])
+            if _most_axes(num_ranks) < num_axes:
+                return f"{num_ranks} rank(s) have no {num_axes} axes of two or more"
+            if num_axes == 0 and num_ranks > 1 and self.capabilities.tensors == "local":
+                return "every parameter is replicated over all ranks"
+        no_third_axis = not self.capabilities.covers("mesh", "3 axes")
+        if num_axes == 2 and no_third_axis and pair.get("mesh") == "axis of size 1":
+            return "a reduction over two axes needs two ranks on each"
+        return None
+
+
+def drawable(topic: str, names: Iterable[str], capabilities: Capabilities) -> list[str]:
+    """List what of a topic may be drawn for a subject.
+
+    Args:
+        topic: Of `features.BEYOND`.
+        names: Its values.
+        capabilities: What the subject promises.
+
+    Returns:
+        Those that it covers and that are not too slow to be drawn.
+    """
+    return [
+        name
+        for name in names
+        if capabilities.covers(topic, name) and name not in vocabulary.RARE
+    ]
+
+
+def over(num_axes: int) -> str:
+    """Name a reduction over so many axes."""
+    return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
+
+
+def _most_axes(num_ranks: int) -> int:
+    """Count the axes of two or more ranks that so many ranks can have: prime factors."""
+    for factor in range(2, num_ranks + 1):
+        if num_ranks % factor == 0:
+            return 1 + _most_axes(num_ranks // factor)
+    return 0

@@ -1,0 +1,165 @@
+"""The engine matrix: each feature of autograd, played on real subjects.
+
+python -m syncverify.graphs.matrix [FILE]
+
+writes the table of the documentation anew. It takes a few minutes, and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from syncverify import vocabulary
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.features import BEYOND
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Subject, resolve
+from syncverify.vocabulary import PLAIN
+
+BACKENDS: Final = ("sim", "gloo")
+SUBJECTS: Final = ("synchronizer", "ddp")
+PAGE: Final = Path("docs/reference/engine-matrix.md")
+# Words that ranks on threads of one process cannot play, and why.
+NOT_SIMULATED: Final = {
+    "compiled_autograd": "it is on or off for a whole process, and simulated ranks share one"
+}
+RIGHT, ERROR, WRONG = "right", "clear error", "SILENTLY WRONG"
+_ABOUT_VALUES = {"gradient_equals_reference", "replicas_agree", "unreduced_stay_local"}
+_NOT_PROMISED = "not promised"
+
+_INTRODUCTION = """\
+# Engine matrix
+
+What autograd can do, and what a synchronizer makes of it. Each row is a word of a
+scenario: a *use* says how losses depend on parameters, a *backward* how gradients are
+asked for. All have the same exact gradients. In each cell two ranks train for three steps
+of 2, 1 and 2 micro-batches, with several buckets; *right* says that no property is
+violated, *clear error* that the error surfaces and no gradient is wrong.
+
+*Not promised* is what a subject's `Capabilities` leave out; what happens then follows in
+brackets. On `sim` a cell may also be *not simulated*.
+
+This page is written by `python -m syncverify.graphs.matrix`.
+"""
+
+
+def words() -> Iterator[tuple[str, str, str]]:
+    """Yield the topic, the word and the meaning of each row."""
+    for topic, meanings in (
+        ("use", vocabulary.USES),
+        ("backward", vocabulary.BACKWARDS),
+    ):
+        for word, meaning in meanings.items():
+            yield topic, word, meaning
+
+
+def scenario_of(topic: str, word: str) -> Scenario:
+    """Make the scenario of a row, which a subject that knows plain tensors can play."""
+    use = word if topic == "use" else PLAIN
+    shapes = [(3,), (2, 3), (5,)]
+    parameters = tuple(
+        ParameterSpec(f"p{index}", shape, ("R",), use=use)
+        for index, shape in enumerate(shapes)
+    )
+    return Scenario(
+        mesh=MeshSpec((2,), ("dp",)),
+        parameters=parameters,
+        accumulations=(2, 1, 2),
+        bucket_cap_bytes=32,
+        backward=word if topic == "backward" else PLAIN,
+    )
+
+
+def cell(topic: str, word: str, backend: str, subject: Subject) -> str:
+    """Play one cell.
+
+    Args:
+        topic: `use` or `backward`.
+        word: Of that topic.
+        backend: `sim` or `gloo`.
+        subject: The synchronizer.
+
+    Returns:
+        What the table says.
+    """
+    if backend == "sim" and word in NOT_SIMULATED:
+        return "not simulated"
+    outcome = _outcome(scenario_of(topic, word), backend, subject)
+    promised = word not in BEYOND[topic] or subject.capabilities.covers(topic, word)
+    return outcome if promised else f"{_NOT_PROMISED} ({outcome.lower()})"
+
+
+def _outcome(scenario: Scenario, backend: str, subject: Subject) -> str:
+    player = SimBackend() if backend == "sim" else _gloo()
+    run = player.run(scenario, subject)
+    violations = check(scenario, run, subject.capabilities)
+    if not violations:
+        return RIGHT if run.fault is None else ERROR
+    is_raised = run.fault is not None and run.fault.kind == "raised"
+    # Whoever raises has told of what it began, not of a gradient that was read before.
+    is_wrong = any(each.property in _ABOUT_VALUES for each in violations)
+    return ERROR if is_raised and not is_wrong else WRONG
+
+
+def row(topic: str, word: str) -> list[str]:
+    """Play one row, a cell for each subject and backend."""
+    subjects = [resolve(name) for name in SUBJECTS]
+    return [
+        cell(topic, word, backend, subject)
+        for subject in subjects
+        for backend in BACKENDS
+    ]
+
+
+def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
+    """Write the page.
+
+    Args:
+        rows: Topic, word, meaning and cells.
+
+    Returns:
+        Markdown.
+    """
+    heads = [f"`{name}` on {backend}" for name in SUBJECTS for backend in BACKENDS]
+    lines = [
+        _INTRODUCTION,
+        _line("topic", "word", "what happens", *heads),
+        _line(*["---"] * (3 + len(heads))),
+        *(_line(topic, f"`{w}`", meaning, *cells) for topic, w, meaning, cells in rows),
+        "",
+        *(f"`{word}` is not simulated: {why}." for word, why in NOT_SIMULATED.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(path: Path = PAGE) -> None:
+    """Play all rows, and write the page."""
+    played = [(topic, word, text, row(topic, word)) for topic, word, text in words()]
+    path.write_text(page(played))
+    close()
+
+
+def close() -> None:
+    """End the processes that played rows."""
+    _gloo().close()
+    _gloo.cache_clear()
+
+
+@functools.cache
+def _gloo() -> GlooBackend:
+    """Start processes once: it takes seconds."""
+    return GlooBackend()
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

@@ -1,0 +1,100 @@
+"""What a search exercised, in a line for a reader and in full for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from syncverify.coverage import Coverage
+from syncverify.properties import ALL_PROPERTIES
+
+_NAMED_IN_A_LINE = 4
+_NAMED_IN_AN_ERROR = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageSummary:
+    """What scenarios could have contained, and did not.
+
+    Attributes:
+        num_values: Feature values that scenarios for the subject may have.
+        num_pairs: Pairs of them, of different topics, that may occur together.
+        missing_values: Those that never occurred, as `topic=value`.
+        missing_pairs: Those that never occurred together.
+        applied: Number of scenarios in which each property had something to judge.
+    """
+
+    num_values: int = 0
+    num_pairs: int = 0
+    missing_values: tuple[str, ...] = ()
+    missing_pairs: tuple[tuple[str, str], ...] = ()
+    applied: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, coverage: Coverage) -> Self:
+        """Sum up what was counted."""
+        values = coverage.space.values().values()
+        return cls(
+            num_values=sum(map(len, values)),
+            num_pairs=sum(1 for _ in coverage.space.pairs()),
+            missing_values=tuple(map("=".join, coverage.missing_values())),
+            missing_pairs=tuple(
+                ("=".join(one), "=".join(other))
+                for one, other in coverage.missing_pairs()
+            ),
+            applied={
+                entry.name: coverage.applied[entry.name] for entry in ALL_PROPERTIES
+            },
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Say it in one line, or in two where a property never had anything to judge."""
+        words = (
+            f"coverage: {self.num_values - len(self.missing_values):,} of "
+            f"{self.num_values:,} feature values, "
+            f"{self.num_pairs - len(self.missing_pairs):,} of {self.num_pairs:,} pairs"
+        )
+        if self.missing_values:
+            words += f"; never: {_few(self.missing_values, _NAMED_IN_A_LINE)}"
+        yield words
+        idle = [name for name, count in self.applied.items() if not count]
+        if idle:
+            yield f"nothing to judge in any scenario: {_few(idle, _NAMED_IN_A_LINE)}"
+
+    def gap(self, percent_of_pairs: float) -> str | None:
+        """Say what is missing, if too much is.
+
+        Args:
+            percent_of_pairs: How many of the pairs must have occurred. Of the values, all.
+
+        Returns:
+            The message, or None if enough was covered.
+        """
+        met = self.num_pairs - len(self.missing_pairs)
+        if not self.missing_values and 100 * met >= percent_of_pairs * self.num_pairs:
+            return None
+        missing = [*self.missing_values, *map(" with ".join, self.missing_pairs)]
+        return (
+            f"expected every feature value and {percent_of_pairs:g} % of the pairs, but "
+            f"{len(self.missing_values)} of {self.num_values} values and "
+            f"{len(self.missing_pairs)} of {self.num_pairs} pairs never occurred: "
+            f"{_few(missing, _NAMED_IN_AN_ERROR)}; play more examples, or declare in "
+            "Capabilities(outside=...) what the subject does not cover"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "declared": {"values": self.num_values, "pairs": self.num_pairs},
+            "untouched": {
+                "values": list(self.missing_values),
+                "pairs": [list(pair) for pair in self.missing_pairs],
+            },
+            "applied": {**self.applied},
+        }
+
+
+def _few(names: Sequence[str], count: int) -> str:
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more

@@ -1,0 +1,108 @@
+"""Planted defects that sums of products, whose gradients are whole numbers, cannot show."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+from planted.feature_bank import FeatureDefect
+from planted.main_grads import Bucket, MainGrads
+from planted.placements import local
+from torch import nn
+from typing_extensions import override
+
+from syncverify.features import ALL_BEYOND
+from syncverify.scenario import Scenario
+from syncverify.vocabulary import PLAIN
+
+ROUNDING = "gradient_is_within_rounding"
+# Convolutions have weights of 4 dims.
+REAL_MODULES = (ALL_BEYOND - {"module", "shape"}) | {"shape=empty"}
+
+
+class ModuleGrads(MainGrads):
+    """Right, for real modules too."""
+
+    outside = REAL_MODULES
+
+
+class SendsFixedPoint(ModuleGrads):
+    """Gradients go over the wire as multiples of 2**-10: exact for whole numbers."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        bucket.buffer.copy_((bucket.buffer * 1024).round() / 1024)
+        super().reduce(bucket)
+
+
+class DropsSmallGradients(ModuleGrads):
+    """What is nearly 0 is not worth sending, says a compressor."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        bucket.buffer.masked_fill_(bucket.buffer.abs() < 1e-2, 0)
+        super().reduce(bucket)
+
+
+class KeepsGradientsOfIdleExperts(ModuleGrads):
+    """A gradient of zeros is taken for none at all, and the one before stays in its slot."""
+
+    @override
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        if local(parameter.grad).any():
+            super().on_accumulated(slot, parameter)
+        else:
+            parameter.grad = None
+            self.moved[parameter] += 1
+
+
+class CopiesStorage(ModuleGrads):
+    """Takes gradients on their way to `.grad`, in the order in which they lie in memory.
+
+    Autograd lays out `.grad` like its parameter; a convolution of channels-last images
+    hands over a gradient that is channels-last.
+    """
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            for parameter, slot in bucket.slots.items():
+                hook = partial(self.on_gradient, parameter, slot)
+                self.hooks.append(parameter.register_hook(hook))
+
+    def on_gradient(
+        self, parameter: nn.Parameter, slot: torch.Tensor, gradient: torch.Tensor
+    ) -> None:
+        part = local(gradient)
+        in_memory = part.as_strided((part.numel(),), (1,)).view(slot.shape)
+        slot.copy_(in_memory + slot if self.moved[parameter] else in_memory)
+        self.moved[parameter] += 1
+
+    @override
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        parameter.grad = None
+
+
+def without_module(scenario: Scenario) -> Scenario:
+    """Leave the parameters as they are, and train a sum of products with them."""
+    return replace(scenario, module=PLAIN)
+
+
+def shown_by(name: str, subject: type[ModuleGrads]) -> FeatureDefect:
+    return FeatureDefect(
+        f"module={name}",
+        subject,
+        without_module,
+        ROUNDING,
+        "out_of_bound",
+        examples=200,  # of which one in 20 trains the module
+    )
+
+
+MODULE_DEFECTS = [
+    shown_by("mlp", SendsFixedPoint),
+    shown_by("conv", DropsSmallGradients),
+    shown_by("conv_channels_last", CopiesStorage),
+    shown_by("moe", KeepsGradientsOfIdleExperts),
+    shown_by("gpt", DropsSmallGradients),
+]

@@ -1,0 +1,73 @@
+"""Correct synchronizers are within rounding on real modules, and replicas agree."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from planted.modules import ModuleGrads
+from typing_extensions import override
+
+from syncverify import verify
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.modules import module_parameters
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, Scenario
+from syncverify.subject import resolve
+from syncverify.verification import PropertyViolation
+from syncverify.vocabulary import MODULES
+
+TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
+REPLICATED = [name for name in list(MODULES)[1:] if name != "moe"]
+CASES = [*(("ddp", name) for name in REPLICATED), ("synchronizer", "moe")]
+CASES += [("synchronizer", name) for name in REPLICATED]
+
+
+def scenario_of(name: str, mesh: MeshSpec, dtype: str) -> Scenario:
+    specs = module_parameters(name, mesh)
+    typed = tuple(replace(spec, dtype=dtype) for spec in specs)
+    return Scenario(mesh, typed, (2, 1), 200, module=name)
+
+
+@pytest.fixture(scope="module")
+def gloo() -> Iterator[GlooBackend]:
+    opened = GlooBackend()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("mesh", [TRIO, GRID], ids=["3", "2x2"])
+@pytest.mark.parametrize(("subject", "module"), CASES)
+def test_right_on_simulated_ranks(subject: str, module: str, mesh: MeshSpec) -> None:
+    scenario, found = scenario_of(module, mesh, "float32"), resolve(subject)
+    run = SimBackend().run(scenario, found)
+    assert check(scenario, run, found.capabilities) == []
+    assert run.fault is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("subject", "module"), CASES)
+def test_right_on_real_processes(
+    subject: str, module: str, dtype: str, gloo: GlooBackend
+) -> None:
+    scenario, found = scenario_of(module, TRIO, dtype), resolve(subject)
+    run = gloo.run(scenario, found)
+    assert check(scenario, run, found.capabilities) == []
+    assert run.fault is None
+
+
+class CountsTwice(ModuleGrads):
+    @override
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            bucket.buffer.mul_(2)
+        super().wait()
+
+
+@pytest.mark.slow
+def test_what_whole_numbers_show_is_not_told_again_of_modules() -> None:
+    with pytest.raises(PropertyViolation) as caught:
+        verify(CountsTwice, backend="sim", ranks=2, examples=60, seed=0)
+    names = {entry.violation.property for entry in caught.value.report.violations}
+    assert names == {"gradient_equals_reference", "unreduced_stay_local"}

@@ -1,0 +1,75 @@
+"""Which modules are drawn, how often, for whom, and what they shrink to."""
+
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+
+from strategies import module_parameter_lists, modules, scenarios
+from syncverify.modules import module_parameters
+from syncverify.scenario import MeshSpec, Scenario
+from syncverify.subject import Capabilities
+from syncverify.vocabulary import MODULES, PLAIN
+
+PAIR = MeshSpec((2,), ("dp",))
+LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)
+ONLY_GPT = Capabilities(
+    outside=frozenset(f"module={name}" for name in MODULES if name != "gpt")
+)
+
+
+def minimal(strategy: st.SearchStrategy[Any], wanted: Any = lambda _: True) -> Any:
+    """Find and shrink, the same way every time."""
+    return find(
+        strategy,
+        wanted,
+        settings=settings(
+            max_examples=1000, database=None, suppress_health_check=list(HealthCheck)
+        ),
+        random=Random(0),
+    )
+
+
+def test_smallest_example_has_no_module() -> None:
+    assert minimal(modules(PAIR)) == PLAIN
+
+
+def test_smallest_module_is_the_perceptron() -> None:
+    assert minimal(modules(PAIR), lambda name: name != PLAIN) == "mlp"
+
+
+def test_smallest_parameters_are_as_the_module_lists_them() -> None:
+    smallest = minimal(module_parameter_lists("gpt", PAIR))
+    assert smallest == module_parameters("gpt", PAIR)
+
+
+def test_smallest_scenario_with_a_module_is_otherwise_plain() -> None:
+    found = minimal(scenarios(capabilities=ONLY_GPT), lambda s: s.module == "gpt")
+    alone = MeshSpec((1,), ("dp",))
+    listed = module_parameters("gpt", alone)
+    assert found == Scenario(alone, listed, (1,), 2**20, module="gpt")
+
+
+@given(modules(PAIR, capabilities=LOCAL))
+def test_subject_of_plain_tensors_gets_replicated_modules(name: str) -> None:
+    assert name != "moe"
+
+
+@given(modules(PAIR, capabilities=ONLY_GPT))
+def test_module_outside_of_the_contract_is_not_drawn(name: str) -> None:
+    assert name in {PLAIN, "gpt"}
+
+
+@given(modules(PAIR, capabilities=Capabilities(outside=frozenset({"shape"}))))
+def test_module_with_a_parameter_outside_of_the_contract_is_not_drawn(
+    name: str,
+) -> None:
+    assert not name.startswith("conv")
+
+
+@given(st.data())
+def test_subject_without_gradient_dtypes_gets_none(data: st.DataObject) -> None:
+    drawn = data.draw(module_parameter_lists("mlp", PAIR, capabilities=LOCAL))
+    assert {spec.grad_dtype for spec in drawn} == {None}
+    assert any(spec.requires_grad for spec in drawn)
