@@ -96,7 +96,7 @@ class SearchResult:
     found: list[Found]
     known: list[Knowledge]
     overlaps: tuple[int, int]
-    held: HeldMemory
+    held: HeldMemory = field(default_factory=HeldMemory)
 
 
 def bulk(scenario: Scenario) -> tuple[int, ...]:
