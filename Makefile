@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 
-.PHONY: verify test lint type fmt check bench soak catalogue clean
+.PHONY: verify test lint type fmt check bench peers soak catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -34,6 +34,12 @@ bench: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
 	$(BIN)/python -m benchmarks.synchronizer --json bench.json
 	$(BIN)/python -m benchmarks.harness --json bench-harness.json
+
+# Other projects' synchronizers; what they are known for is in docs/findings.md.
+peers: $(INSTALLED)
+	DS_BUILD_OPS=0 $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
+	OMP_NUM_THREADS=1 $(BIN)/python -m peers --json peers.json
 
 # Half an hour of one core for 20,000 scenarios; goes on where it was cut off.
 soak: $(INSTALLED)

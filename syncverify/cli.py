@@ -133,7 +133,7 @@ def run(
     require_coverage: float | None,
     show_coverage: bool,  # noqa: FBT001  # click passes it by name
 ) -> None:
-    """Search for violations of SUBJECT: synchronizer, ddp, fsdp2, d9d, module:attribute."""
+    """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
     found = resolve(subject)
     check_schedules(schedules, backend)
     if json_path is not None and not json_path.absolute().parent.is_dir():

@@ -21,7 +21,18 @@ BUILT_IN_SUBJECTS = {
     "synchronizer": "synchronizer:GradientSynchronizer",
     "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
+    "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",
+    "ddp-comm-hook": "syncverify.subjects.ddp_variants:CommHookSubject",
+    "ddp-find-unused": "syncverify.subjects.ddp_variants:FindUnusedSubject",
+    "ddp-static-graph": "syncverify.subjects.ddp_variants:StaticGraphSubject",
+    "deepspeed-zero1": "syncverify.subjects.deepspeed:ZeroOneSubject",
+    "deepspeed-zero2": "syncverify.subjects.deepspeed:ZeroTwoSubject",
     "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
+    "hsdp": "syncverify.subjects.fsdp2:HybridShardedSubject",
+    "megatron": "syncverify.subjects.megatron:MegatronSubject",
+    "megatron-shards": "syncverify.subjects.megatron:ShardedMegatronSubject",
+    "replicate": "syncverify.subjects.replicate:ReplicateSubject",
+    "replicate-fsdp": "syncverify.subjects.replicate:ReplicateAsFsdpSubject",
 }
 
 
@@ -104,6 +115,10 @@ class Capabilities:
             would do for others.
         needs_nccl: Whether it counts on NCCL to run the collectives of a communicator one
             after the other; gloo runs them side by side.
+        needs_processes: Whether it keeps state for a whole process, and so cannot run where
+            ranks are threads (`sim`, `fake`).
+        reduces_each_micro_batch: Whether it reduces in every micro-batch, and keeps sums
+            of what was reduced.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -115,6 +130,8 @@ class Capabilities:
     scalars: bool = True
     takes_cuda_streams: bool = False
     needs_nccl: bool = False
+    needs_processes: bool = False
+    reduces_each_micro_batch: bool = False
     outside: frozenset[str] = frozenset()
     promises: frozenset[str] = frozenset()
 

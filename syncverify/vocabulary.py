@@ -95,12 +95,13 @@ BACKWARDS: Final = {
 }
 # Those by which gradients come in two halves, and so have to be even.
 HALVING: Final = frozenset({"twice_over_one_graph", "reentrant", "deep_reentrant"})
-# What takes long is played where it is asked for, and not drawn.
+# What is played where it is asked for, and not drawn.
 RARE: Final = {
     "cpp_function": "takes a C++ compiler, and half a minute once",
     "cpp_kernel": "takes a C++ compiler, and half a minute once",
     "compiled_region": "takes seconds in every process",
     "compiled_autograd": "takes seconds in every process",
+    "deep_reentrant": "callbacks run on threads of the engine, which are no rank's on `sim`",
 }
 
 EVENTS: Final = {

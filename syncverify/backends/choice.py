@@ -38,6 +38,11 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             f"subject {subject.name!r} does not run on the {name} backend: it takes its "
             "streams from torch.cuda by name; use --backend sim, or nccl with GPUs"
         )
+    if name in {"sim", "fake"} and subject.capabilities.needs_processes:
+        raise UsageError(
+            f"subject {subject.name!r} does not run on the {name} backend: it keeps state "
+            "for a whole process; use --backend gloo"
+        )
     if name == "nccl":
         _check_nccl()
         return TorchrunBackend("nccl")

@@ -37,7 +37,10 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
             ]
             reductions = [event for event in launches if event.reduces]
             # What comes late has to be added to what was reduced, one way or another.
-            if judgement.scenario.event(step) != "extra_backward":
+            if (
+                not judgement.reference.capabilities.reduces_each_micro_batch
+                and judgement.scenario.event(step) != "extra_backward"
+            ):
                 yield from _reduced_twice(rank, step, reductions)
             if rank_run.at("reduced", step) is not None:
                 yield from _too_few_elements(judgement, rank, step, launches)

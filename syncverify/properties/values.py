@@ -73,10 +73,14 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     last micro-batch, and after every earlier backward the local gradient is the sum of
     the rank's own micro-batches so far.
 
+    Not asked of subjects that declare `reduces_each_micro_batch`.
+
     Catches: firing one accumulation early, resetting the accumulator in each backward.
     Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
     None) against a subject.
     """
+    if judgement.reference.capabilities.reduces_each_micro_batch:
+        return
     early = list(_early_reductions(judgement))
     yield from early
     if early:  # the values that follow from it would only repeat the story

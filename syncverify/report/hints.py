@@ -71,6 +71,10 @@ _HINTS = {
     "collective_after_unbind": "remove all hooks in unbind()",
     "backward_not_plain": "restore in unbind() whatever bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
+    "unclear_error": (
+        "say in words what the caller did wrong and what to do instead; an error that only "
+        "the machine raised helps nobody"
+    ),
     # determinism
     "acts_otherwise": (
         "let nothing depend on the order of a set, on id(), on the clock or on unseeded "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -41,7 +41,7 @@ _OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | 
 }
 
 
-class _LossModule(nn.Module):
+class LossModule(nn.Module):
     """Owns the parameters and runs whatever forward it is handed."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
@@ -75,6 +75,8 @@ class DistributedDataParallelSubject:
         overlaps_backward=True,
     )
 
+    options: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(
         self,
         param_groups: list[list[nn.Parameter]],
@@ -88,7 +90,9 @@ class DistributedDataParallelSubject:
     def bind(self) -> None:
         """Wrap the parameters."""
         self._module = DistributedDataParallel(
-            _LossModule(self._parameters), bucket_cap_mb=self._bucket_size_mb
+            LossModule(self._parameters),
+            bucket_cap_mb=self._bucket_size_mb,
+            **self.options,
         )
 
     def run_micro_batch(

@@ -106,12 +106,11 @@ class FullyShardedSubject:
         """Shard copies of the parameters, the last group innermost."""
         device = self._param_groups[0][0].device
         for number, group in reversed(list(enumerate(self._param_groups))):
-            mesh = _mesh(device, in_halves=number > 0)
             for dtype in dict.fromkeys(parameter.dtype for parameter in group):
                 alike = [parameter for parameter in group if parameter.dtype == dtype]
                 inner = self._shells[0] if self._shells else None
                 shell = _Shell(alike, inner)
-                fully_shard(shell, mesh=mesh)
+                self._wrap(shell, device, number)
                 self._shells.insert(0, shell)
 
     def run_micro_batch(
@@ -139,8 +138,24 @@ class FullyShardedSubject:
         self.zero_grad()
         self._shells = []
 
+    def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
+        """Give the parameters of one group, which has a number, to FSDP2."""
+        fully_shard(shell, mesh=_mesh(device, in_halves=number > 0))
+
     def _pairs(self) -> Iterable[tuple[nn.Parameter, nn.Parameter]]:
         return (pair for shell in self._shells for pair in shell.pairs())
+
+
+class HybridShardedSubject(FullyShardedSubject):
+    """FSDP2 over a mesh of two axes (HSDP): replicated over one, sharded over the other.
+
+    "2D mesh: Parameters are sharded across the 1st dim and replicated across the 0th dim",
+    says the docstring of `fully_shard`. Worlds of odd size are sharded over all ranks.
+    """
+
+    @override
+    def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
+        fully_shard(shell, mesh=_mesh(device, in_halves=True))
 
 
 def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:

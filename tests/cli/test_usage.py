@@ -9,6 +9,7 @@ import torch
 
 from syncverify.replay import Recording, encode
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import BUILT_IN_SUBJECTS
 
 Call = Callable[..., Any]
 SHARDED = Scenario(
@@ -20,7 +21,8 @@ OWN_DTYPE = Scenario(
     (1,),
     64,
 )
-BUILT_IN = "expected one of d9d, ddp, fsdp2, synchronizer, or module:attribute"
+NAMES = ", ".join(sorted(BUILT_IN_SUBJECTS))
+BUILT_IN = f"expected one of {NAMES}, or module:attribute"
 REFUSED = {
     "unknown subject": (("run", "nothing"), f"unknown subject 'nothing': {BUILT_IN}"),
     "no such module": (

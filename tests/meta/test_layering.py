@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("synchronizer", "syncverify", "strategies", "benchmarks")
+PACKAGES = ("synchronizer", "syncverify", "strategies", "benchmarks", "peers")
 MAX_LINES = 400
 
 # typing_extensions brings to 3.11 what `typing` has later, and torch requires it anyhow.
@@ -36,6 +36,8 @@ MAY_IMPORT = {
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
     "syncverify/verification.py": FACE,
+    "peers/": {"peers", "syncverify", "torch"},
+    "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
     "benchmarks/": {"benchmarks", "torch"},
     "benchmarks/command.py": {"benchmarks", "click"},
     "benchmarks/report.py": {"benchmarks", "torch", "rich"},
@@ -46,6 +48,7 @@ MAY_IMPORT = {
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
+FACES |= {"peers.__main__", "peers.played"}
 # ... except that `syncverify.verify` is resolved on first use, inside a function, and
 # announced to type checkers.
 LAZY_FACE = ("syncverify/__init__.py", "syncverify.verification")

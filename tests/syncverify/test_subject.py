@@ -9,6 +9,7 @@ from torch import nn
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError
 from syncverify.subject import (
+    BUILT_IN_SUBJECTS,
     Capabilities,
     RunsMicroBatches,
     VariesAccumulations,
@@ -143,7 +144,7 @@ def test_optional_methods_are_told_by_their_presence() -> None:
 @pytest.mark.parametrize("text", ["nothing", "", ":", "module:", ":Class", "a.b.c"])
 def test_neither_built_in_nor_a_path(text: str) -> None:
     assert refusal(text) == (
-        f"unknown subject {text!r}: expected one of d9d, ddp, fsdp2, synchronizer, "
+        f"unknown subject {text!r}: expected one of {', '.join(sorted(BUILT_IN_SUBJECTS))}, "
         "or module:attribute"
     )
 

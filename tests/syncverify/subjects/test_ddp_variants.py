@@ -1,0 +1,78 @@
+"""Variants of DDP and FSDP2: silent where they are right, and heard where DDP is not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Subject, resolve
+from syncverify.subjects.ddp_variants import BucketViewSubject
+from syncverify.subjects.replicate import ReplicateSubject
+
+ALIKE = (
+    "ddp-bucket-view",
+    "ddp-comm-hook",
+    "ddp-find-unused",
+    "hsdp",
+    "replicate",
+    "replicate-fsdp",
+)
+
+
+def two_micro_batches(num_ranks: int) -> Scenario:
+    parameter = ParameterSpec("p0", (2,), ("R",))
+    return Scenario(MeshSpec((num_ranks,), ("dp",)), (parameter,), (2,), 2**20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALIKE)
+def test_it_is_silent_on_simulated_ranks(name: str) -> None:
+    assert verify(name, ranks=4, examples=8, seed=3).violations == ()
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_static_graph_fails_where_training_starts_in_no_sync(num_ranks: int) -> None:
+    subject, scenario = resolve("ddp-static-graph"), two_micro_batches(num_ranks)
+    run = SimBackend().run(scenario, subject)
+    found = check(scenario, run, subject.capabilities)
+    assert "every_rank_finishes" in {violation.property for violation in found}
+    assert "expect_autograd_hooks_" in str(run.fault)
+
+
+class ForgetsTheHook(BucketViewSubject):
+    """A hook that leaves gradients as they are."""
+
+    def bind(self) -> None:
+        super().bind()
+        assert self._module is not None
+        self._module.register_comm_hook(None, _local)
+
+
+def _local(
+    _: object, bucket: torch.distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+class NeverSyncs(ReplicateSubject):
+    """Forgets to say which micro-batch is the last."""
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        super().run_micro_batch(compute_loss, is_last=False)
+
+
+@pytest.mark.parametrize("factory", [ForgetsTheHook, NeverSyncs])
+def test_a_wrong_use_is_found(factory: type[BucketViewSubject]) -> None:
+    subject = Subject(factory.__name__, factory, factory.capabilities)
+    scenario = two_micro_batches(2)
+    run = SimBackend().run(scenario, subject)
+    found = check(scenario, run, subject.capabilities)
+    assert "gradient_equals_reference" in {violation.property for violation in found}

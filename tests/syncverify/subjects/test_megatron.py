@@ -1,0 +1,49 @@
+"""Megatron-core's DDP as a subject, where it is installed."""
+
+import sys
+
+import pytest
+
+from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import SubjectError
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Subject, resolve
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what Megatron says while imported
+
+
+def test_megatron_that_is_missing_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "megatron.core.distributed", None)
+    monkeypatch.setitem(sys.modules, "megatron", None)
+    monkeypatch.delitem(sys.modules, "syncverify.subjects.megatron", raising=False)
+    with pytest.raises(SubjectError, match="pip install --no-deps megatron") as told:
+        resolve("megatron")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["megatron", "megatron-shards"])
+def test_it_is_silent_on_simulated_ranks(name: str) -> None:
+    pytest.importorskip("megatron", reason="pip install --no-deps megatron-core")
+    assert verify(name, ranks=4, examples=10, seed=3).violations == ()
+
+
+@pytest.mark.slow
+def test_shards_that_are_not_gathered_are_found() -> None:
+    pytest.importorskip("megatron", reason="pip install --no-deps megatron-core")
+    from syncverify.subjects.megatron import MegatronSubject, ShardedMegatronSubject
+
+    class GathersNothing(ShardedMegatronSubject):
+        wait = MegatronSubject.wait
+
+    subject = Subject("shards", GathersNothing, GathersNothing.capabilities)
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (300,), ("R",)),), (1,), 2**20
+    )
+    run = SimBackend().run(scenario, subject)
+    found = check(scenario, run, subject.capabilities)
+    assert "gradient_equals_reference" in {violation.property for violation in found}
