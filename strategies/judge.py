@@ -19,6 +19,7 @@ from strategies.schedule_coverage import (
     SAME,
     Knowledge,
 )
+from syncverify.ordering.held_memory import HeldMemory, held_memory
 from syncverify.properties import applied, check, overlap
 from syncverify.run import Run
 from syncverify.scenario import Scenario
@@ -102,6 +103,7 @@ class Judge:
         num_overlaps_possible: Steps of ranks in which a reduction could overlap with
             backward.
         num_overlaps: Those of them in which one did.
+        held: The most memory that `record_stream` held back in one run.
     """
 
     subject: Subject
@@ -115,6 +117,7 @@ class Judge:
     known: dict[Scenario, Knowledge] = field(default_factory=dict)
     num_overlaps_possible: int = 0
     num_overlaps: int = 0
+    held: HeldMemory = field(default_factory=HeldMemory)
     _verdicts: dict[tuple[Scenario, Schedule, bool], Verdict] = field(
         default_factory=dict
     )
@@ -237,6 +240,8 @@ class Judge:
         measured = overlap(scenario, run)
         self.num_overlaps_possible += measured.num_possible
         self.num_overlaps += measured.num_done
+        held = held_memory([rank_run.events for rank_run in run.ranks])
+        self.held = max(self.held, held, key=lambda held: held.extent)
         moves = decisions.moves
         return Verdict(
             {violation.identity: violation for violation in found},

@@ -61,6 +61,7 @@ def search(
     )
     coverage, met, played = _explore(drawing, judge, progress)
     overlaps = (judge.num_overlaps, judge.num_overlaps_possible)
+    held = judge.held
     found = [
         _shrink(drawing, judge, identity, met[identity], progress)
         for identity in distinct(met)
@@ -73,6 +74,7 @@ def search(
         [*found, *_chance(judge, found)],
         played,
         overlaps,
+        held,
     )
 
 

@@ -13,6 +13,7 @@ from strategies.schedule_coverage import Knowledge
 from syncverify.coverage import Coverage
 from syncverify.decoding import VAGUE_CAUSES
 from syncverify.features import beyond
+from syncverify.ordering.held_memory import HeldMemory
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.rounding import gradient_is_within_rounding
 from syncverify.properties.values import (
@@ -86,6 +87,7 @@ class SearchResult:
         known: What is known of the schedules of each scenario.
         overlaps: In how many steps of ranks a reduction overlapped with backward, and in
             how many one could have.
+        held: The most memory that `record_stream` held back in one of those scenarios.
     """
 
     num_examples: int
@@ -94,6 +96,7 @@ class SearchResult:
     found: list[Found]
     known: list[Knowledge]
     overlaps: tuple[int, int]
+    held: HeldMemory = field(default_factory=HeldMemory)
 
 
 def bulk(scenario: Scenario) -> tuple[int, ...]:
@@ -161,4 +164,5 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
             sum(result.overlaps[0] for result in results),
             sum(result.overlaps[1] for result in results),
         ),
+        max((result.held for result in results), key=lambda held: held.extent),
     )

@@ -173,12 +173,14 @@ class StorageFreed:
         storage: Number of the storage.
         stream: Stream whose pool it came from and returns to.
         recorded_streams: Streams for which `Tensor.record_stream` defers the return.
+        num_bytes: How much memory it is.
     """
 
     moment: Moment
     storage: int
     stream: str
     recorded_streams: tuple[str, ...] = ()
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

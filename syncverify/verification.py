@@ -18,7 +18,9 @@ from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import UsageError
+from syncverify.ordering.held_memory import HeldMemory
 from syncverify.report.coverage import CoverageSummary
+from syncverify.report.numbers import bytes_text
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis
 from syncverify.subject import Subject, SubjectFactory, resolve
@@ -190,6 +192,7 @@ def run_search(
             *_replays_in_words(num_replayed, len(earlier.found)),
             *summary(result.known),
             *_overlap_in_words(*result.overlaps),
+            *_held_in_words(result.held),
         ),
         summary=CoverageSummary.of(result.coverage),
     )
@@ -232,6 +235,16 @@ def _overlap_in_words(num_done: int, num_possible: int) -> Iterator[str]:
         yield (
             f"overlap: a reduction started before backward ended in {num_done} of "
             f"{num_possible} steps of ranks in which one could"
+        )
+
+
+def _held_in_words(held: HeldMemory) -> Iterator[str]:
+    if held.is_pile:
+        yield (
+            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
+            f"({bytes_text(held.num_bytes)}, the largest {bytes_text(held.largest)}, "
+            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
+            "stream.wait_event() keeps none"
         )
 
 

@@ -1,4 +1,4 @@
-"""How the elements of a gradient are printed."""
+"""How the elements of a gradient, and amounts of memory, are printed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ def numbers_text(values: list[float] | None) -> str:
     if values is None:
         return "no gradient"
     return "[" + ", ".join(_number(value) for value in values) + "]"
+
+
+def bytes_text(num_bytes: int) -> str:
+    """Print an amount of memory, in the unit that leaves it below a thousand."""
+    amount, unit = float(num_bytes), "B"
+    for larger in ("KB", "MB", "GB"):
+        if amount >= 1000:
+            amount, unit = amount / 1000, larger
+    return f"{amount:.4g} {unit}"
 
 
 def _number(value: float) -> str:

@@ -114,7 +114,9 @@ class _GivenNumbers(_FinalNumbers):
 def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
     _, moment, storage = raw
     number = numbers.of(storage.number)
-    return StorageFreed(moment, number, storage.stream, storage.recorded_streams)
+    return StorageFreed(
+        moment, number, storage.stream, storage.recorded_streams, storage.num_bytes
+    )
 
 
 def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:

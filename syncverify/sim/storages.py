@@ -34,12 +34,14 @@ class Storage(weakref.ref[torch.UntypedStorage]):
             ranks of a mesh.
         is_shared: Whether more than one stream has had to do with it.
         recorded_streams: Of `Tensor.record_stream`.
+        num_bytes: Its size, which nobody can ask for any more when it went away.
     """
 
     __slots__ = (
         "is_on_device",
         "is_shared",
         "key",
+        "num_bytes",
         "number",
         "recorded_streams",
         "stream",
@@ -51,6 +53,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     is_on_device: bool
     is_shared: bool
     recorded_streams: tuple[str, ...]
+    num_bytes: int
 
     def touch(self, stream: str) -> None:
         """Note that something on a stream uses it."""
@@ -135,6 +138,7 @@ class StorageTable(StorageNumbers):
         added.is_on_device = True
         added.is_shared = False
         added.recorded_streams = ()
+        added.num_bytes = storage.nbytes()
         self._count += 1
         self._living[added.key] = added
         return added

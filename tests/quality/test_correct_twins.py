@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from planted import rank_divergence
+from planted import rank_divergence, side_memory
 from planted.main_grads import AveragedMainGrads, MainGrads
 from planted.stream_bank import TWINS
 from planted.view_buckets import ViewBuckets
@@ -24,6 +24,8 @@ OF_FEW_SCENARIOS = [
     rank_divergence.ReducesEachParameter,
     rank_divergence.CountsFirst,
     rank_divergence.TellsNeighbour,
+    side_memory.HoldsUntilJoined,
+    side_memory.RecordsEachCopy,  # costs memory, and is right
 ]
 every_plain_twin = pytest.mark.parametrize("twin", PLAIN)
 SEEDS = (0, 1)

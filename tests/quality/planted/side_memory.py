@@ -73,6 +73,31 @@ class DropsCopy(ReducesCopy):
         pass
 
 
+class HoldsUntilJoined(ReducesCopy):
+    """Correct: copies live until the stream that they came from has waited."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.held: list[torch.Tensor] = []
+
+    def keep(self, copy: torch.Tensor) -> None:
+        self.held.append(copy)
+
+    def wait(self) -> None:
+        super().wait()
+        self.held.clear()
+
+
+class RecordsEachCopy(HoldsUntilJoined):
+    """Right, but copies pile up: none is used again before the host waits.
+
+    Source: pytorch/pytorch#147168.
+    """
+
+    def keep(self, copy: torch.Tensor) -> None:
+        copy.record_stream(self.comm)
+
+
 class HoldsCopies(SideStreams):
     """Correct: copies are held until the stream that allocated them has waited."""
 

@@ -12,6 +12,7 @@
     reduce c1 b[0:8] default>nccl over 0 1    of ranks 0 and 1 only; `await` likewise
     free b default            back to the pool of `default`
     free b default side       ... deferred by `record_stream(side)`
+    free b*64 default side    ... 64 bytes of it
     call wait 1            the program calls `wait()` in step 1
     call backward 1 0      ... runs the backward of its micro-batch 0
     return                 the call returns
@@ -114,8 +115,10 @@ def _statement(
             return [launch(name, (read,), (written,), streams, ranks, source, at)]
         case ["await", name, stream]:
             return [CollectiveWait(at, ranks, _number(name), stream)]
-        case ["free", name, stream, *recorded]:
-            return [StorageFreed(at, ord(name), stream, tuple(recorded))]
+        case ["free", text, stream, *recorded]:
+            name, _, size = text.partition("*")
+            num_bytes = int(size or 0)
+            return [StorageFreed(at, ord(name), stream, tuple(recorded), num_bytes)]
     raise ValueError(words)
 
 

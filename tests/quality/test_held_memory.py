@@ -1,0 +1,50 @@
+"""Memory that `record_stream` holds back is measured, and is no violation."""
+
+import re
+
+import pytest
+from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
+
+from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.ordering.held_memory import HeldMemory, held_memory
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import resolve
+
+MANY_BUCKETS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{index}", (64,), ("R",)) for index in range(50)),
+    (1,),
+    256,
+)
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (RecordsEachCopy, HeldMemory(50, 12_800, 256, rank=0, step=0)),
+        (HoldsUntilJoined, HeldMemory()),
+    ],
+)
+def test_copies_pile_up_where_they_are_recorded(
+    subject: type, expected: HeldMemory
+) -> None:
+    found = resolve(subject)
+    run = SimBackend().run(MANY_BUCKETS, found)
+    assert held_memory([rank_run.events for rank_run in run.ranks]) == expected
+    assert check(MANY_BUCKETS, run, found.capabilities) == []
+
+
+def test_the_report_says_so_in_one_line() -> None:
+    def said(subject: type) -> list[str]:
+        explored = verify(subject, ranks=2, examples=8, seed=0).explored
+        return [line for line in explored if line.startswith("memory: ")]
+
+    assert said(HoldsUntilJoined) == []
+    (line,) = said(RecordsEachCopy)
+    assert re.fullmatch(
+        r"memory: record_stream kept up to \d+ freed blocks \(\d+ B, the largest \d+ B, "
+        r"step \d, rank \d\) from reuse; freeing after stream.wait_event\(\) keeps none",
+        line,
+    )
