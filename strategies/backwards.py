@@ -11,7 +11,7 @@ from syncverify.features import BEYOND, NEVER_TOGETHER
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 from syncverify.vocabulary import PLAIN, RARE
 
-_NOT_PLAIN_ONE_IN = 3
+_NOT_PLAIN_ONE_IN = 2
 
 
 @functools.lru_cache
@@ -20,7 +20,7 @@ def backwards(
     beside: frozenset[str] = frozenset(),
     capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> st.SearchStrategy[str]:
-    """Generate how backward is run: two of three times by a plain `backward()`.
+    """Generate how backward is run: every other time by a plain `backward()`.
 
     Shrinks toward that.
 

@@ -1,7 +1,7 @@
 """Strategies for scenarios in which much that is special happens at once.
 
 Drawn one by one, what is rare hardly ever meets what is rare: of a hundred words that come
-up in one scenario of a hundred, ten thousand scenarios show a given pair once. Some
+up in one scenario of a hundred, ten thousand scenarios show a given pair once. Most
 scenarios are therefore crowded, and show many pairs each. (Swarm testing turns the same
 knob: Groce et al., "Swarm Testing", ISSTA 2012.)
 """
@@ -23,7 +23,9 @@ from syncverify.scenario import ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 from syncverify.vocabulary import PLAIN
 
-_ONE_CROWDED_IN = 3
+_IS_CROWDED = (False, True, True)
+# Of so few words each comes up often enough, and some go with little else.
+_FEW = 12
 _OF_SCENARIO = ("launch", "readiness", "backward")
 _OF_PARAMETER = ("used", "use")
 Change = Callable[[Scenario], Scenario]
@@ -66,7 +68,7 @@ def _pairs(met: list[str]) -> Iterator[frozenset[str]]:
 
 @functools.cache
 def _is_crowded() -> st.SearchStrategy[bool]:
-    return st.sampled_from([*[False] * (_ONE_CROWDED_IN - 1), True])
+    return st.sampled_from(_IS_CROWDED)
 
 
 @functools.cache
@@ -78,7 +80,8 @@ def _whether(capabilities: Capabilities) -> bool:
 @functools.cache
 def _words(topic: str, capabilities: Capabilities) -> st.SearchStrategy[str | None]:
     """Generate words of a topic, or None for what is there already; shrinks to that."""
-    return st.sampled_from([None, *drawable(topic, BEYOND[topic], capabilities)])
+    words = drawable(topic, BEYOND[topic], capabilities)
+    return st.sampled_from([*[None] * (_FEW // max(1, len(words)) or 1), *words])
 
 
 def _changes(
@@ -88,10 +91,10 @@ def _changes(
         word = draw(_words(topic, capabilities))
         if word is not None:
             yield functools.partial(_changed, words={topic: word})
-    event = draw(_words("event", capabilities))
-    if event is not None:
-        step = draw(st.integers(0, scenario.num_steps - 1))
-        yield functools.partial(_with_event, step=step, event=event)
+    for step in range(scenario.num_steps):
+        event = draw(_words("event", capabilities))
+        if event is not None:
+            yield functools.partial(_with_event, step=step, event=event)
     for index, topic in itertools.product(
         range(len(scenario.parameters)), _OF_PARAMETER
     ):

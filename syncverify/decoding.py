@@ -276,9 +276,9 @@ def _misplaced(owed: Owed) -> Iterator[Explanation]:
 
 
 def _scaled(owed: Owed, observed: torch.Tensor) -> Cause | None:
-    """Find a common factor; one element alone would fit any."""
+    """Find a common factor; elements of one magnitude would fit any."""
     value = owed.value()
-    if value.numel() < 2 or not value.any():  # as the docstring says
+    if len(value.abs().unique()) < 2:  # as the docstring says
         return None
     ratio = (observed / value).reshape(-1)
     if not torch.equal(ratio, ratio[:1].expand_as(ratio)):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from planted.bank import DEFECTS
 from planted.main_grads import AveragedMainGrads, MainGrads
+from planted.modules import MODULE_DEFECTS, ModuleGrads
 from planted.stream_bank import STREAM_DEFECTS
 from planted.timing import WaitsInRandomOrder, WaitsInSeededOrder
 from planted.view_buckets import ViewBuckets
@@ -57,6 +58,9 @@ def witnesses(entry: Property) -> tuple[type, type] | None:
     for of_streams in STREAM_DEFECTS:
         if of_streams.property == entry.name:
             return of_streams.subject, of_streams.twin
+    for of_module in MODULE_DEFECTS:
+        if of_module.property == entry.name:
+            return of_module.subject, ModuleGrads
     by_rank = sorted(DEFECTS, key=lambda defect: defect.property != entry.name)
     for defect in by_rank:
         if entry.name in {defect.property, *defect.also}:

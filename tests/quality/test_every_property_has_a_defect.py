@@ -2,6 +2,7 @@
 
 import pytest
 from planted.bank import DEFECTS
+from planted.modules import MODULE_DEFECTS
 from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify.properties import ALL_PROPERTIES
@@ -13,9 +14,11 @@ OF_CHANCE = "subject_is_deterministic"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_property_is_violated_by_a_defect(name: str) -> None:
-    assert name == OF_CHANCE or any(
-        name == d.property or name in d.also for d in (*DEFECTS, *STREAM_DEFECTS)
-    )
+    violated = {
+        name for d in (*DEFECTS, *STREAM_DEFECTS) for name in (d.property, *d.also)
+    }
+    violated |= {defect.property for defect in MODULE_DEFECTS}
+    assert name in {OF_CHANCE, *violated}
 
 
 def test_each_property_is_what_some_defect_violates_first() -> None:
@@ -26,4 +29,5 @@ def test_each_property_is_what_some_defect_violates_first() -> None:
     """
     first = {defect.property for defect in DEFECTS}
     first |= {defect.property for defect in STREAM_DEFECTS if not defect.also}
+    first |= {defect.property for defect in MODULE_DEFECTS}
     assert {*NAMES} - first == {"replicas_agree", OF_CHANCE}

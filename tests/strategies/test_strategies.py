@@ -1,19 +1,15 @@
 """What each strategy shrinks to, what it refuses, and what it reaches."""
 
-import ast
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-import strategies
 from strategies import (
     accumulations,
     bucket_caps,
@@ -28,13 +24,9 @@ from strategies import (
     shapes,
     usages,
 )
-from strategies.reproducibility import blind_to_local_code
-from syncverify.coverage import Coverage, features
-from syncverify.declared import Space
-from syncverify.features import ALL_BEYOND, BEYOND
-from syncverify.layout import local_shape
+from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities, resolve
+from syncverify.subject import Capabilities
 from syncverify.vocabulary import PLAIN
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
@@ -257,200 +249,3 @@ def test_one_rank_is_one_rank(scenario: Scenario) -> None:
 @given(st.data())
 def test_scalars_are_never_sharded(data: st.DataObject) -> None:
     assert data.draw(placements(GRID, num_dims=0)) in {("R", "R"), None}
-
-
-# Everything that matters is within reach.
-
-
-def local_numels(scenario: Scenario, spec: ParameterSpec) -> set[int]:
-    shapes_of_ranks = [
-        local_shape(scenario.mesh, spec, rank)
-        for rank in range(scenario.mesh.num_ranks)
-    ]
-    numels = set()
-    for shape in shapes_of_ranks:
-        numel = 1
-        for size in shape:
-            numel *= size
-        numels.add(numel)
-    return numels
-
-
-def equal_sized_neighbours(scenario: Scenario) -> bool:
-    """Two trainable parameters of a group that a check of sizes cannot tell apart."""
-    keys = [
-        (spec.global_shape, spec.placements, spec.effective_grad_dtype, spec.group)
-        for spec in scenario.parameters
-        if spec.requires_grad and spec.global_shape
-    ]
-    return len(set(keys)) < len(keys)
-
-
-DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
-    "uneven shard": lambda s: any(
-        len(local_numels(s, p)) > 1 and 0 not in local_numels(s, p)
-        for p in s.parameters
-    ),
-    "empty shard": lambda s: any(
-        0 in local_numels(s, p) and p.requires_grad for p in s.parameters
-    ),
-    "2 x 2 mesh": lambda s: s.mesh.shape == (2, 2),
-    "axis of size 1": lambda s: 1 in s.mesh.shape and s.mesh.num_ranks > 1,
-    "three ranks": lambda s: s.mesh.num_ranks == 3,
-    "frozen": lambda s: any(not p.requires_grad for p in s.parameters),
-    "plain": lambda s: any(p.placements is None for p in s.parameters),
-    "two groups": lambda s: len(s.groups) == 2,
-    "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
-    "cap that splits": lambda s: ("buckets", "cap splits") in set(features(s)),
-    "equal-sized parameters": equal_sized_neighbours,
-    "one dim on both axes": lambda s: any(
-        p.placements and p.placements[0] == p.placements[-1] != "R"
-        for p in s.parameters
-        if len(s.mesh.shape) == 2 and min(s.mesh.shape) > 1
-    ),
-    "both axes reduced": lambda s: (
-        min(s.mesh.shape) > 1 < len(s.mesh.shape)
-        and any(p.placements == ("R", "R") for p in s.parameters)
-    ),
-    "one axis reduced, one sharded": lambda s: any(
-        p.placements and "R" in p.placements and {"S0", "S1"} & {*p.placements}
-        for p in s.parameters
-        if min(s.mesh.shape) > 1
-    ),
-    "own gradient dtype": lambda s: any(p.grad_dtype for p in s.parameters),
-    "one gradient dtype for two dtypes": lambda s: (
-        len({p.dtype for p in s.parameters if p.effective_grad_dtype == "float32"}) > 1
-    ),
-    "many parameters": lambda s: len(s.parameters) >= 6,
-    "three steps of several micro-batches": lambda s: (
-        len(s.accumulations) == 3 and min(s.accumulations) > 1
-    ),
-}
-
-
-def drawn(
-    capabilities: Capabilities, *, num_searches: int = 3, num_scenarios: int = 200
-) -> list[Scenario]:
-    """Draw what some default runs of `syncverify run` would play."""
-    listed: list[Scenario] = []
-    for number in range(num_searches):
-
-        @seed(number)
-        @settings(
-            max_examples=num_scenarios, phases=[Phase.generate], derandomize=False
-        )
-        @given(scenarios(capabilities=capabilities))
-        def draw(scenario: Scenario) -> None:
-            listed.append(scenario)
-
-        with blind_to_local_code():  # as a search does
-            draw()
-    return listed
-
-
-@pytest.fixture(scope="module")
-def default_searches() -> list[Scenario]:
-    return drawn(PLAIN_STEPS)
-
-
-@pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
-def test_feature_is_within_reach_of_a_default_search(
-    default_searches: list[Scenario], wanted: Callable[[Scenario], bool]
-) -> None:
-    assert sum(map(wanted, default_searches)) >= 6
-
-
-def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
-    coverage = Coverage(Space(capabilities, 4))
-    for scenario in listed:
-        coverage.add(scenario)
-    return ["=".join(feature) for feature in coverage.missing_values()]
-
-
-def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
-    assert never_met(default_searches, PLAIN_STEPS) == []
-
-
-@pytest.mark.slow
-def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
-    able = resolve("ddp").capabilities
-    listed = drawn(able)
-    assert never_met(listed, able) == []
-    assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
-        "sharded", "uneven or empty shard", "plain", "own gradient dtype",
-        *(["varying"] if not able.varying_accumulations else []),
-    }  # fmt: skip
-
-
-def test_public_names() -> None:
-    assert {getattr(strategies, name) for name in strategies.__all__} >= {
-        scenarios, meshes, parameters, placements, shapes, accumulations, bucket_caps,
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_words_meet_in_pairs() -> None:
-    """One by one, words that are rare would hardly ever meet.
-
-    As many scenarios as a thorough search has, where there is time for that:
-    pytest tests/strategies/test_strategies.py --hypothesis-profile=nightly
-    """
-    is_nightly = settings().max_examples >= 1000
-    geometry = {"mesh", "placement", "shape", "dtype", "listed", "memory_format"}
-    able = Capabilities(varying_accumulations=True, outside=frozenset(geometry))
-    coverage = Coverage(Space(able, 4))
-    for scenario in drawn(
-        able, num_searches=1, num_scenarios=2000 if is_nightly else 300
-    ):
-        coverage.add(scenario)
-    num_pairs = sum(1 for _ in coverage.space.pairs())
-    missing = len(coverage.missing_pairs()) / num_pairs
-    assert missing <= (0.05 if is_nightly else 0.5)
-    assert not is_nightly or coverage.missing_values() == []
-
-
-def throws_draws_away(source: str) -> bool:
-    calls = [
-        node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
-    ]
-    named = {call.id for call in calls if isinstance(call, ast.Name)}
-    methods = {call.attr for call in calls if isinstance(call, ast.Attribute)}
-    return bool(
-        named & {"assume", "reject"} or methods & {"filter", "assume", "reject"}
-    )
-
-
-def test_scenarios_are_made_and_not_filtered() -> None:
-    """Hypothesis discards what overruns when it mutates examples; we discard nothing."""
-    files = Path(strategies.__file__).parent.glob("*.py")
-    assert [f.name for f in files if throws_draws_away(f.read_text())] == []
-    assert throws_draws_away("st.integers().filter(bool)")
-    assert throws_draws_away("assume(x)")
-
-
-@given(scenarios())
-def test_no_scenario_has_what_makes_no_sense_together(scenario: Scenario) -> None:
-    space = Space(Capabilities(varying_accumulations=True), 4)
-    met = sorted(set(features(scenario)))
-    declared = space.values()
-    assert [name for topic, name in met if name not in declared[topic]] == []
-    pairs = itertools.combinations(met, 2)
-    assert [
-        pair for pair in pairs if pair[0][0] != pair[1][0] and space.why_not(*pair)
-    ] == []
-
-
-def test_a_pair_that_makes_no_sense_is_not_crowded_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    apart = itertools.product(BEYOND["launch"], BEYOND["event"])
-    table = {
-        frozenset((f"launch={launch}", f"event={event}")): "for this test"
-        for launch, event in apart
-    }
-    monkeypatch.setattr("strategies.crowds.NEVER_TOGETHER", table)
-    able = Capabilities(outside=ALL_BEYOND - {"launch", "event"})
-    listed = drawn(able, num_searches=1)
-    assert any(s.launch != "current_stream" for s in listed)
-    assert any(s.events for s in listed)
-    assert not any(s.events and s.launch != "current_stream" for s in listed)
