@@ -34,7 +34,8 @@ class Losses:
     def without(self, names: set[str]) -> Losses:
         """Leave out some terms."""
         terms = {name: term for name, term in self.terms.items() if name not in names}
-        return Losses(terms, {n: self.parameters[n] for n in terms}, self.as_rank)
+        own = {n: p for n, p in self.parameters.items() if n in terms}
+        return Losses(terms, own, self.as_rank)
 
 
 def total(terms: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -69,6 +69,10 @@ class Judgement:
         may_refuse = may_raise(self.scenario, capabilities, fault.step)
         return fault.step if may_refuse else None
 
+    def was_refused(self, step: int) -> bool:
+        """Tell whether the subject raised in a step, as it may: nobody uses its gradients."""
+        return step == self.refused_step
+
     def _owed(self, rank_run: RankRun) -> Sequence[Event]:
         """Leave out the step that was refused: its gradients are nobody's any more."""
         refused, events = self.refused_step, rank_run.events

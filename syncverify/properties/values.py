@@ -154,7 +154,9 @@ def after_wait(
 def _accumulated(judgement: Judgement) -> Iterator[tuple[Owed, Observation]]:
     for rank, rank_run in enumerate(judgement.run.ranks):
         for observation in rank_run.observations:
-            if observation.micro_batch is None:
+            if observation.micro_batch is None or judgement.was_refused(
+                observation.step
+            ):
                 continue
             step, count = observation.step, observation.micro_batch + 1
             for spec in trainable(judgement.scenario):
@@ -172,6 +174,8 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 not isinstance(event, CollectiveLaunch)
                 or event.moment.micro_batch is None
             ):
+                continue
+            if judgement.was_refused(event.moment.step):
                 continue
             count = agenda.num_agreed(judgement.scenario, event.moment.step)
             is_last = event.moment.micro_batch >= count - 1

@@ -252,4 +252,4 @@ def test_coverage_takes_a_line_and_a_table_where_it_is_asked_for(call: Call) -> 
     assert "never together" not in brief.out
     table = call("run", "synchronizer", *SEARCH, "--show-coverage")
     assert "never together: " in table.out
-    assert "zero_grad_clears: 12" in " ".join(table.out.split())
+    assert "every_rank_finishes: 12" in " ".join(table.out.split())

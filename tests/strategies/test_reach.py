@@ -18,12 +18,13 @@ from strategies import (
     scenarios,
     shapes,
 )
+from strategies.crowds import crowded
 from strategies.reproducibility import blind_to_local_code
 from syncverify.coverage import Coverage, features
 from syncverify.declared import Space
 from syncverify.features import ALL_BEYOND, BEYOND
 from syncverify.layout import local_shape
-from syncverify.scenario import ParameterSpec, Scenario
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities, resolve
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
@@ -216,7 +217,18 @@ def test_a_pair_that_makes_no_sense_is_not_crowded_in(
     }
     monkeypatch.setattr("strategies.crowds.NEVER_TOGETHER", table)
     able = Capabilities(outside=ALL_BEYOND - {"launch", "event"})
-    listed = drawn(able, num_searches=1)
+    plain = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
+    )
+    listed: list[Scenario] = []
+
+    @seed(0)
+    @settings(max_examples=100, phases=[Phase.generate], database=None)
+    @given(crowded(plain, capabilities=able))
+    def draw(scenario: Scenario) -> None:
+        listed.append(scenario)
+
+    draw()
     assert any(s.launch != "current_stream" for s in listed)
     assert any(s.events for s in listed)
     assert not any(s.events and s.launch != "current_stream" for s in listed)

@@ -42,7 +42,9 @@ LIFECYCLE_DEFECTS = [
     defect("event=extra_backward", words.DropsLateGradients, (VALUE, "micro_batch_missing")),
     defect("event=missing_backward", words.WaitsForWhatWasLaunched, UNREDUCED),
     defect("event=tail", words.FlushesAndForgets, (VALUE, "scaled")),
-    defect("event=rebind", words.BindsOnce, UNREDUCED),
+    defect(
+        "event=rebind", words.BindsOnce, ("every_rank_finishes", "raised_RuntimeError")
+    ),
     defect(
         "event=raise_in_backward", words.KeepsCountsOfFailedStep,
         ("accumulation_is_local_until_reduced", "reduced_early"),
@@ -67,7 +69,7 @@ LIFECYCLE_DEFECTS = [
     ),
     defect(
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
-        (VALUE, "micro_batch_missing"),
+        (VALUE, "never_written"),
     ),
     defect(
         "used=not_in_last_micro_batch", words.ForgetsEarlierMicroBatches,

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from syncverify import verify
 from syncverify.backends.choice import open_backend
 from syncverify.errors import SubjectError, UsageError
+from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities, Subject, resolve
 from syncverify.verification import PropertyViolation
 
@@ -19,6 +20,7 @@ from syncverify.verification import PropertyViolation
 class OneBucketEach:
     """As simple as a synchronizer on a stream of its own can be, written for CUDA."""
 
+    outside = ALL_BEYOND  # plain training steps are all that it is for
     waits_for = staticmethod(lambda: [torch.cuda.current_stream()])
 
     def __init__(self, groups: list[list[nn.Parameter]], _: float, count: int) -> None:
@@ -74,7 +76,7 @@ def test_a_wait_that_such_a_subject_lacks_is_found() -> None:
         verify(WaitsForNobody, ranks=2, examples=10, seed=0)
     (found,) = caught.value.report.violations
     assert found.violation.property == "reduce_reads_after_accumulation"
-    assert "insert `stream 1.wait_stream(default)` before " in found.violation.summary
+    assert "insert `stream 1.wait_stream(default)` before " in str(caught.value)
 
 
 def test_d9d_runs_unmodified_and_holds_what_it_promises() -> None:
