@@ -25,10 +25,20 @@ def run_command(
         name: Its module, such as `benchmarks.harness`.
         failures: Exceptions that say why something cannot be measured.
     """
-    # As Ctrl-C does: ends the ranks on the way out.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        interrupts.append(number)  # the exception is lost if a callback is running
+        raise KeyboardInterrupt
+
+    # Either ends the ranks on the way out.
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
-        sys.exit(command.main(prog_name=f"python -m {name}", standalone_mode=False))
+        code = command.main(prog_name=f"python -m {name}", standalone_mode=False)
+        if interrupts:
+            _complain(name, "interrupted", INTERRUPTED)
+        sys.exit(code)
     except click.ClickException as error:
         _complain(name, error.format_message(), BAD_USAGE)
     except InvalidDocumentError as error:

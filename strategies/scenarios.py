@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 
 from strategies.backwards import backwards
@@ -45,28 +43,21 @@ def scenarios(
     """
     mesh = draw(_meshes(max_ranks, capabilities))
     module = draw(modules(mesh, capabilities=capabilities))
-    # Drawn in either case: to Hypothesis the fewest choices are the simplest.
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
-    said = capabilities
-    if module != PLAIN:
-        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
-        parameters = draw(listed)
-        said = replace(capabilities, outside=ALL_BEYOND)  # see NEVER_TOGETHER
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    happening = draw(events(len(counts), capabilities=said))
-    launch = draw(launches(capabilities=said))
+    happening = draw(events(len(counts), capabilities=capabilities))
+    launch = draw(launches(capabilities=capabilities))
     beside = {f"launch={launch}", *(f"event={event}" for event in happening)}
-    backward = draw(backwards(beside=frozenset(beside), capabilities=said))
-    parameters = draw(usages(parameters, capabilities=said))
-    plain = Scenario(
+    backward = draw(backwards(beside=frozenset(beside), capabilities=capabilities))
+    parameters = draw(usages(parameters, capabilities=capabilities))
+    used = uses(
+        parameters,
+        beside=frozenset({f"backward={backward}"}),
+        capabilities=capabilities,
+    )
+    scenario = Scenario(
         mesh=mesh,
-        parameters=draw(
-            uses(
-                parameters,
-                beside=frozenset({f"backward={backward}"}),
-                capabilities=said,
-            )
-        ),
+        parameters=draw(used),
         accumulations=counts,
         # Whoever promises plain steps alone is searched with plain caps, as ever.
         bucket_cap_bytes=draw(
@@ -76,11 +67,21 @@ def scenarios(
         ),
         events=happening,
         launch=launch,
-        readiness=draw(readiness_orders(capabilities=said)),
-        module=module,
         backward=backward,
+        readiness=draw(readiness_orders(capabilities=capabilities)),
     )
-    return draw(crowded(plain, capabilities=capabilities))
+    if module != PLAIN:
+        # All else was drawn before, in either case: to Hypothesis the fewest choices are
+        # the simplest. Modules take plain steps, see NEVER_TOGETHER.
+        listed = module_parameter_lists(module, mesh, capabilities=capabilities)
+        scenario = Scenario(
+            mesh=mesh,
+            parameters=draw(listed),
+            accumulations=counts,
+            bucket_cap_bytes=scenario.bucket_cap_bytes,
+            module=module,
+        )
+    return draw(crowded(scenario, capabilities=capabilities))
 
 
 def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:

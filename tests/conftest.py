@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -23,3 +24,15 @@ settings.register_profile(
     max_examples=10_000,
 )
 settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave what is marked `nightly` to the nights, and say how much that is."""
+    if settings.get_profile("nightly").max_examples <= settings().max_examples:
+        return
+    later = [item for item in items if item.get_closest_marker("nightly")]
+    if later:
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in later]

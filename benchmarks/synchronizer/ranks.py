@@ -56,15 +56,16 @@ def run_on_ranks(
                     args=(sender, rank, num_ranks, store, program, arguments),
                     daemon=True,
                 )
+                processes.append(process)
                 process.start()
                 sender.close()  # so that a rank that dies ends its pipe
-                processes.append(process)
                 ours.append(receiver)
             return _collect(ours)
         finally:
-            for process in processes:
+            started = [p for p in processes if p.ident is not None]
+            for process in started:
                 process.kill()
-            for process in processes:
+            for process in started:
                 process.join()
 
 

@@ -43,7 +43,7 @@ def test_ddp_keeps_what_it_promises() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_playing_a_row_again_gives_the_same_cells() -> None:
     try:
         assert row(*PLAYED_AGAIN) == table()[PLAYED_AGAIN]

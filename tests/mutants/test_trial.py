@@ -18,7 +18,7 @@ def command(*options: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
     written = tmp_path / "mutants.json"
     only = ("--only", "drop_wait-transport", "--jobs", "1", "--json", str(written))

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def test_smallest_parameters_are_as_the_module_lists_them() -> None:
     assert smallest == module_parameters("gpt", PAIR)
 
 
+@pytest.mark.nightly
 def test_smallest_scenario_with_a_module_is_otherwise_plain() -> None:
     found = minimal(scenarios(capabilities=ONLY_GPT), lambda s: s.module == "gpt")
     alone = MeshSpec((1,), ("dp",))

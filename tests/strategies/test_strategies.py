@@ -24,6 +24,7 @@ from strategies import (
     shapes,
     usages,
 )
+from strategies.reproducibility import blind_to_local_code
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities
@@ -41,14 +42,11 @@ def minimal(
     strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool] = lambda _: True
 ) -> Any:
     """Find and shrink, the same way every time."""
-    return find(
-        strategy,
-        wanted,
-        settings=settings(
-            max_examples=5000, database=None, suppress_health_check=list(HealthCheck)
-        ),
-        random=Random(0),
+    configured = settings(
+        max_examples=5000, database=None, suppress_health_check=list(HealthCheck)
     )
+    with blind_to_local_code():  # as a search does
+        return find(strategy, wanted, settings=configured, random=Random(0))
 
 
 # Shrinking ends at what the docstrings promise.
