@@ -35,6 +35,10 @@ class ScattersAndGathers(GradientSynchronizer):
 class SumsInAHook(GradientSynchronizer):
     """Leaves the sums to a comm hook, which puts them elsewhere first."""
 
+    # Simulated futures are waited for where they are asked for, in the hook; after an
+    # error the ranks that are to launch the same are not there yet.
+    outside = frozenset({"event=raise_in_backward"})
+
     def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
         config = SynchronizerConfig(comm_hook=self.hook, check_finite=True)
         super().__init__(param_groups, size_mb, required, config=config)
