@@ -22,7 +22,8 @@ from syncverify.subject import Capabilities
 # forward. Nor do they speak of a backward more, which averages what is averaged and rounds
 # it, nor of one that raises: after that reducer.cpp fails an assertion of its own. The
 # reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
-_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | {
+# Steps on other streams than the one that it was wrapped on are not looked at.
+_OUTSIDE = (ALL_BEYOND - {"event", "readiness", "use", "backward"}) | {
     "event=missing_backward",
     "event=tail",
     "event=extra_backward",
