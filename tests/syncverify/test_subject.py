@@ -107,7 +107,7 @@ def test_built_in_names() -> None:
         overlaps_backward=True,
         outside=ddp.capabilities.outside,
     )
-    assert ddp.capabilities.covers("launch", "step_on_side_stream")
+    assert ddp.capabilities.covers("readiness", "by_rank")
     assert not ddp.capabilities.covers("used", "never")
 
 
