@@ -35,7 +35,7 @@ Change = Callable[[Scenario], Scenario]
 def crowded(
     draw: st.DrawFn, scenario: Scenario, *, capabilities: Capabilities
 ) -> Scenario:
-    """Generate the same scenario, or now and then one in which much else happens.
+    """Generate the same scenario, or mostly one in which much else happens.
 
     Shrinks toward the same.
 

@@ -39,7 +39,7 @@ def num_scenarios(usual: int) -> int:
 @pytest.mark.slow
 @every_plain_twin
 def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> None:
-    examples = num_scenarios(30)
+    examples = num_scenarios(50)
     reports = [
         verify(twin, backend="sim", ranks=4, examples=examples, seed=seed)
         for seed in SEEDS
