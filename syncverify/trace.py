@@ -172,8 +172,10 @@ class StorageFreed:
         moment: When.
         storage: Number of the storage.
         stream: Stream whose pool it came from and returns to.
-        recorded_streams: Streams for which `Tensor.record_stream` defers the return.
+        recorded_streams: Streams for which the subject defers the return, by
+            `Tensor.record_stream`.
         num_bytes: How much memory it is.
+        engine_streams: Streams for which autograd does, by itself.
     """
 
     moment: Moment
@@ -181,6 +183,7 @@ class StorageFreed:
     stream: str
     recorded_streams: tuple[str, ...] = ()
     num_bytes: int = 0
+    engine_streams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ comes after all that its recorded streams held at the free. A host that never wa
 such blocks pile up, as many as it frees (pytorch#147168). A block that was freed after
 the stream it came from had waited needs no record, and can go out again at once.
 
-That is legal, and may be what somebody wants: it is a measure, and no property.
+That is legal, and may be what somebody wants: it is a measure, and no property. Blocks
+that autograd records, of gradients that go from stream to stream, are not the subject's
+doing, and do not count.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class _Finder:
         events = self.traces[lane.rank]
         for use_lane, (count, use_index) in _unordered(storage.last, lane.clock):
             use = _memory_use(events[use_index])
-            if _stream_of(use) in event.recorded_streams:
+            if _stream_of(use) in (*event.recorded_streams, *event.engine_streams):
                 continue
             found = EarlyFree(lane.rank, use_index, index, use, event)
             if lane.name != event.stream or lane.name == DEFAULT_STREAM:

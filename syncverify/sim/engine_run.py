@@ -120,7 +120,7 @@ class EngineRun:
         self._fed.add((consumer, input_nr))
         pending = self._pending.setdefault(consumer, {})
         if own != other:
-            self._streams.record_stream(gradient, other)
+            self._streams.record_consumer(gradient, other)
         if is_first:
             if own != other:
                 pending[input_nr] = self._streams.mark(own)

@@ -167,9 +167,16 @@ class RankRecorder(Recorder):
 
     def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
         """Note that memory must not go back before a stream is done with it."""
+        self._storage_of(tensor).record_stream(stream)
+
+    def record_consumer(self, tensor: torch.Tensor, stream: str) -> None:
+        """Note that autograd gives a gradient to a node on another stream."""
+        self._storage_of(tensor).record_consumer(stream)
+
+    def _storage_of(self, tensor: torch.Tensor) -> Storage:
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
-        self.storages.of(tensor, self.current_stream()).record_stream(stream)
+        return self.storages.of(tensor, self.current_stream())
 
     def _note_arguments(self, args: tuple[Any, ...]) -> None:
         """Take note of leaves, whose nodes may just have been made."""

@@ -115,7 +115,12 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
     _, moment, storage = raw
     number = numbers.of(storage.number)
     return StorageFreed(
-        moment, number, storage.stream, storage.recorded_streams, storage.num_bytes
+        moment,
+        number,
+        storage.stream,
+        storage.recorded_streams,
+        storage.num_bytes,
+        storage.engine_streams,
     )
 
 

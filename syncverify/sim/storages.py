@@ -33,11 +33,13 @@ class Storage(weakref.ref[torch.UntypedStorage]):
             integers that were computed from such, we think that the host does: so are the
             ranks of a mesh.
         is_shared: Whether more than one stream has had to do with it.
-        recorded_streams: Of `Tensor.record_stream`.
+        recorded_streams: Of `Tensor.record_stream`, as the subject calls it.
+        engine_streams: Of the same, as autograd calls it.
         num_bytes: Its size, which nobody can ask for any more when it went away.
     """
 
     __slots__ = (
+        "engine_streams",
         "is_on_device",
         "is_shared",
         "key",
@@ -53,6 +55,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     is_on_device: bool
     is_shared: bool
     recorded_streams: tuple[str, ...]
+    engine_streams: tuple[str, ...]
     num_bytes: int
 
     def touch(self, stream: str) -> None:
@@ -65,6 +68,12 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         self.touch(stream)
         if stream not in self.recorded_streams:
             self.recorded_streams += (stream,)
+
+    def record_consumer(self, stream: str) -> None:
+        """Note that autograd gives it to a node on a stream, and records that stream."""
+        self.touch(stream)
+        if stream not in self.engine_streams:
+            self.engine_streams += (stream,)
 
 
 class StorageTable(StorageNumbers):
@@ -137,7 +146,7 @@ class StorageTable(StorageNumbers):
         added.stream = stream
         added.is_on_device = True
         added.is_shared = False
-        added.recorded_streams = ()
+        added.recorded_streams = added.engine_streams = ()
         added.num_bytes = storage.nbytes()
         self._count += 1
         self._living[added.key] = added

@@ -221,6 +221,10 @@ class RankStreams:
         """Keep a tensor's memory from going back before a stream is done with it."""
         self._recorder.record_stream(tensor, stream.name)
 
+    def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
+        """Do the same for a gradient that autograd gives to a node on another stream."""
+        self._recorder.record_consumer(tensor, stream.name)
+
     def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
         """Let the host wait for the current stream, if it would for a tensor's values."""
         self._recorder.wait_for_copy_of(tensor)

@@ -24,8 +24,7 @@ from syncverify.subject import Capabilities
 # reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
 # Of create_graph it warns that it is not well supported: a bucket that once held a gradient
 # with a graph refuses the next one without.
-# Steps on other streams than the one that it was wrapped on are not looked at.
-_OUTSIDE = (ALL_BEYOND - {"event", "readiness", "use", "backward"}) | {
+_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | {
     "event=missing_backward",
     "event=tail",
     "event=extra_backward",
@@ -63,6 +62,10 @@ class DistributedDataParallelSubject:
     DDP averages over all ranks of one group, knows plain tensors only, and decides in
     forward whether the coming backward reduces, so it runs micro-batches itself.
 
+    Steps may run on another stream than the one that it was wrapped on. Torch warns of it,
+    as DDP keeps AccumulateGrad nodes, which make gradients where they were made themselves;
+    who drops such a gradient has to let that stream wait for its readers first.
+
     Args:
         param_groups: Parameters by group; DDP does not tell groups apart.
         bucket_size_mb: Bucket size in MiB, which DDP calls MB.
@@ -90,9 +93,12 @@ class DistributedDataParallelSubject:
         self._parameters = [parameter for group in param_groups for parameter in group]
         self._bucket_size_mb = bucket_size_mb
         self._module: DistributedDataParallel | None = None
+        self._device_module: Any = torch.get_device_module(self._parameters[0].device)
+        self._wrapped_on: Any = None
 
     def bind(self) -> None:
         """Wrap the parameters."""
+        self._wrapped_on = self._device_module.current_stream()
         self._module = DistributedDataParallel(
             LossModule(self._parameters),
             bucket_cap_mb=self._bucket_size_mb,
@@ -115,7 +121,15 @@ class DistributedDataParallelSubject:
         """Do nothing: DDP's backward returns with the reduction complete."""
 
     def zero_grad(self) -> None:
-        """Drop the gradients, as optimizers do."""
+        """Drop the gradients, as optimizers do.
+
+        "You must manually ensure that any non-creation stream uses of a tensor are synced
+        back to the creation stream before you deallocate the tensor": that is how
+        `Tensor.record_stream` puts it, and torch's optimizers leave it to their caller.
+        """
+        reader = self._device_module.current_stream()
+        if reader != self._wrapped_on:
+            self._wrapped_on.wait_stream(reader)
         for parameter in self._parameters:
             parameter.grad = None
 

@@ -66,6 +66,40 @@ SANITIZER = [
         ("w b[0:8] default; wait side default; r b[0:8] side; free b default side",),
     ),
     Case(
+        "legal: autograd defers the free of what it gives to another stream",
+        "legal",
+        (
+            "w b[0:8] default; wait side default; r b[0:8] side; free b default engine side",
+        ),
+    ),
+    Case(
+        "autograd knows of one stream that reads a gradient, not of the other",
+        "early free",
+        (
+            "wait side default; r b[0:8] side; r b[0:8] third; free b default engine side",
+        ),
+    ),
+    Case(
+        "an optimizer reads beside the stream that made the gradient, and drops it",
+        "early free",
+        (
+            (
+                "wait default side; w b[0:8] default; wait side default; r b[0:8] side; free b default;"
+                "wait default side"
+            ),
+        ),
+    ),
+    Case(
+        "legal: the stream that made the gradient waits before it is dropped",
+        "legal",
+        (
+            (
+                "wait default side; w b[0:8] default; wait side default; r b[0:8] side;"
+                "wait default side; free b default"
+            ),
+        ),
+    ),
+    Case(
         "legal: an empty tensor has no address",
         "legal",
         ("w b[0:0] default; w b[0:0] side; r b[0:64] third",),

@@ -13,6 +13,7 @@
     free b default            back to the pool of `default`
     free b default side       ... deferred by `record_stream(side)`
     free b*64 default side    ... 64 bytes of it
+    free b default engine side    ... deferred by autograd
     call wait 1            the program calls `wait()` in step 1
     call backward 1 0      ... runs the backward of its micro-batch 0
     return                 the call returns
@@ -117,8 +118,10 @@ def _statement(
             return [CollectiveWait(at, ranks, _number(name), stream)]
         case ["free", text, stream, *recorded]:
             name, _, size = text.partition("*")
-            num_bytes = int(size or 0)
-            return [StorageFreed(at, ord(name), stream, tuple(recorded), num_bytes)]
+            given = stream, tuple(recorded), int(size or 0)
+            if recorded[:1] == ["engine"]:
+                given = stream, (), int(size or 0), tuple(recorded[1:])
+            return [StorageFreed(at, ord(name), *given)]
     raise ValueError(words)
 
 

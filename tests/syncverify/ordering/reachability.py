@@ -181,7 +181,7 @@ class Reachability:
         )
         return (
             freed.storage in storages
-            and stream not in freed.recorded_streams
+            and stream not in (*freed.recorded_streams, *freed.engine_streams)
             and not self.is_before(("node", rank, use), ("node", rank, free))
         )
 

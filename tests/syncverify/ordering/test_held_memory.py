@@ -69,8 +69,18 @@ def test_each_recorded_stream_has_to_be_done() -> None:
         "r a[0:8] default; free a*64 default default;",
         "free a*64 default side;",
         "r a[0:8] side; free a default side;",
+        (
+            "r a[0:8] side; free a*64 default engine side; r b[0:8] side;"
+            "free b*64 default engine side"
+        ),
     ],
-    ids=["not recorded", "recorded where it was allocated", "idle stream", "no bytes"],
+    ids=[
+        "not recorded",
+        "recorded where it was allocated",
+        "idle stream",
+        "no bytes",
+        "recorded by autograd",
+    ],
 )
 def test_nothing_is_held(program: str) -> None:
     assert most(program) == (0, 0, 0)

@@ -65,7 +65,8 @@ def in_few_words(event: Any) -> str:
             return f"{event.stream}: {name} reads [{reads}] writes [{writes}]"
         case "StorageFreed":
             held = "".join(f", held for {s}" for s in event.recorded_streams)
-            return f"storage {event.storage} of {event.stream} freed{held}"
+            passed = "".join(f", passed to {s}" for s in event.engine_streams)
+            return f"storage {event.storage} of {event.stream} freed{held}{passed}"
         case "CollectiveLaunch":
             return (
                 f"{event.operation} from {event.stream} on {event.communication_stream}"

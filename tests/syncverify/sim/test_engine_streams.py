@@ -182,4 +182,4 @@ def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
 
     lines = said(program)
     assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
-    assert "storage 1 of default freed, held for stream 1" in lines
+    assert "storage 1 of default freed, passed to stream 1" in lines

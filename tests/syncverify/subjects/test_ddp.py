@@ -1,0 +1,52 @@
+"""DDP on streams: right on all that its caller may choose, if the caller is right."""
+
+from typing import Any
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.properties import check
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Subject, resolve
+from syncverify.subjects.ddp import DistributedDataParallelSubject
+from syncverify.vocabulary import LAUNCHES
+
+
+def launched(launch: str) -> Scenario:
+    """Return two steps in which the engine adds up the gradient of a parameter."""
+    parameter = ParameterSpec("p0", (4,), ("R",), use="twice")
+    mesh = MeshSpec((2,), ("dp",))
+    return Scenario(mesh, (parameter,), (1, 1), 16, launch=launch)
+
+
+def violations(launch: str, subject: Subject) -> list[tuple[str, str]]:
+    run = SimBackend().run(launched(launch), subject)
+    found = check(launched(launch), run, subject.capabilities)
+    return [violation.identity for violation in found]
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_every_launch_is_owed_and_right(launch: str) -> None:
+    ddp = resolve("ddp")
+    assert ddp.capabilities.covers("launch", launch)
+    assert violations(launch, ddp) == []
+
+
+class DropsAtOnce(DistributedDataParallelSubject):
+    """What torch's optimizers do: the stream that made a gradient waits for nobody."""
+
+    def zero_grad(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        ("current_stream", []),
+        ("step_on_side_stream", [("memory_outlives_its_streams", "freed_in_use")]),
+    ],
+)
+def test_a_caller_that_does_not_wait_is_told(launch: str, expected: Any) -> None:
+    subject = Subject("DropsAtOnce", DropsAtOnce, DropsAtOnce.capabilities)
+    assert violations(launch, subject) == expected
