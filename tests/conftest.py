@@ -25,12 +25,17 @@ settings.register_profile(
 )
 settings.load_profile("ci")
 
+# A thousand scenarios take minutes, and more where others use the machine.
+NIGHTLY_TIMEOUT_SECONDS = 3600
+
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave what is marked `nightly` to the nights, and say how much that is."""
     if settings.get_profile("nightly").max_examples <= settings().max_examples:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))
         return
     later = [item for item in items if item.get_closest_marker("nightly")]
     if later:

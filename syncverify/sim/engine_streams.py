@@ -164,7 +164,7 @@ class EngineStreams:
         for leaf in leaves:
             if leaf.requires_grad and leaf.is_leaf:
                 stream = self._default if _has_node(leaf) else self.current()
-                edges.append(get_gradient_edge(leaf))
+                edges.append(_edge_of_leaf(leaf))
                 self._tag(leaf, stream)
         return edges
 
@@ -227,8 +227,28 @@ class EngineStreams:
 
 
 def _node_of(output: torch.Tensor | GradientEdge) -> Any:
-    edge = get_gradient_edge(output) if isinstance(output, torch.Tensor) else output
-    return edge.node
+    if not isinstance(output, torch.Tensor):
+        return output.node
+    if output.is_leaf and output.requires_grad:
+        return _edge_of_leaf(output).node
+    return get_gradient_edge(output).node
+
+
+def _edge_of_leaf(leaf: torch.Tensor) -> GradientEdge:
+    """Find the AccumulateGrad node of a leaf.
+
+    torch's `get_gradient_edge()` takes a view of its shape for it, which DTensor refuses
+    where a sharded dim is empty.
+
+    Returns:
+        The edge to it, which keeps it alive.
+    """
+    with torch.enable_grad():
+        user = leaf.expand_as(leaf).grad_fn
+    assert user is not None, "a leaf that requires a gradient"
+    node, _ = user.next_functions[0]
+    assert node is not None, "and so has one"
+    return GradientEdge(node, 0)
 
 
 def _has_node(leaf: torch.Tensor) -> bool:

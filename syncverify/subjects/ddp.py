@@ -22,6 +22,8 @@ from syncverify.subject import Capabilities
 # forward. Nor do they speak of a backward more, which averages what is averaged and rounds
 # it, nor of one that raises: after that reducer.cpp fails an assertion of its own. The
 # reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
+# Of create_graph it warns that it is not well supported: a bucket that once held a gradient
+# with a graph refuses the next one without.
 # Steps on other streams than the one that it was wrapped on are not looked at.
 _OUTSIDE = (ALL_BEYOND - {"event", "readiness", "use", "backward"}) | {
     "event=missing_backward",
@@ -37,6 +39,7 @@ _OUTSIDE = (ALL_BEYOND - {"event", "readiness", "use", "backward"}) | {
     "use=compiled_region",
     "backward=reentrant",
     "backward=deep_reentrant",
+    "backward=create_graph",
     "backward=twice_over_one_graph",
     "backward=compiled_autograd",
 }

@@ -1,9 +1,10 @@
 """Autograd works on the streams that torch's engine would use."""
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from syncverify.sim.streams import own_streams
 
@@ -142,13 +143,21 @@ def test_final_callbacks_run_after_the_join(said) -> None:
     ]
 
 
-def test_a_dtensor_leaf_has_the_stream_of_its_first_use(traced) -> None:
+@pytest.mark.parametrize(
+    ("numel", "placement"), [(2, Replicate()), (0, Shard(0))], ids=["whole", "empty"]
+)
+def test_a_dtensor_leaf_has_the_stream_of_its_first_use(
+    traced, numel: int, placement: Placement
+) -> None:
     def program(_: int) -> None:
         mesh = init_device_mesh("cpu", (1,))
-        local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
+        local = DTensor.from_local(
+            torch.ones(numel), mesh, [placement], run_check=False
+        )
         leaf = nn.Parameter(local)
         seen = streams_seen(leaf)
-        with torch.cuda.stream(torch.cuda.Stream()):
+        recorder = own_streams()._recorder
+        with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
             loss = leaf.to_local().sum()
         loss.backward()
         assert seen == ["stream 1"]
