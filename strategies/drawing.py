@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
+from strategies.independence import independent
 from strategies.reproducibility import blind_to_local_code
 from strategies.scenarios import scenarios
 from strategies.schedules import schedules
+from syncverify.features import ALL_BEYOND
 from syncverify.scenario import Scenario
 from syncverify.schedule import Schedule
 from syncverify.subject import Capabilities
@@ -76,8 +78,16 @@ class Drawing:
             print_blob=False,
             verbosity=Verbosity.quiet,
             suppress_health_check=_NOT_CHECKED,
+            backend=_backend(self.capabilities),
         )
         with contextlib.suppress(ReproducedError, EndedError), blind_to_local_code():
             seed(self.random_seed)(configured(given(drawn, st.data())(guarded)))()
         if failures:
             raise failures[0]
+
+
+def _backend(capabilities: Capabilities) -> str:
+    """Name who draws; whoever promises plain steps alone is searched as ever."""
+    if capabilities.outside >= ALL_BEYOND:
+        return "hypothesis"
+    return independent()

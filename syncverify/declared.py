@@ -19,7 +19,10 @@ Feature = tuple[str, str]
 
 MAX_STEPS: Final = 3
 MAX_ACCUMULATIONS: Final = 4
-# Pairs that a plain training step rules out by itself; the mesh's own are computed below.
+_MODULES = tuple(word for word in vocabulary.MODULES if word != vocabulary.PLAIN)
+_CUT = ("sharded", "uneven or empty shard")
+# Pairs that a plain training step or a module rules out by itself; the mesh's own are
+# computed below.
 BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
     frozenset(("steps=1", "accumulations=varying")): "one step has one count",
     frozenset(("mesh=1 axis", "reduction=over 2 axes")): "it has one axis",
@@ -29,6 +32,25 @@ BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
         "a reduction over an axis needs two ranks on it, and meshes have up to three axes"
     ),
     frozenset(("ranks=1", "parameters=uneven or empty shard")): "one rank holds all",
+    **{
+        frozenset((f"module={module}", f"parameters={kind}")): (
+            "its parameters are its own, with dims, and on the mesh"
+        )
+        for module in _MODULES
+        for kind in ("plain", "scalar")
+    },
+    **{
+        frozenset((f"module={module}", f"parameters={kind}")): "only experts are spread"
+        for module in _MODULES
+        for kind in _CUT
+        if module != "moe"
+    },
+    **{
+        frozenset((f"module={module}", "dtype=float16")): (
+            "modules are drawn in bfloat16, which rounds more, and overflows less"
+        )
+        for module in _MODULES
+    },
 }
 
 

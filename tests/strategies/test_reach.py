@@ -19,7 +19,7 @@ from strategies import (
     shapes,
 )
 from strategies.crowds import crowded
-from strategies.reproducibility import blind_to_local_code
+from strategies.drawing import Drawing
 from syncverify.coverage import Coverage, features
 from syncverify.declared import Space
 from syncverify.features import ALL_BEYOND, BEYOND
@@ -102,17 +102,8 @@ def drawn(
     """Draw what some default runs of `syncverify run` would play."""
     listed: list[Scenario] = []
     for number in range(num_searches):
-
-        @seed(number)
-        @settings(
-            max_examples=num_scenarios, phases=[Phase.generate], derandomize=False
-        )
-        @given(scenarios(capabilities=capabilities))
-        def draw(scenario: Scenario) -> None:
-            listed.append(scenario)
-
-        with blind_to_local_code():  # as a search does
-            draw()
+        drawing = Drawing(capabilities, 4, num_scenarios, number)
+        drawing.for_each(lambda scenario, _: listed.append(scenario), Phase.generate)
     return listed
 
 
@@ -156,26 +147,6 @@ def test_public_names() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
-def test_words_meet_in_pairs() -> None:
-    """One by one, words that are rare would hardly ever meet.
-
-    As many scenarios as a thorough search has, where there is time for that:
-    pytest tests/strategies/test_reach.py --hypothesis-profile=nightly
-    """
-    is_nightly = settings().max_examples >= 1000
-    able = Capabilities(varying_accumulations=True)
-    coverage = Coverage(Space(able, 4))
-    for scenario in drawn(
-        able, num_searches=1, num_scenarios=2000 if is_nightly else 300
-    ):
-        coverage.add(scenario)
-    num_pairs = sum(1 for _ in coverage.space.pairs())
-    missing = len(coverage.missing_pairs()) / num_pairs
-    assert missing <= (0.05 if is_nightly else 0.5)
-    assert not is_nightly or coverage.missing_values() == []
-
-
 def throws_draws_away(source: str) -> bool:
     calls = [
         node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
@@ -188,7 +159,7 @@ def throws_draws_away(source: str) -> bool:
 
 
 def test_scenarios_are_made_and_not_filtered() -> None:
-    """Hypothesis discards what overruns when it mutates examples; we discard nothing."""
+    """What is counted is in test_drawing.py; this names the file."""
     files = Path(strategies.__file__).parent.glob("*.py")
     assert [f.name for f in files if throws_draws_away(f.read_text())] == []
     assert throws_draws_away("st.integers().filter(bool)")
