@@ -18,6 +18,7 @@ def events(
     draw: st.DrawFn,
     num_steps: int,
     *,
+    beside: frozenset[str] = frozenset(),
     capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> tuple[str, ...]:
     """Generate what is special about each step: mostly nothing, else one or two things.
@@ -27,6 +28,7 @@ def events(
     Args:
         draw: Provided by Hypothesis.
         num_steps: Number of steps.
+        beside: Features that the scenario has already, as `topic=value`.
         capabilities: What the subject promises.
 
     Returns:
@@ -37,7 +39,7 @@ def events(
     """
     if num_steps < 1:
         raise InvalidArgument(f"expected {num_steps=} of at least 1")
-    kinds = words("event", PLAIN, capabilities=capabilities)
+    kinds = words("event", PLAIN, beside=beside, capabilities=capabilities)
     happening = [PLAIN] * num_steps
     first = draw(kinds)
     if first == PLAIN:

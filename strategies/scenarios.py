@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from hypothesis import strategies as st
 
 from strategies.backwards import backwards
@@ -16,7 +18,7 @@ from strategies.readiness import readiness_orders
 from strategies.steps import accumulations
 from strategies.usage import usages
 from strategies.uses import uses
-from syncverify.features import ALL_BEYOND
+from syncverify.features import ALL_BEYOND, of_parameter, without_excuses
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 from syncverify.vocabulary import PLAIN
@@ -41,11 +43,15 @@ def scenarios(
     Returns:
         A scenario.
     """
+    capabilities = draw(_asked(capabilities))
     mesh = draw(_meshes(max_ranks, capabilities))
     module = draw(modules(mesh, capabilities=capabilities))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    happening = draw(events(len(counts), capabilities=capabilities))
+    special = {"=".join(each) for spec in parameters for each in of_parameter(spec)}
+    happening = draw(
+        events(len(counts), beside=frozenset(special), capabilities=capabilities)
+    )
     launch = draw(launches(capabilities=capabilities))
     beside = {f"launch={launch}", *(f"event={event}" for event in happening)}
     backward = draw(backwards(beside=frozenset(beside), capabilities=capabilities))
@@ -82,6 +88,19 @@ def scenarios(
             module=module,
         )
     return draw(crowded(scenario, capabilities=capabilities))
+
+
+@functools.cache
+def _asked(capabilities: Capabilities) -> st.SearchStrategy[Capabilities]:
+    """Ask mostly for what the subject must get right: an error ends what else there is.
+
+    Returns:
+        A strategy for the contract that one scenario keeps to.
+    """
+    strict = without_excuses(capabilities)
+    if strict == capabilities:
+        return st.just(capabilities)
+    return st.sampled_from([strict, strict, capabilities])
 
 
 def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:

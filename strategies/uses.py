@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from strategies.backwards import drawable
+from strategies.words import drawable
 from syncverify.scenario import ParameterSpec
 from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 from syncverify.vocabulary import PLAIN

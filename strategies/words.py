@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hypothesis import strategies as st
 
-from syncverify.features import BEYOND
+from syncverify.features import BEYOND, NEVER_TOGETHER
 from syncverify.subject import Capabilities
+from syncverify.vocabulary import RARE
 
 # Of every so many words one is not the plain one.
 _ONE_IN = 4
@@ -16,7 +17,11 @@ _ONE_IN = 4
 
 @functools.lru_cache
 def words(
-    topic: str, plain: str, *, capabilities: Capabilities
+    topic: str,
+    plain: str,
+    *,
+    beside: frozenset[str] = frozenset(),
+    capabilities: Capabilities,
 ) -> st.SearchStrategy[str]:
     """Generate words of a topic, three of four times the plain one.
 
@@ -25,13 +30,13 @@ def words(
     Args:
         topic: Of `features.BEYOND`.
         plain: What happens in a plain training step.
+        beside: Features that the scenario has already, as `topic=value`.
         capabilities: What the subject promises.
 
     Returns:
         A strategy for words.
     """
-    covered = [word for word in BEYOND[topic] if capabilities.covers(topic, word)]
-    return _weighted(plain, covered)
+    return _weighted(plain, drawable(topic, beside=beside, capabilities=capabilities))
 
 
 def _weighted(plain: str, others: Iterable[str]) -> st.SearchStrategy[str]:
@@ -39,3 +44,27 @@ def _weighted(plain: str, others: Iterable[str]) -> st.SearchStrategy[str]:
     if not listed:
         return st.just(plain)
     return st.sampled_from([*[plain] * (_ONE_IN - 1) * len(listed), *listed])
+
+
+def drawable(
+    topic: str, *, beside: Collection[str], capabilities: Capabilities
+) -> list[str]:
+    """List the words of a topic that a scenario may have.
+
+    Args:
+        topic: Of `BEYOND`.
+        beside: Features that the scenario has already, as `topic=value`.
+        capabilities: What the subject promises.
+
+    Returns:
+        The words, without the plain one and without those of `RARE`.
+    """
+    return [
+        word
+        for word in BEYOND[topic]
+        if word not in RARE
+        and capabilities.covers(topic, word)
+        and not any(
+            frozenset({f"{topic}={word}", other}) in NEVER_TOGETHER for other in beside
+        )
+    ]

@@ -89,7 +89,7 @@ class Bucket:
             plan.buffer_numel, dtype=plan.key.grad_dtype, device=plan.key.device
         )
         self.views = [
-            GradientView.of(member, self._buffer, offset)
+            GradientView.of(member, self._buffer, offset, side)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
         self._offloaded: OffloadedBuffer | None = None
@@ -165,7 +165,7 @@ class Bucket:
         if view.arrived_as:
             view.refuse_reduced_gradient()
         if not view.is_attached():
-            view.take_over()
+            view.take_over(self._side)
         # Autograd runs this hook on the stream on which it accumulated, which may be
         # another one for each parameter and each micro-batch.
         self._writers[self._side.current()] = None

@@ -9,6 +9,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 from .errors import GradientMismatchError, GradientPlacementError
 from .grouping import ParameterPlan, dense_stride, local_tensor
+from .streams import SideStream
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -58,13 +59,20 @@ class GradientView:
         self.address = self.local.data_ptr()
 
     @classmethod
-    def of(cls, plan: ParameterPlan, buffer: torch.Tensor, offset_numel: int) -> Self:
+    def of(
+        cls,
+        plan: ParameterPlan,
+        buffer: torch.Tensor,
+        offset_numel: int,
+        side: SideStream,
+    ) -> Self:
         """Lay a view over a buffer, and copy a `.grad` that exists into it.
 
         Args:
             plan: The parameter.
             buffer: Shape (N,), zeroed.
             offset_numel: Where in the buffer the view starts.
+            side: Knows the streams of its device.
 
         Returns:
             The view; `.grad` is left alone.
@@ -76,7 +84,7 @@ class GradientView:
         local = flat.as_strided(plan.local_shape, plan.local_stride)
         view = cls(plan, local, _as_gradient(local, plan.parameter))
         if plan.parameter.grad is not None:
-            view._copy(plan.parameter.grad)
+            view._copy(plan.parameter.grad, side)
             view.is_used = True
         return view
 
@@ -128,17 +136,20 @@ class GradientView:
         if self.plan.parameter.grad is self.gradient:
             self.plan.parameter.grad = None
 
-    def take_over(self) -> None:
+    def take_over(self, side: SideStream) -> None:
         """Move a gradient into the view that autograd or the user put beside it.
 
         It is copied and not added: autograd puts the first gradient beside the view where
         `.grad` was None, and where it replaces a `.grad`, as it does under
         `create_graph=True`, the replacement holds all that was accumulated before.
 
+        Args:
+            side: Knows the streams of its device.
+
         Raises:
             GradientMismatchError: The gradient does not fit.
         """
-        self._copy(self._parameter.grad)
+        self._copy(self._parameter.grad, side)
         self.is_stale = self.is_dropped = False
         self.attach()
 
@@ -163,10 +174,11 @@ class GradientView:
                     where=f"mesh axes {_axis_names(parameter)}",
                 )
 
-    def _copy(self, gradient: torch.Tensor | None) -> None:
+    def _copy(self, gradient: torch.Tensor | None, side: SideStream) -> None:
+        given = gradient
         if self.is_stale and isinstance(gradient, DTensor):
             gradient = self._placed(gradient)
-        if gradient is None or not self._fits(gradient):
+        if given is None or gradient is None or not self._fits(gradient):
             # Not `self.gradient`: that is `.grad`, and `module.double()` converts it.
             raise GradientMismatchError(
                 f"the gradient of {self.plan.name} does not fit its view",
@@ -176,6 +188,9 @@ class GradientView:
         source = local_tensor(gradient)
         # As under `create_graph=True`; entering `no_grad` takes longer than the copy.
         self.local.copy_(source.detach() if source.requires_grad else source)
+        # `.grad` becomes the view, which may drop the last reference while the copy is
+        # still queued here; the memory may be another stream's, as `module.to()` moves it.
+        side.outlives_current(local_tensor(given))
 
     def _fits(self, gradient: torch.Tensor) -> bool:
         """Tell whether a gradient can be copied, without the cost of saying why not."""

@@ -12,6 +12,8 @@ from typing import Any, Protocol, cast
 
 import torch
 
+_HostStream = torch.cpu.Stream  # torch's stand-in: it queues nothing, and has no pool
+
 
 class Stream(Protocol):
     """A queue of device work; equal and hash-equal when it is the same queue."""
@@ -49,6 +51,17 @@ class SideStream:
         """
         for stream in streams:
             self._stream.wait_stream(stream)
+
+    def outlives_current(self, tensor: torch.Tensor) -> None:
+        """Let a tensor's memory outlive what the current stream now does with it.
+
+        Args:
+            tensor: One that somebody else made, maybe on another stream, and that may be
+                given up at once. If it was made here, this costs nothing.
+        """
+        current = self.current()
+        if not isinstance(current, _HostStream):
+            tensor.record_stream(cast("torch.Stream", current))
 
     def release_to(self, stream: Stream) -> None:
         """Run later work of `stream` only after what the side stream holds now.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 from syncverify import vocabulary
@@ -108,6 +109,13 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
         )
     },
     **{
+        frozenset({"placement=partial", f"event={event}"}): (
+            "DTensor parameters are exchanged and lose their hooks, and DTensor reduces "
+            "by itself what is Partial"
+        )
+        for event in ("cast", "move")
+    },
+    **{
         frozenset({"event=raise_in_backward", f"backward={backward}"}): (
             "backward never comes to what raises"
         )
@@ -131,7 +139,7 @@ def beyond(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _unless_plain("backward", scenario.backward)
     yield from _unless_plain("module", scenario.module)
     for spec in scenario.parameters:
-        yield from _of_parameter(spec)
+        yield from of_parameter(spec)
 
 
 def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:
@@ -153,6 +161,26 @@ def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool
     )
 
 
+def without_excuses(capabilities: Capabilities) -> Capabilities:
+    """Leave out of a subject's contract what it may answer with an error.
+
+    Args:
+        capabilities: What the subject promises.
+
+    Returns:
+        Capabilities that cover only what it must get right.
+    """
+    excuses = {
+        f"{topic}={value}"
+        for topic, owed in BEYOND.items()
+        for value in owed
+        if owed[value] == "right_or_error"
+        and capabilities.covers(topic, value)
+        and not capabilities.is_owed(topic, value)
+    }
+    return replace(capabilities, outside=capabilities.outside | excuses)
+
+
 def _felt(scenario: Scenario, step: int) -> Iterator[tuple[str, str]]:
     """Yield the features that matter in a step."""
     yield from (feature for feature in beyond(scenario) if feature[0] != "event")
@@ -161,7 +189,8 @@ def _felt(scenario: Scenario, step: int) -> Iterator[tuple[str, str]]:
             yield from _unless_plain("event", event)
 
 
-def _of_parameter(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
+def of_parameter(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
+    """Yield the features of `BEYOND` that one parameter has."""
     placements = spec.placements or ()
     if ABSENT in placements:
         yield "placement", "sub_mesh"

@@ -60,7 +60,9 @@ def hooks_of_others(losses: Losses) -> None:
             parameter.register_post_accumulate_grad_hook(_look),
         )
     ]
-    handles.append(register_multi_grad_hook(parameters, _look))
+    # It takes views of their shapes, which DTensor refuses where a sharded dim is empty.
+    filled = [parameter for parameter in parameters if parameter.numel()]
+    handles.append(register_multi_grad_hook(filled, _look))
     try:
         losses.total().backward(torch.tensor(2.0))
     finally:

@@ -72,10 +72,12 @@ class SimulatedCommunicator(dist.ProcessGroup):
     @override
     def group_name(self) -> str:
         """Name that all ranks of the communicator share."""
-        if self._group_name is None:  # torch gives it after it made the group
-            # Where torch's own threaded group finds it.
-            self._group_name = dist.distributed_c10d._world.pg_names[self]  # noqa: SLF001
+        assert self._group_name is not None, "torch gives it when it has made the group"
         return self._group_name
+
+    @override
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
 
     @property
     def global_ranks(self) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ them waits for.
 Note [A rank that does not come back]
     Code that waits outside of the simulated machine (a sleep, a lock of its own, an
     endless loop) keeps its turn for ever. No schedule can end that, so here, and only
-    here, the wall clock decides: a rank that neither returned its turn nor recorded an
-    event for a while is interrupted, and the run ends with the line that it stood on.
+    here, a clock decides, and `patience.py` which: a rank that neither returned its turn
+    nor recorded an event for a while is interrupted, and the run ends with the line that
+    it stood on.
 
 Note [The step bound]
     A loop whose rounds all pass through the machine (asking for ever whether a collective
@@ -31,6 +32,7 @@ from itertools import islice
 
 from syncverify.sim.decisions import Decisions
 from syncverify.sim.moves import Access
+from syncverify.sim.patience import Patience
 from syncverify.sim.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sourcelines import outermost_frames
 
@@ -97,10 +99,9 @@ class Scheduler:
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
-        self._progress = progress
+        self._patience = Patience(hang_timeout_seconds, progress)
         self._decisions = decisions or Decisions()
         self._next: int | None = None
-        self._hang_timeout_seconds = hang_timeout_seconds
         self._ranks: list[RankThread] = []
         self._returned = threading.Semaphore(0)
         self._ended = False
@@ -291,12 +292,10 @@ class Scheduler:
 
     def _await_return(self) -> bool:
         """Wait for the turn; see Note [A rank that does not come back]."""
-        before = self._progress()
-        while not self._returned.acquire(timeout=self._hang_timeout_seconds):
-            after = self._progress()
-            if after == before:
+        self._patience.renew()
+        while not self._returned.acquire(timeout=self._patience.window_seconds):
+            if self._patience.is_over():
                 return False
-            before = after
         return True
 
     def _positions(self) -> list[Position]:

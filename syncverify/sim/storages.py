@@ -64,9 +64,14 @@ class Storage(weakref.ref[torch.UntypedStorage]):
             self.is_shared = True
 
     def record_stream(self, stream: str) -> None:
-        """Note that its memory must not go back before a stream is done with it."""
+        """Note that its memory must not go back before a stream is done with it.
+
+        Source:
+            `recordStream` in c10/cuda/CUDACachingAllocator.cpp: of the stream that the
+            memory comes from it takes no note.
+        """
         self.touch(stream)
-        if stream not in self.recorded_streams:
+        if stream != self.stream and stream not in self.recorded_streams:
             self.recorded_streams += (stream,)
 
     def record_consumer(self, stream: str) -> None:

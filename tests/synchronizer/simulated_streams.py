@@ -35,6 +35,10 @@ class SimulatedStreams:
         yield
         self._current = previous
 
+    @staticmethod
+    def record_stream(_: torch.Tensor, stream: "SimulatedStream") -> None:
+        stream.recorded()
+
     def all_reduce(self, tensor: torch.Tensor, **_: Any) -> SimpleNamespace:
         self.log.append(f"all_reduce on {self._current}")
         return SimpleNamespace(
@@ -68,6 +72,9 @@ class SimulatedStream:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def recorded(self) -> None:
+        self._log.append(f"memory outlives {self.name}")
 
     def wait_stream(self, stream: "SimulatedStream") -> None:
         self._log.append(f"{self.name} waits for {stream.name}")

@@ -282,3 +282,20 @@ def test_a_failing_reduction_is_reported_and_unbind_still_releases_all(
     assert (a.grad, b.grad) == (None, None)
     accumulate(a)
     synchronizer.unbind()
+
+
+def test_a_gradient_taken_over_outlives_the_stream_that_copies_it(streams) -> None:
+    """It may be another stream's memory, and the view takes its last reference."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        assert a.grad is not None
+        a.grad = a.grad.clone()  # as `module.to(device)` does
+        with streams.on("x"):
+            accumulate(a)
+        assert streams.taken() == [
+            "memory outlives x",
+            "side waits for main",
+            "side waits for x",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()

@@ -275,3 +275,10 @@ def test_collectives_are_recorded_with_their_waits() -> None:
             ("CollectiveWait", "", 1),
             ("CollectiveWait", "", 0),
         ]
+
+
+def test_a_group_that_nobody_used_can_be_destroyed(traced) -> None:
+    def program(_: int) -> None:
+        dist.destroy_process_group(dist.new_group([0, 1]))
+
+    traced(program, num_ranks=2)
