@@ -8,25 +8,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from planted import rank_divergence, side_memory
-from planted.main_grads import AveragedMainGrads, MainGrads
-from planted.stream_bank import TWINS
-from planted.view_buckets import ViewBuckets
+from planted.twins import OF_FEW_SCENARIOS, PLAIN
 
 from syncverify import verify
 
-PLAIN = [ViewBuckets, MainGrads, AveragedMainGrads]
-# Twins of defects that are shown by one scenario each, so that others know little of them.
-OF_FEW_SCENARIOS = [
-    *TWINS,
-    rank_divergence.ReducesInWait,
-    rank_divergence.PollsForCompletion,
-    rank_divergence.ReducesEachParameter,
-    rank_divergence.CountsFirst,
-    rank_divergence.TellsNeighbour,
-    side_memory.HoldsUntilJoined,
-    side_memory.RecordsEachCopy,  # costs memory, and is right
-]
 every_plain_twin = pytest.mark.parametrize("twin", PLAIN)
 SEEDS = (0, 1)
 

@@ -59,16 +59,35 @@ class TakesAxesInTurn(MainGrads):
         super().reduce(bucket)
 
 
-class ChecksInTurn(ViewBuckets):
-    """A check for overflow has a communicator of its own, and no place in the order.
-
-    Source: NVIDIA/nccl#195.
-    """
+class ChecksAtTheEnd(ViewBuckets):
+    """Correct: a check for overflow, on a communicator of its own, comes last."""
 
     def bind(self) -> None:
         self.group = dist.new_group()
         self.checks: list[dist.Work] = []
         super().bind()
+
+    def check(self) -> None:
+        largest = torch.zeros(1)
+        self.checks.append(
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        )
+
+    def wait(self) -> None:
+        super().wait()
+        self.check()
+        self.finish_checks()
+
+    def finish_checks(self) -> None:
+        while self.checks:
+            self.checks.pop().wait()
+
+
+class ChecksInTurn(ChecksAtTheEnd):
+    """A check for overflow has no place in the order of the other collectives.
+
+    Source: NVIDIA/nccl#195.
+    """
 
     def launch(self, bucket: ViewBucket) -> None:
         if dist.get_rank() % 2:  # what threads of their own do, made repeatable
@@ -78,13 +97,6 @@ class ChecksInTurn(ViewBuckets):
             self.check()
             super().launch(bucket)
 
-    def check(self) -> None:
-        largest = torch.zeros(1)
-        self.checks.append(
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group, async_op=True)
-        )
-
     def wait(self) -> None:
-        while self.checks:
-            self.checks.pop().wait()
-        super().wait()
+        self.finish_checks()
+        ViewBuckets.wait(self)
