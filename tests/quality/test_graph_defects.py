@@ -58,7 +58,8 @@ every_defect = pytest.mark.parametrize(
 
 def two_micro_batches(feature: str) -> Scenario:
     topic, _, word = feature.partition("=")
-    return replace(scenario_of(topic, word), accumulations=(2,))
+    scenario = scenario_of(topic, word)
+    return replace(scenario, accumulations=(2,), parameters=scenario.parameters[:2])
 
 
 def drawn(feature: str) -> Scenario:
