@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import nn
+from typing_extensions import override
 
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import RunsMicroBatches, Subject, Synchronizer, resolve
@@ -74,6 +75,7 @@ class _Factory:
         parameters = [p for group in param_groups for p in group]
         return _OverflowingProgram(inner, parameters)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return _factory_of, (self._name,)
 

@@ -132,9 +132,9 @@ class LearnsOneMask(WalksGraph):
     def wait(self) -> None:
         self.left_out = {*self.masks}
         for parameter, mask in self.masks.items():
-            used = parameter.grad[mask]
+            used = parameter.grad * mask
             self.reduce(used)
-            parameter.grad[mask] = used
+            parameter.grad = torch.where(mask, used, parameter.grad)
         super().wait()
 
 

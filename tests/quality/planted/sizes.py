@@ -1,0 +1,81 @@
+"""How small searches make the defects of `searches.py`; they were searched with this seed."""
+
+SEED = 0
+Size = tuple[tuple[int, ...], int, tuple[int, ...]]
+# Mesh, number of parameters, and micro-batches of each step.
+PLAINEST: Size = ((2,), 1, (1,))
+# Those that searches of 60 scenarios meet and make as small as this.
+SEARCHED = {
+    "NeverForks",
+    "ForksFromDefaultStream",
+    "WaitsForLastPacker",
+    "LaunchesOnFirstGradient",
+    "JoinsDefaultStream",
+    "KeepsAnswerTooEarly",
+    "RefillsStagingEarly",
+    "CopiesBackOnEnqueue",
+    "NeverJoins",
+    "JoinsAtNextEntry",
+    "RecordsFirstLeg",
+    "LosesHandles",
+    "DrainsInOneHook",
+    "TakesArrivals backward=grad_beside",
+    "TakesArrivals backward=hooks_of_others",
+    "HoldsFirstGradient backward=create_graph",
+    "CountsEnds backward=inputs_in_turn",
+    "CountsEnds backward=reentrant",
+    "TakesExpansionForItsProbe use=expanded",
+    "ReducesRowsOfLookups use=gathered",
+    "ReplaysViews use=restrided",
+    "TakesNamespaceForAccumulator use=in_place_on_views",
+    "HoldsFourUses use=many_times",
+    "NamesInputsOfOldFunctions use=saves_for_backward",
+    "TrustsFunctionsThatKeepTheWeight use=needs_input_grad",
+    "MeasuresWhatIsBrought use=none_gradient",
+    "MeasuresCurvature use=differentiable_once",
+    "TakesPackedForOffloaded use=offloaded",
+    "TakesPackedForQuantized use=compressed",
+    "TakesInputsOfCopies use=node_hooks",
+    "CountsCallsWithoutCheckpoints backward=reentrant",
+    "TakesDetachForFreezing use=detached_branch",
+    "TakesAddedValueForFrozen use=no_grad_branch",
+    "AllocatesAtFirstUse use=inference_branch",
+    "ExpectsGradientOfEachUse use=pruned_branch",
+    "TakesWritesForUpdates use=in_place_on_copy",
+    "TakesUntrackedWritesForUpdates use=marks_dirty",
+    "RoundsActivations use=in_place_result_saved",
+    "TakesWritesForSteps use=written_after_use",
+    "WaitsForUnusedResults use=unmaterialized",
+    "TakesValuesForFrozen use=non_differentiable",
+    "HooksCopiesFirst use=tensor_hooks",
+    "TrainsRetainedCopies use=retained_gradient",
+    "TakesSecondDerivativesForInnerSteps use=hessian",
+    "ReadsWhatArrives use=jacobian_rows",
+    "ExpectsGradientOfRecomputed use=checkpointed",
+    "TakesInnerForwardForEvaluation use=checkpointed_nested",
+    "HooksFirstInput backward=inputs",
+}
+# Of these, those that are not the plainest, each the least that shows the defect.
+LARGER: dict[str, Size] = {
+    "LaunchesOnFirstGradient": ((2,), 2, (1,)),
+    "KeepsAnswerTooEarly": ((1,), 1, (1,)),
+    "RefillsStagingEarly": ((2,), 3, (1,)),
+    "RecordsFirstLeg": ((2, 2), 1, (1,)),
+    "DrainsInOneHook": ((2,), 2, (1,)),
+    "HoldsFirstGradient backward=create_graph": ((2,), 1, (2,)),
+    "CountsEnds backward=inputs_in_turn": ((2,), 2, (2,)),
+    "CountsEnds backward=reentrant": ((2,), 1, (2,)),
+    "TakesNamespaceForAccumulator use=in_place_on_views": ((1,), 1, (1,)),
+    "NamesInputsOfOldFunctions use=saves_for_backward": ((1,), 1, (1,)),
+    "MeasuresWhatIsBrought use=none_gradient": ((1,), 1, (1,)),
+    "MeasuresCurvature use=differentiable_once": ((1,), 1, (1,)),
+    "CountsCallsWithoutCheckpoints backward=reentrant": ((2,), 1, (2,)),
+    "AllocatesAtFirstUse use=inference_branch": ((1,), 1, (1,)),
+    "RoundsActivations use=in_place_result_saved": ((1,), 1, (1,)),
+    "TrainsRetainedCopies use=retained_gradient": ((2,), 1, (2,)),
+    "ReadsWhatArrives use=jacobian_rows": ((1,), 1, (1,)),
+    "HooksFirstInput backward=inputs": ((2,), 2, (1,)),
+}
+# Those that take more than two ranks, parameters or steps: a third turn of a staging
+# buffer, and a second axis.
+BEYOND_TWO = {"RecordsFirstLeg", "RefillsStagingEarly"}
