@@ -15,7 +15,8 @@ from test_timing_defects import LEAST
 
 from syncverify.scenario import Scenario
 
-# Some others are not met within 60 scenarios, or show as something else when they are.
+# Others are not met within so few scenarios, show as something else in small ones, or
+# depend on chance.
 ASKED = [search for search in SEARCHES if search.name in SEARCHED]
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 

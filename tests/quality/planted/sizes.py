@@ -4,7 +4,7 @@ SEED = 0
 Size = tuple[tuple[int, ...], int, tuple[int, ...]]
 # Mesh, number of parameters, and micro-batches of each step.
 PLAINEST: Size = ((2,), 1, (1,))
-# Those that searches of 60 scenarios meet and make as small as this.
+# Those that a search meets, and makes as small as is said below.
 SEARCHED = {
     "NeverForks",
     "ForksFromDefaultStream",
@@ -54,6 +54,23 @@ SEARCHED = {
     "ExpectsGradientOfRecomputed use=checkpointed",
     "TakesInnerForwardForEvaluation use=checkpointed_nested",
     "HooksFirstInput backward=inputs",
+    "FallsThrough",
+    "FirstComeIsRankZero",
+    "IgnoresNotYet",
+    "RefillsAfterALaterWait",
+    "TakesReturnForDone",
+    "ReducesUsedParameters",
+    "SkipsBucketsByItself",
+    "PollsForAbsentRank",
+    "CutsAtItsOwnCap",
+    "TellsNeighbourOneByOne",
+    "CountsAfterwardsAsWell",
+    "LooksAtTwoAxes mesh=3 axes",
+    "AsksForAxesByName mesh=unnamed",
+    "TakesReplicasForTheWorld placement=sub_mesh",
+    "KnowsOneKindOfShard placement=strided",
+    "RedistributesWhatArrives placement=partial",
+    "SumsInFloat32 dtype=float64",
 }
 # Of these, those that are not the plainest, each the least that shows the defect.
 LARGER: dict[str, Size] = {
@@ -75,7 +92,19 @@ LARGER: dict[str, Size] = {
     "TrainsRetainedCopies use=retained_gradient": ((2,), 1, (2,)),
     "ReadsWhatArrives use=jacobian_rows": ((1,), 1, (1,)),
     "HooksFirstInput backward=inputs": ((2,), 2, (1,)),
+    "IgnoresNotYet": ((1,), 1, (1,)),
+    "RefillsAfterALaterWait": ((1,), 1, (1,)),
+    "ReducesUsedParameters": ((2,), 2, (1,)),
+    "CutsAtItsOwnCap": ((2,), 2, (1,)),
+    "LooksAtTwoAxes mesh=3 axes": ((1, 1, 2), 1, (1,)),
+    "TakesReplicasForTheWorld placement=sub_mesh": ((2, 2), 1, (1,)),
+    "KnowsOneKindOfShard placement=strided": ((2, 2), 1, (1,)),
 }
-# Those that take more than two ranks, parameters or steps: a third turn of a staging
-# buffer, and a second axis.
-BEYOND_TWO = {"RecordsFirstLeg", "RefillsStagingEarly"}
+# Those that take more than two ranks, parameters or steps: a staging buffer in its
+# second turn, and a second axis.
+BEYOND_TWO = {
+    "KnowsOneKindOfShard placement=strided",
+    "RecordsFirstLeg",
+    "RefillsStagingEarly",
+    "TakesReplicasForTheWorld placement=sub_mesh",
+}
