@@ -17,7 +17,9 @@ from syncverify import vocabulary
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.features import BEYOND
+from syncverify.graphs import overflow
 from syncverify.properties import check
+from syncverify.run import Run
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Subject, resolve
 from syncverify.vocabulary import PLAIN
@@ -45,8 +47,17 @@ violated, *clear error* that the error surfaces and no gradient is wrong.
 *Not promised* is what a subject's `Capabilities` leave out; what happens then follows in
 brackets. On `sim` a cell may also be *not simulated*.
 
+The last row is no word of a scenario, but a training program of its own: it says whether
+each rank's `GradScaler` skips a step of which one rank's gradient is not finite, and whether
+the next step is right.
+
 This page is written by `python -m syncverify.graphs.matrix`.
 """
+OVERFLOW: Final = (
+    "step",
+    "overflow_on_one_rank",
+    "autocast and `GradScaler`: rank 0's gradient is infinite, and all ranks skip the step",
+)
 
 
 def words() -> Iterator[tuple[str, str, str]]:
@@ -96,8 +107,14 @@ def cell(topic: str, word: str, backend: str, subject: Subject) -> str:
 
 
 def _outcome(scenario: Scenario, backend: str, subject: Subject) -> str:
-    player = SimBackend() if backend == "sim" else _gloo()
-    run = player.run(scenario, subject)
+    return _verdict(scenario, _player(backend).run(scenario, subject), subject)
+
+
+def _player(backend: str) -> SimBackend | GlooBackend:
+    return SimBackend() if backend == "sim" else _gloo()
+
+
+def _verdict(scenario: Scenario, run: Run, subject: Subject) -> str:
     violations = check(scenario, run, subject.capabilities)
     if not violations:
         return RIGHT if run.fault is None else ERROR
@@ -117,6 +134,32 @@ def row(topic: str, word: str) -> list[str]:
     ]
 
 
+def overflow_row() -> list[str]:
+    """Play the overflow, a cell for each subject and backend."""
+    return [
+        overflow_cell(backend, resolve(name))
+        for name in SUBJECTS
+        for backend in BACKENDS
+    ]
+
+
+def overflow_cell(backend: str, subject: Subject) -> str:
+    """Play the overflow on one backend.
+
+    Args:
+        backend: `sim` or `gloo`.
+        subject: The synchronizer.
+
+    Returns:
+        What the table says.
+    """
+    program = overflow.overflowing(subject)
+    run = _player(backend).run(overflow.SCENARIO, program)
+    if run.fault is not None and run.fault.identity == overflow.OVERLOOKED:
+        return WRONG
+    return _verdict(overflow.SCENARIO, run, subject)
+
+
 def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
     """Write the page.
 
@@ -134,6 +177,10 @@ def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
         *(_line(topic, f"`{w}`", meaning, *cells) for topic, w, meaning, cells in rows),
         "",
         *(f"`{word}` is not simulated: {why}." for word, why in NOT_SIMULATED.items()),
+        "",
+        "Searches do not draw:",
+        "",
+        *(f"- `{word}`: {why}" for word, why in vocabulary.RARE.items()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -141,7 +188,7 @@ def page(rows: Iterable[tuple[str, str, str, list[str]]]) -> str:
 def main(path: Path = PAGE) -> None:
     """Play all rows, and write the page."""
     played = [(topic, word, text, row(topic, word)) for topic, word, text in words()]
-    path.write_text(page(played))
+    path.write_text(page([*played, (*OVERFLOW, overflow_row())]))
     close()
 
 

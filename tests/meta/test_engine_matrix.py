@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.graphs.matrix import ERROR, NOT_SIMULATED, RIGHT, close, row, words
+from syncverify.graphs.matrix import (
+    ERROR,
+    NOT_SIMULATED,
+    OVERFLOW,
+    RIGHT,
+    close,
+    overflow_row,
+    page,
+    row,
+    words,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-matrix.md"
 # One that is right with one subject, and an error with the other.
@@ -43,9 +53,16 @@ def test_ddp_keeps_what_it_promises() -> None:
     }
 
 
+def test_the_page_is_what_the_code_writes_and_an_overflow_is_handed_on() -> None:
+    cells = table()
+    rows = [(topic, w, text, cells[topic, w]) for topic, w, text in words()]
+    assert PAGE.read_text() == page([*rows, (*OVERFLOW, [RIGHT] * 4)])
+
+
 @pytest.mark.nightly
 def test_playing_a_row_again_gives_the_same_cells() -> None:
     try:
         assert row(*PLAYED_AGAIN) == table()[PLAYED_AGAIN]
+        assert overflow_row() == [RIGHT] * 4
     finally:
         close()

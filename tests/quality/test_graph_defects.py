@@ -1,64 +1,141 @@
 """Features of the autograd engine are needed: each defect here shows through them alone.
 
-What is drawn is tested in tests/strategies/test_graph_words.py; here each feature is put
-into one scenario, so that a search is not played for each.
+Each word is drawn by its strategy and put into one scenario, so that no search is played.
+That no other word shows a defect is played by night:
+pytest tests/quality/test_graph_defects.py --hypothesis-profile=nightly
 """
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted import graphs
+from hypothesis import find, settings
+from planted import graphs, watching
+from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
+from planted.searches import EVERYTHING
 
+from strategies import backwards, uses
 from syncverify.backends.sim import SimBackend
+from syncverify.features import BEYOND
+from syncverify.graphs.cpp import NoCompilerError
 from syncverify.graphs.matrix import scenario_of
 from syncverify.properties import check
-from syncverify.subject import resolve
-from syncverify.vocabulary import BACKWARDS, PLAIN, RARE, USES
+from syncverify.scenario import Scenario
+from syncverify.subject import Capabilities, resolve
+from syncverify.vocabulary import PLAIN, RARE
 
-REENTRANT = (
-    ("use", "checkpointed_reentrant"),
-    ("use", "checkpointed_and_not"),
-    ("use", "checkpointed_nested"),
-    ("backward", "reentrant"),
-    ("backward", "deep_reentrant"),
+CORRECT = [
+    graphs.CountsBackwards,
+    watching.RunsMicroBatches,
+    watching.WatchesCalls,
+    watching.WatchesBackwards,
+    watching.InterceptsBackward,
+    watching.WalksGraph,
+]
+# Not compiled code, which takes long, and not what ranks of one process cannot play.
+PLAYED = [
+    f"{topic}={word}"
+    for topic in ("use", "backward")
+    for word in BEYOND[topic]
+    if word not in RARE or word == "deep_reentrant"
+]
+# A feature by itself, or those that no synchronizer tells from each other.
+NEEDED = [
+    *(f for f in PLAYED if f != "backward=deep_reentrant" and not any(f in g for g in GROUPS)),
+    *(f for group in GROUPS for f in sorted(group)),
+]  # fmt: skip
+ASKED_FOR = sorted(
+    f"{topic}={word}"
+    for topic in ("use", "backward")
+    for word in BEYOND[topic]
+    if word in RARE and f"{topic}={word}" not in NOT_SHOWN
 )
-# What each defect is shown by, and by none of the others here.
-SHOWN_BY: dict[type[Any], set[tuple[str, str]]] = {
-    graphs.CountsHookCalls: {*REENTRANT},
-    graphs.CountsArrivals: {*REENTRANT, ("backward", "grad_beside")},
-    # The 61st nested backward is on another thread, whose gradients it does not count.
-    graphs.CountsPerThread: {*REENTRANT[:-1], ("backward", "on_threads")},
-    graphs.TakesArrivals: {
-        ("backward", "hooks_of_others"),
-        ("backward", "grad_beside"),
-    },
-    graphs.HoldsFirstGradient: {("backward", "create_graph")},
-    graphs.CountsEnds: {
-        *REENTRANT,
-        ("backward", "inputs_in_turn"),
-        ("backward", "on_threads"),
-    },
-}
-SHOWING = sorted(set().union(*SHOWN_BY.values()))
-DRAWN = [("use", w) for w in USES if w not in RARE]
-DRAWN += [("backward", w) for w in BACKWARDS if w not in RARE]
+DRAWS = settings(max_examples=2000, database=None)
+every_defect = pytest.mark.parametrize(
+    "defect", GRAPH_DEFECTS, ids=[defect.subject.__name__ for defect in GRAPH_DEFECTS]
+)
 
 
-def is_caught(topic: str, word: str, subject: type[Any]) -> bool:
-    scenario = replace(scenario_of(topic, word), accumulations=(2,))
+def two_micro_batches(feature: str) -> Scenario:
+    topic, _, word = feature.partition("=")
+    scenario = scenario_of(topic, word)
+    return replace(scenario, accumulations=(2,), parameters=scenario.parameters[:2])
+
+
+def drawn(feature: str) -> Scenario:
+    """Have the strategy draw the word, which is all that it may draw."""
+    topic, _, word = feature.partition("=")
+    only = Capabilities(outside=EVERYTHING - {feature})
+    scenario = two_micro_batches(f"{topic}={PLAIN}")
+    if topic == "backward":
+        backward = find(
+            backwards(capabilities=only), lambda each: each == word, settings=DRAWS
+        )
+        return replace(scenario, backward=backward)
+    specs = find(
+        uses(scenario.parameters, capabilities=only),
+        lambda each: each[0].use == word,
+        settings=DRAWS,
+    )
+    return replace(scenario, parameters=specs)
+
+
+def identities(scenario: Scenario, subject: type[Any]) -> set[tuple[str, str]]:
     found = resolve(subject)
-    return bool(check(scenario, SimBackend().run(scenario, found), found.capabilities))
+    run = SimBackend().run(scenario, found)
+    return {each.identity for each in check(scenario, run, found.capabilities)}
+
+
+@pytest.mark.parametrize("feature", NEEDED)
+def test_feature_is_needed_for_a_defect(feature: str) -> None:
+    group = next((group for group in GROUPS if feature in group), {feature})
+    (defect, *_) = (d for d in GRAPH_DEFECTS if d.drawn <= group and feature in d.drawn)
+    assert defect.identity in identities(drawn(feature), defect.subject)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", SHOWN_BY)
-def test_defect_shows_through_these_features_alone(subject: type[Any]) -> None:
-    shown = {row for row in SHOWING if is_caught(*row, subject)}
-    assert shown == SHOWN_BY[subject]
-    assert not is_caught("use", PLAIN, subject)
+@every_defect
+def test_defect_shows_through_its_features_and_in_no_plain_step(
+    defect: GraphDefect,
+) -> None:
+    for feature in defect.shown_by.intersection(PLAYED):
+        shown = identities(two_micro_batches(feature), defect.subject)
+        assert defect.identity in shown, feature
+    assert identities(two_micro_batches(f"use={PLAIN}"), defect.subject) == set()
+
+
+@pytest.mark.nightly
+@every_defect
+def test_defect_shows_through_no_other_feature(defect: GraphDefect) -> None:
+    shown = {
+        feature
+        for feature in PLAYED
+        if identities(two_micro_batches(feature), defect.subject)
+    }
+    assert shown == (defect.shown_by | defect.beside).intersection(PLAYED)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("feature", ASKED_FOR)
+def test_defect_shows_through_what_is_asked_for(feature: str) -> None:
+    (defect, *_) = (d for d in GRAPH_DEFECTS if feature in d.shown_by)
+    try:
+        shown = identities(two_micro_batches(feature), defect.subject)
+    except NoCompilerError as missing:
+        pytest.skip(str(missing))
+    assert defect.identity in shown
 
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_synchronizer_that_waits_for_the_end() -> None:
-    assert [row for row in DRAWN if is_caught(*row, graphs.CountsBackwards)] == []
+    found = {
+        f: identities(two_micro_batches(f), graphs.CountsBackwards) for f in PLAYED
+    }
+    assert not any(found.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("subject", CORRECT)
+def test_nothing_is_found_in_a_synchronizer_that_only_looks(subject: type[Any]) -> None:
+    found = {f: identities(two_micro_batches(f), subject) for f in PLAYED}
+    assert not any(found.values())

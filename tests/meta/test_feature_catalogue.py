@@ -1,0 +1,46 @@
+"""Every feature of scenarios is needed for a defect, and the page says which."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from feature_catalogue import PAGE, catalogue, rows
+from planted.graph_bank import NOT_SHOWN
+
+from syncverify.features import BEYOND
+
+EVERYTHING = {f"{topic}={value}" for topic in BEYOND for value in BEYOND[topic]}
+
+
+def test_the_page_is_what_the_tests_say() -> None:
+    assert PAGE.read_text() == catalogue(), "run `make catalogue`"
+
+
+def test_every_feature_stands_in_it_once() -> None:
+    listed = [row.feature for row in rows()]
+    assert sorted([*listed, *NOT_SHOWN]) == sorted(EVERYTHING)
+
+
+def test_every_defect_says_what_it_does() -> None:
+    assert [row.feature for row in rows() if not (row.subjects[0].__doc__ or "")] == []
+
+
+@pytest.mark.parametrize(
+    "file", sorted({row.test.partition("::")[0] for row in rows()})
+)
+def test_every_test_is_there(file: str) -> None:
+    module = importlib.import_module(file.removesuffix(".py"))
+    for row in rows():
+        own, _, rest = row.test.partition("::")
+        name, _, parameter = rest.removesuffix("]").partition("[")
+        if own == file:
+            assert parameter in ids_of(getattr(module, name)), row.test
+
+
+def ids_of(test: Any) -> Iterator[str]:
+    """Yield what a test is played with, as pytest names it."""
+    for mark in test.pytestmark:
+        if mark.name == "parametrize":
+            named = mark.kwargs.get("ids", str)
+            yield from map(named, mark.args[1])

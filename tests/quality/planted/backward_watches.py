@@ -1,0 +1,295 @@
+"""Planted defects of synchronizers that watch backwards, each misled by one kind of them."""
+
+import threading
+from typing import Any
+
+import torch
+from planted.graphs import CountsBackwards, TakesArrivals
+from planted.watching import InterceptsBackward, RunsMicroBatches, roots
+from torch import nn
+
+
+class HooksFirstInput(InterceptsBackward):
+    """Of `inputs=` it takes the first for all that gets a gradient."""
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        _, *others = options["inputs"] or (None,)
+        self.left_out |= {*others}
+        super().run(loss, **options)
+
+
+class DropsInputs(InterceptsBackward):
+    """Does not hand `inputs=` on, so that each backward brings all gradients."""
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        options["inputs"] = None
+        super().run(loss, **options)
+
+
+class ArmedByCalls(InterceptsBackward):
+    """Looks for gradients from the first call that takes a loss, and there may be none."""
+
+    def before_backward(self, losses: Any) -> None:
+        self.is_armed = False
+        self.thread = threading.get_ident()
+
+    def bind(self) -> None:
+        super().bind()
+        self.is_armed, self.thread = True, 0
+        for parameter in self.parameters:
+            self.handles.append(parameter.register_hook(self.arrived(parameter)))
+
+    def arrived(self, parameter: nn.Parameter) -> Any:
+        def hook(_: torch.Tensor) -> None:
+            if not self.is_armed and threading.get_ident() == self.thread:
+                self.left_out.add(parameter)
+
+        return hook
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        self.is_armed = True
+        super().run(loss, **options)
+
+    def saw(self, name: str, args: tuple[Any, ...]) -> None:
+        self.is_armed |= name in {"add", "mul", "div", "__truediv__"}
+
+
+class UndoesDivision(InterceptsBackward):
+    """A loss that is divided is taken to be averaged over micro-batches, and undone."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.is_divided = False
+
+    def saw(self, name: str, args: tuple[Any, ...]) -> None:
+        self.is_divided |= name in {"div", "__truediv__"}
+
+    def wait(self) -> None:
+        if self.is_divided:
+            for parameter in self.parameters:
+                parameter.grad.mul_(2)
+        super().wait()
+
+
+class TakesSplitForPipeline(InterceptsBackward):
+    """`torch.autograd.grad` for an activation: weights are thought to come a step later."""
+
+    def saw(self, name: str, args: tuple[Any, ...]) -> None:
+        if name == "grad":
+            asked = args[1:2] if isinstance(args[1], torch.Tensor) else args[1]
+            if not any(each is p for each in asked for p in self.parameters):
+                self.left_out = {*self.parameters}
+
+
+class CountsForwards(RunsMicroBatches):
+    """Counts forwards, each of which may have several backwards, and expects as many."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.num_forwards = 0
+
+    def before_backward(self, losses: Any) -> None:
+        self.num_forwards += 1
+
+    def wait(self) -> None:
+        if self.num_forwards == self.required:
+            super().wait()
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.num_forwards = 0
+
+
+class UndoesScaling(RunsMicroBatches):
+    """A loss with a large gradient is taken to be scaled, though the user undoes it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.scale = 1.0
+
+    def before_backward(self, losses: Any) -> None:
+        for root in roots(losses):
+            root.register_hook(self.learn)
+
+    def learn(self, gradient: torch.Tensor) -> None:
+        if gradient.item() >= 256:
+            self.scale = gradient.item()
+
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad.div_(self.scale)
+        super().wait()
+
+
+class ReducesEagerlyInDebugMode(CountsBackwards):
+    """Under anomaly detection each gradient is reduced at once, and in `wait()` again."""
+
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        if torch.is_anomaly_enabled():
+            self.reduce(parameter.grad)
+
+
+class KeepsListPerThread(CountsBackwards):
+    """What is to be reduced is listed on the thread that brought it."""
+
+    def bind(self) -> None:
+        self.local = threading.local()
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        if not hasattr(self.local, "listed"):
+            self.local.listed = {}
+        self.local.listed[parameter] = True
+
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            if parameter in getattr(self.local, "listed", {}):
+                self.reduce(parameter.grad)
+        self.local.listed = {}
+
+
+class ExpectsWhatArrived(CountsBackwards):
+    """Every call of a tensor hook is taken to bring `.grad` something."""
+
+    def bind(self) -> None:
+        self.missing = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            self.handles += [
+                parameter.register_hook(self.arrived(parameter)),
+                parameter.register_post_accumulate_grad_hook(self.accumulated),
+            ]
+
+    def arrived(self, parameter: nn.Parameter) -> Any:
+        def hook(_: torch.Tensor) -> None:
+            self.missing[parameter] += 1
+
+        return hook
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        self.missing[parameter] -= 1
+
+    def wait(self) -> None:
+        if not any(self.missing.values()):
+            super().wait()
+
+
+class TakesLastArrival(TakesArrivals):
+    """Adds up what its own hook saw last when `.grad` has changed; later hooks change it."""
+
+    def bind(self) -> None:
+        self.last: dict[nn.Parameter, torch.Tensor] = {}
+        super().bind()
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def taking(self, parameter: nn.Parameter) -> Any:
+        def hook(gradient: torch.Tensor) -> None:
+            dtype = parameter.grad_dtype or parameter.dtype
+            self.last[parameter] = gradient.detach().to(dtype)
+
+        return hook
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        seen, before = self.last[parameter], self.sums.get(parameter)
+        self.sums[parameter] = seen.clone() if before is None else before + seen
+
+
+class StaysInBackward(InterceptsBackward):
+    """A backward that raises is never left; the next one is taken to run inside of it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.depth = 0
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        self.depth += 1
+        super().run(loss, **options)
+        self.depth -= 1
+
+    def wait(self) -> None:
+        if self.depth == 0:
+            super().wait()
+
+
+class TidiesUpAfterTheEngineOnly(StaysInBackward):
+    """Leaves a backward that the engine refused, and not one in which the user raised."""
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        self.depth += 1
+        try:
+            InterceptsBackward.run(self, loss, **options)
+        except RuntimeError:
+            self.depth -= 1
+            raise
+        self.depth -= 1
+
+
+class StartsOverAfterFreedGraph(InterceptsBackward):
+    """Takes a refused graph for the sign that the step is over, and drops gradients."""
+
+    sign = "backward through the graph a second time"
+
+    def run(self, loss: torch.Tensor, **options: Any) -> None:
+        try:
+            super().run(loss, **options)
+        except RuntimeError as error:
+            if self.sign in str(error):
+                self.zero_grad()
+            raise
+
+
+class StartsOverAfterWrite(StartsOverAfterFreedGraph):
+    """Takes a refused write for one into its own views, and makes them anew."""
+
+    sign = "modified by an inplace operation"
+
+
+class ReadsWhatArrives(RunsMicroBatches):
+    """Asks each gradient for its address; one of a batch (`vmap`) has none."""
+
+    def bind(self) -> None:
+        super().bind()
+        for parameter in self.parameters:
+            self.handles.append(parameter.register_hook(self.read))
+
+    def read(self, gradient: torch.Tensor) -> None:
+        self.address = gradient.data_ptr()
+
+
+class TakesWhatForwardAsked(RunsMicroBatches):
+    """What comes to a hook while forward differentiates is taken for the gradient."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.is_forward = False
+        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
+        for parameter in self.parameters:
+            self.handles.append(parameter.register_hook(self.taking(parameter)))
+
+    def during_forward(self) -> Any:
+        self.is_forward = True
+        return super().during_forward()
+
+    def before_backward(self, losses: Any) -> None:
+        self.is_forward = False
+
+    def taking(self, parameter: nn.Parameter) -> Any:
+        def hook(gradient: torch.Tensor) -> None:
+            if self.is_forward:
+                self.taken.setdefault(parameter, []).append(gradient.detach().clone())
+
+        return hook
+
+    def wait(self) -> None:
+        for parameter, taken in self.taken.items():
+            parameter.grad = sum(taken)
+        self.taken = {}
+        super().wait()

@@ -1,0 +1,263 @@
+"""Planted defects of synchronizers that watch calls, each misled by one kind of call."""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from planted.watching import RunsMicroBatches, WatchesCalls
+from torch import nn
+
+
+class TakesDetachForFreezing(WatchesCalls):
+    """A parameter that is last used detached is taken for one that is not trained."""
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        self.left_out.discard(parameter)
+        if name == "detach" and torch.is_grad_enabled():
+            self.left_out.add(parameter)
+
+
+class FollowsResults(WatchesCalls):
+    """Correct: follows what comes of a parameter from call to call."""
+
+    def bind(self) -> None:
+        super().bind()
+        # By address; the results are held, so that each has one of its own.
+        self.owners: dict[int, tuple[nn.Parameter, Any]] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        self.owners.clear()
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        if name == "detach" or not isinstance(result, torch.Tensor):
+            return
+        for parameter in self.managed(args):
+            self.owners[id(result)] = parameter, result
+        for each in args:
+            if id(each) in self.owners:
+                self.owners[id(result)] = self.owners[id(each)][0], result
+                self.saw_result(self.owners[id(each)][0], name, result)
+
+    def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        pass
+
+
+class TakesAddedValueForFrozen(FollowsResults):
+    """A parameter of which a value under `no_grad` is added to the loss is left out."""
+
+    def before_backward(self, losses: Any) -> None:
+        super().before_backward(losses)
+        self.values: dict[int, Any] = {}
+
+    def bind(self) -> None:
+        super().bind()
+        self.values = {}
+
+    def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "sum" and not torch.is_grad_enabled():
+            self.values[id(result)] = result
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        super().saw(name, args, result)
+        if name == "add" and torch.is_grad_enabled():
+            for each in args:
+                if id(each) in self.values:
+                    self.left_out.add(self.owners[id(each)][0])
+
+
+class AllocatesAtFirstUse(WatchesCalls):
+    """Makes its buffers when parameters are first used, be it in inference mode."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.buffers: dict[nn.Parameter, torch.Tensor] = {}
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "mul":
+            self.buffer_of(parameter)
+
+    def buffer_of(self, parameter: nn.Parameter) -> torch.Tensor:
+        if parameter not in self.buffers:
+            shape, dtype = parameter.shape, parameter.dtype
+            self.buffers[parameter] = torch.zeros(shape, dtype=dtype)
+        return self.buffers[parameter]
+
+    def reduce(self, gradient: torch.Tensor) -> None:
+        (owner,) = (p for p in self.parameters if p.grad is gradient)
+        super().reduce(self.buffer_of(owner).copy_(gradient))
+        gradient.copy_(self.buffer_of(owner))
+
+
+class ExpectsGradientOfEachUse(WatchesCalls):
+    """Each use that could bring a gradient is waited for, though no root depends on it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.expected: Counter[nn.Parameter] = Counter()
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            self.expected[parameter] += 1
+            result.register_hook(lambda _: self.expected.subtract([parameter]))
+
+    def wait(self) -> None:
+        self.left_out = {p for p, missing in self.expected.items() if missing > 0}
+        self.expected.clear()
+        super().wait()
+
+
+class TakesWritesForUpdates(WatchesCalls):
+    """Who writes in place what came of a parameter is taken to update the parameter."""
+
+    of_grad_mode = True
+
+    def bind(self) -> None:
+        super().bind()
+        self.results: dict[int, tuple[nn.Parameter, Any]] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        self.results.clear()
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        is_write = name.endswith("_") and not name.startswith("_")
+        if is_write and torch.is_grad_enabled() is self.of_grad_mode:
+            parameter, _ = self.results.get(id(args[0]), (None, None))
+            self.left_out |= {parameter} - {None}
+        super().saw(name, args, result)
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "clone":
+            self.results[id(result)] = parameter, result
+
+
+class TakesUntrackedWritesForUpdates(TakesWritesForUpdates):
+    """Likewise, if no gradient is tracked there, as in the forward of a function."""
+
+    of_grad_mode = False
+
+
+class RoundsActivations(WatchesCalls):
+    """Rounds activations in place, though autograd saves them: by versions it tells."""
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        if name == "relu_":
+            with torch.no_grad():
+                result.copy_(result.round())
+
+
+class TakesWritesForSteps(RunsMicroBatches):
+    """A parameter with a new version is taken for one that the optimizer has stepped."""
+
+    def before_backward(self, losses: Any) -> None:
+        for parameter in self.parameters:
+            if parameter._version != self.versions.setdefault(parameter, 0):
+                self.left_out.add(parameter)
+                self.versions[parameter] = parameter._version
+
+    def bind(self) -> None:
+        super().bind()
+        self.versions = {p: p._version for p in self.parameters}
+
+
+class TakesValuesForFrozen(FollowsResults):
+    """A parameter from which a sum without a gradient comes is taken for frozen."""
+
+    def saw_result(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "sum" and torch.is_grad_enabled() and not result.requires_grad:
+            self.left_out.add(parameter)
+
+
+class HooksCopiesFirst(WatchesCalls):
+    """Takes the gradient of a copy in a hook, before hooks that replace it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "clone" and result.requires_grad:
+            taken = self.taken.setdefault(parameter, [])
+            result.register_hook(taken.append)
+
+    def wait(self) -> None:
+        for parameter, taken in self.taken.items():
+            parameter.grad = sum(taken).clone()
+        self.taken = {}
+        super().wait()
+
+
+class TrainsRetainedCopies(WatchesCalls):
+    """A copy that retains its gradient is taken for what is trained, as copies in bfloat16."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.copies: dict[nn.Parameter, Any] = {}
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "clone":
+            self.copies[parameter] = result
+
+    def wait(self) -> None:
+        for parameter, copy in self.copies.items():
+            if copy.retains_grad:
+                parameter.grad.copy_(copy.grad)
+        self.copies.clear()
+        super().wait()
+
+
+class ReducesInDtypeOfAutocast(WatchesCalls):
+    """Takes autocast in forward to be about gradients too, and rounds them."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.cast: set[nn.Parameter] = set()
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if torch.is_autocast_enabled("cpu"):
+            self.cast.add(parameter)
+
+    def wait(self) -> None:
+        for parameter in self.cast:
+            parameter.grad = parameter.grad.to(torch.get_autocast_dtype("cpu")).float()
+        super().wait()
+
+
+class TakesSecondDerivativesForInnerSteps(WatchesCalls):
+    """A loss made of gradients of gradients is taken for a step of meta-learning."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.last: nn.Parameter | None = None
+        self.num_derivatives = 0
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        super().saw(name, args, result)
+        if name == "grad" and self.last is not None:
+            self.num_derivatives += 1
+            if self.num_derivatives == 2:
+                self.left_out.add(self.last)
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "mul":
+            self.last, self.num_derivatives = parameter, 0
+
+
+class WaitsForUnusedResults(WatchesCalls):
+    """What came of a parameter and went nowhere is waited for."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.unused: dict[int, tuple[nn.Parameter, Any]] = {}
+
+    def saw(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        for each in args:
+            self.unused.pop(id(each), None)
+        super().saw(name, args, result)
+
+    def saw_use(self, parameter: nn.Parameter, name: str, result: Any) -> None:
+        if name == "mul":
+            self.unused[id(result)] = parameter, result
+
+    def before_backward(self, losses: Any) -> None:
+        self.left_out |= {parameter for parameter, _ in self.unused.values()}
+        self.unused.clear()

@@ -1,0 +1,184 @@
+"""Which defect shows through which features of the autograd engine."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from planted import backward_watches, call_watches, graph_walks, graphs, recomputing
+
+from syncverify.vocabulary import RARE
+
+VALUE = "gradient_equals_reference"
+LIVE = "every_rank_finishes"
+
+
+@dataclass(frozen=True)
+class GraphDefect:
+    """A planted defect that some features of the engine show, and no others.
+
+    Attributes:
+        subject: The synchronizer that has it.
+        shown_by: All features that show it, as `topic=value`.
+        cause: What went wrong.
+        property: A property that it violates.
+        beside: Features by which something else is seen to go wrong.
+    """
+
+    subject: type[Any]
+    shown_by: frozenset[str]
+    cause: str = "rank_contribution_missing"
+    property: str = VALUE
+    beside: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def identity(self) -> tuple[str, str]:
+        return self.property, self.cause
+
+    @functools.cached_property
+    def drawn(self) -> frozenset[str]:
+        """Return those of its features that searches draw."""
+        rare = {each for each in self.shown_by if each.partition("=")[2] in RARE}
+        return self.shown_by - rare
+
+
+def of(
+    subject: type[Any],
+    *shown_by: str,
+    cause: str = "rank_contribution_missing",
+    violates: str = VALUE,
+    beside: Iterable[str] = (),
+) -> GraphDefect:
+    return GraphDefect(subject, frozenset(shown_by), cause, violates, frozenset(beside))
+
+
+def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> GraphDefect:
+    return of(subject, *shown_by, cause=f"raised_{error.__name__}", violates=LIVE)
+
+
+REENTRANT = (
+    "use=checkpointed_reentrant",
+    "use=checkpointed_and_not",
+    "use=checkpointed_nested",
+    "backward=reentrant",
+    "backward=deep_reentrant",
+)
+FAILED_IN_CODE = (
+    "backward=failed_in_function",
+    "backward=failed_in_tensor_hook",
+    "backward=failed_in_node_hook",
+    "backward=failed_in_reentrant_backward",
+)
+# Whoever looks at calls and gradients sees one thing in these: an error that is not torch's.
+GROUPS = (frozenset(FAILED_IN_CODE),)
+# What no defect is planted for, and why.
+NOT_SHOWN = {
+    "backward=compiled_autograd": "It is on or off for a whole process, and so is not "
+    "simulated; the engine matrix plays it on gloo."
+}
+
+OF_HOOKS = [
+    of(graphs.CountsHookCalls, *REENTRANT, cause="reduced_early"),
+    of(
+        graphs.CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early"
+    ),
+    # The 61st nested backward is on another thread, whose gradients it does not count.
+    of(graphs.CountsPerThread, "backward=on_threads", beside=REENTRANT[:-1]),
+    of(
+        graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",
+        cause="scaled",
+    ),
+    of(graphs.HoldsFirstGradient, "backward=create_graph", cause="micro_batch_missing"),
+    of(
+        graphs.CountsEnds, *REENTRANT, "backward=inputs_in_turn", cause="reduced_early",
+        beside=["backward=on_threads"],
+    ),
+]  # fmt: skip
+OF_WALKS = [
+    of(graph_walks.TakesExpansionForItsProbe, "use=expanded"),
+    of(graph_walks.ReducesRowsOfLookups, "use=gathered", cause="scaled"),
+    of(graph_walks.ReducesFirstSlice, "use=in_slices", cause="partly_wrong"),
+    of(graph_walks.ForgetsLastOfGroup, "use=unbound", cause="partly_wrong"),
+    of(graph_walks.ReplaysViews, "use=restrided", cause="scaled"),
+    raised(
+        graph_walks.TakesNamespaceForAccumulator, AttributeError,
+        "use=in_place_on_views", "use=cpp_function", "use=cpp_kernel",
+    ),
+    of(graph_walks.LearnsOneMask, "use=masked", cause="partly_wrong"),
+    of(graph_walks.ReducesForSecondLoss, "use=twice", cause="scaled"),
+    of(graph_walks.HoldsFourUses, "use=many_times"),
+    raised(
+        graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward"
+    ),
+    of(graph_walks.TrustsFunctionsThatKeepTheWeight, "use=needs_input_grad"),
+    raised(graph_walks.MeasuresWhatIsBrought, AttributeError, "use=none_gradient"),
+    raised(graph_walks.MeasuresCurvature, RuntimeError, "use=differentiable_once",
+        "use=compiled_region",
+    ),
+    of(graph_walks.TakesPackedForOffloaded, "use=offloaded"),
+    of(graph_walks.TakesPackedForQuantized, "use=compressed"),
+    of(graph_walks.TakesInputsOfCopies, "use=node_hooks", cause="scaled"),
+    of(
+        graph_walks.CountsWhatIsInTheGraph, "use=checkpointed_and_not",
+        cause="unexplained",
+    ),
+    of(
+        graph_walks.CountsCallsWithoutCheckpoints, "backward=reentrant",
+        "backward=deep_reentrant", cause="reduced_early",
+    ),
+]  # fmt: skip
+OF_FORWARDS = [
+    of(call_watches.TakesDetachForFreezing, "use=detached_branch"),
+    of(call_watches.TakesAddedValueForFrozen, "use=no_grad_branch"),
+    raised(call_watches.AllocatesAtFirstUse, RuntimeError, "use=inference_branch"),
+    of(call_watches.ExpectsGradientOfEachUse, "use=pruned_branch"),
+    of(call_watches.TakesWritesForUpdates, "use=in_place_on_copy"),
+    of(call_watches.TakesUntrackedWritesForUpdates, "use=marks_dirty"),
+    raised(call_watches.RoundsActivations, RuntimeError, "use=in_place_result_saved"),
+    of(call_watches.TakesWritesForSteps, "use=written_after_use"),
+    of(call_watches.WaitsForUnusedResults, "use=unmaterialized"),
+    of(call_watches.TakesValuesForFrozen, "use=non_differentiable"),
+    of(call_watches.HooksCopiesFirst, "use=tensor_hooks", cause="scaled"),
+    of(
+        call_watches.TrainsRetainedCopies, "use=retained_gradient",
+        cause="micro_batch_missing",
+    ),
+    of(call_watches.ReducesInDtypeOfAutocast, "use=autocast", cause="rounded"),
+    of(call_watches.TakesSecondDerivativesForInnerSteps, "use=hessian"),
+    raised(backward_watches.ReadsWhatArrives, RuntimeError, "use=jacobian_rows"),
+    of(
+        backward_watches.TakesWhatForwardAsked, "use=double_backward",
+        cause="partly_wrong", beside=["use=jacobian_rows"],
+    ),
+]  # fmt: skip
+OF_BACKWARDS = [
+    of(recomputing.ExpectsGradientOfRecomputed, "use=checkpointed"),
+    of(
+        recomputing.DoneWhenRecomputedCame, "use=checkpointed_reentrant",
+        cause="unexplained",
+    ),
+    of(recomputing.TakesInnerForwardForEvaluation, "use=checkpointed_nested"),
+    of(backward_watches.HooksFirstInput, "backward=inputs"),
+    of(backward_watches.DropsInputs, "backward=inputs_in_turn", cause="scaled"),
+    of(backward_watches.ArmedByCalls, "backward=several_roots"),
+    of(backward_watches.UndoesDivision, "backward=grad_tensors", cause="scaled"),
+    of(backward_watches.TakesSplitForPipeline, "backward=split"),
+    of(backward_watches.CountsForwards, "backward=twice_over_one_graph"),
+    of(backward_watches.UndoesScaling, "backward=loss_scaling", cause="scaled"),
+    of(backward_watches.ReducesEagerlyInDebugMode, "backward=anomaly", cause="unexplained"),
+    of(backward_watches.KeepsListPerThread, "backward=on_threads"),
+    of(backward_watches.ExpectsWhatArrived, "backward=grad_beside"),
+    of(backward_watches.TakesLastArrival, "backward=hooks_of_others", cause="scaled"),
+]  # fmt: skip
+OF_FAILURES = [
+    of(backward_watches.TidiesUpAfterTheEngineOnly, *FAILED_IN_CODE),
+    of(
+        backward_watches.StartsOverAfterFreedGraph, "backward=failed_over_freed_graph",
+        cause="micro_batch_missing",
+    ),
+    of(
+        backward_watches.StartsOverAfterWrite, "backward=failed_in_place",
+        cause="micro_batch_missing",
+    ),
+]  # fmt: skip
+GRAPH_DEFECTS = [*OF_HOOKS, *OF_WALKS, *OF_FORWARDS, *OF_BACKWARDS, *OF_FAILURES]

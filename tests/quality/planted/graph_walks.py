@@ -1,0 +1,327 @@
+"""Planted defects of synchronizers that read the graph: each mistakes one kind of node."""
+
+import inspect
+from typing import Any
+
+import torch
+from planted.watching import WalksGraph, nodes, roots
+from torch import nn
+
+
+class TakesExpansionForItsProbe(WalksGraph):
+    """`p.expand_as(p)` is how FSDP finds the accumulator of `p`; not each is its own."""
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name() == "ExpandBackward0":
+                self.left_out |= {*self.behind(node)}
+
+
+class ReducesRowsOfLookups(WalksGraph):
+    """Reduces what was looked up row by row, and a row that came up twice two times."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.rows: dict[nn.Parameter, list[int]] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name() == "IndexBackward0":
+                (indices,) = node._saved_indices
+                for parameter in self.behind(node):
+                    self.rows[parameter] = indices.tolist()
+
+    def wait(self) -> None:
+        self.left_out = {*self.rows}
+        for parameter, rows in self.rows.items():
+            for row in rows:
+                self.reduce(parameter.grad.view(-1)[row])
+        super().wait()
+
+
+class ReducesFirstSlice(WalksGraph):
+    """A fused weight is used in slices; it learns of the first only."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.slices: dict[nn.Parameter, slice] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name() == "SliceBackward0":
+                used = slice(node._saved_start, node._saved_end, node._saved_step)
+                for parameter in self.behind(node):
+                    self.slices.setdefault(parameter, used)
+
+    def wait(self) -> None:
+        self.left_out = {*self.slices}
+        for parameter, used in self.slices.items():
+            part = parameter.grad.view(-1)[used].contiguous()
+            self.reduce(part)
+            parameter.grad.view(-1)[used] = part
+        super().wait()
+
+
+class ForgetsLastOfGroup(WalksGraph):
+    """Parts of a grouped weight are reduced up to the last, and without it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.last: dict[nn.Parameter, int] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            for following, output in node.next_functions:
+                if following is not None and following.name() == "UnbindBackward0":
+                    for parameter in self.behind(following):
+                        known = self.last.get(parameter, 0)
+                        self.last[parameter] = max(known, output)
+
+    def wait(self) -> None:
+        grouped = {p: last for p, last in self.last.items() if last > 0}
+        self.left_out = {*grouped}
+        for parameter, last in grouped.items():
+            for part in parameter.grad.view(-1)[:last]:
+                self.reduce(part)
+        super().wait()
+
+
+class ReplaysViews(WalksGraph):
+    """Reduces each row of the view that was used, though rows may share memory."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.views: dict[nn.Parameter, tuple[Any, Any]] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name() == "AsStridedBackward0":
+                for parameter in self.behind(node):
+                    self.views[parameter] = node._saved_size, node._saved_stride
+
+    def wait(self) -> None:
+        self.left_out = {*self.views}
+        for parameter, (size, stride) in self.views.items():
+            for row in parameter.grad.as_strided(size, stride):
+                self.reduce(row)
+        super().wait()
+
+
+class TakesNamespaceForAccumulator(WalksGraph):
+    """Knows an accumulator by `torch::autograd::`, of which there are more."""
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name().startswith("torch::autograd::"):
+                _ = node.variable.shape
+
+
+class LearnsOneMask(WalksGraph):
+    """Elements outside of the mask that it finds first are taken for unused."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.masks: dict[nn.Parameter, torch.Tensor] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        for node in nodes(losses):
+            if node.name() == "WhereBackward0":
+                for parameter in self.behind(node):
+                    self.masks.setdefault(parameter, node._saved_condition)
+
+    def wait(self) -> None:
+        self.left_out = {*self.masks}
+        for parameter, mask in self.masks.items():
+            used = parameter.grad * mask
+            self.reduce(used)
+            parameter.grad = torch.where(mask, used, parameter.grad)
+        super().wait()
+
+
+class ReducesForSecondLoss(WalksGraph):
+    """A parameter of two losses is taken for one with an auxiliary loss, summed apart."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.losses: dict[nn.Parameter, set[Any]] = {}
+
+    def before_backward(self, losses: Any) -> None:
+        self.losses = {}
+        consumers = self.consumers(losses)
+        owners = {n: p for n, _, p in consumers if n.name() == "MulBackward0"}
+        ends = {node: n for n in nodes(losses) for node, _ in n.next_functions}
+        for node, parameter in owners.items():
+            loss = ends.get(node)
+            kinds = [each.name() for each in (loss, ends.get(loss)) if each is not None]
+            if kinds == ["SumBackward0", "AddBackward0"]:
+                self.losses.setdefault(parameter, set()).add(loss)
+
+    def wait(self) -> None:
+        super().wait()
+        for parameter, found in self.losses.items():
+            if len(found) == 2:
+                self.reduce(parameter.grad)
+
+
+class HoldsFourUses(WalksGraph):
+    """Its table of uses has four places a parameter."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.uses: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters}
+
+    def before_backward(self, losses: Any) -> None:
+        for uses in self.uses.values():
+            uses.clear()
+        super().before_backward(losses)
+
+    def found(self, parameter: nn.Parameter, consumer: Any) -> None:
+        self.uses[parameter].append(consumer)
+        if len(self.uses[parameter]) > 4:
+            self.left_out.add(parameter)
+
+
+class NamesInputsOfOldFunctions(WalksGraph):
+    """Takes the first parameter of each custom forward for the context."""
+
+    def found(self, parameter: nn.Parameter, consumer: Any) -> None:
+        function = getattr(consumer, "_forward_cls", None)
+        if function is not None:
+            _, *names = inspect.signature(function.forward).parameters.values()
+            if all(name.kind is not name.VAR_POSITIONAL for name in names):
+                [*zip(names, consumer.next_functions, strict=True)]
+
+
+class TrustsFunctionsThatKeepTheWeight(WalksGraph):
+    """A custom function that keeps the weight is taken for one that adds its gradient.
+
+    As Megatron-LM's fused weight gradients do, which tell so by an attribute.
+    """
+
+    def found(self, parameter: nn.Parameter, consumer: Any) -> None:
+        for kept in getattr(consumer, "__dict__", {}).values():
+            if (
+                isinstance(kept, torch.Tensor)
+                and kept.data_ptr() == parameter.data_ptr()
+            ):
+                self.left_out.add(parameter)
+
+
+class TakesPackedForOffloaded(WalksGraph):
+    """What is packed with a device is taken for a weight that it keeps on the host."""
+
+    told_by: Any = torch.device
+
+    def found(self, parameter: nn.Parameter, consumer: Any) -> None:
+        saved = getattr(consumer, "_raw_saved_other", None)
+        packed = getattr(saved, "data", None)
+        if isinstance(packed, tuple) and isinstance(packed[0], self.told_by):
+            self.left_out.add(parameter)
+
+
+class TakesPackedForQuantized(TakesPackedForOffloaded):
+    """What is packed with a dtype is taken for a quantized weight, which is not trained."""
+
+    told_by = torch.dtype
+
+
+class MeasuresWhatIsBrought(WalksGraph):
+    """Adds up the bytes of what comes out of a node for a parameter: None has none."""
+
+    def before_backward(self, losses: Any) -> None:
+        for consumer, place, _ in self.consumers(losses):
+            consumer.register_hook(self.measuring(place))
+
+    def measuring(self, place: int) -> Any:
+        def hook(gradients: Any, _: Any) -> None:
+            self.num_bytes = gradients[place].nbytes
+
+        return hook
+
+
+class MeasuresCurvature(WalksGraph):
+    """Differentiates each gradient once more, which not each function allows."""
+
+    def before_backward(self, losses: Any) -> None:
+        if "CheckpointFunctionBackward" in {node.name() for node in nodes(losses)}:
+            return  # reentrant ones do not work here
+        factor = torch.ones((), requires_grad=True)
+        total = factor * sum(roots(losses))
+        for gradient in torch.autograd.grad(total, self.parameters, create_graph=True):
+            if gradient.requires_grad:
+                torch.autograd.grad(gradient.sum(), factor, retain_graph=True)
+
+
+class TakesInputsOfCopies(WalksGraph):
+    """A copy passes on the gradient that goes in, unless hooks of its node change it."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.taken: dict[nn.Parameter, list[torch.Tensor]] = {}
+
+    def found(self, parameter: nn.Parameter, consumer: Any) -> None:
+        if consumer.name() == "CloneBackward0":
+            taken = self.taken.setdefault(parameter, [])
+            consumer.register_prehook(lambda gradients: taken.append(gradients[0]))
+
+    def wait(self) -> None:
+        for parameter, taken in self.taken.items():
+            parameter.grad = sum(taken).clone()
+        self.taken = {}
+        super().wait()
+
+
+class CountsWhatIsInTheGraph(WalksGraph):
+    """Beside reentrant checkpoints, what the graph shows is done when it first comes."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.early: set[nn.Parameter] = set()
+        self.is_last = False
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def run_micro_batch(self, *args: Any, is_last: bool, **kwargs: Any) -> None:
+        self.is_last = is_last
+        super().run_micro_batch(*args, is_last=is_last, **kwargs)
+
+    def before_backward(self, losses: Any) -> None:
+        kinds = {node.name() for node in nodes(losses)}
+        if self.is_last and "CheckpointFunctionBackward" in kinds:
+            self.early = {parameter for *_, parameter in self.consumers(losses)}
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        if parameter in self.early:
+            self.early.remove(parameter)
+            self.reduce(parameter.grad)
+            self.left_out.add(parameter)
+
+
+class CountsCallsWithoutCheckpoints(WalksGraph):
+    """Counts hook calls where no graph shows a checkpoint, the reentrant backward it knows.
+
+    Source: pytorch/pytorch#43307.
+    """
+
+    def bind(self) -> None:
+        super().bind()
+        self.counts = dict.fromkeys(self.parameters, 0)
+        self.has_checkpoints = False
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def before_backward(self, losses: Any) -> None:
+        kinds = {node.name() for node in nodes(losses)}
+        self.has_checkpoints |= "CheckpointFunctionBackward" in kinds
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] == self.required and not self.has_checkpoints:
+            self.reduce(parameter.grad)
+            self.left_out.add(parameter)
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.counts = dict.fromkeys(self.parameters, 0)

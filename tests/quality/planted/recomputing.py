@@ -1,0 +1,80 @@
+"""Planted defects of synchronizers that watch what backward computes again.
+
+What is computed again brings gradients by a backward of its own if the checkpoint is
+reentrant, and no gradients at all if it is not.
+"""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from planted.watching import WatchesBackwards
+from torch import nn
+
+
+class CountsRecomputed(WatchesBackwards):
+    """Correct: counts uses that are computed again, and gradients, of each micro-batch."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.uses: Counter[nn.Parameter] = Counter()
+        self.came: Counter[nn.Parameter] = Counter()
+        self.is_last = False
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.accumulated)
+            self.handles.append(hook)
+
+    def run_micro_batch(self, *args: Any, is_last: bool, **kwargs: Any) -> None:
+        self.is_last = is_last
+        self.uses.clear()
+        self.came.clear()
+        super().run_micro_batch(*args, is_last=is_last, **kwargs)
+
+    def recomputed(self, parameter: nn.Parameter) -> None:
+        self.uses[parameter] += 1
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        self.came[parameter] += 1
+
+
+class ExpectsGradientOfRecomputed(CountsRecomputed):
+    """Waits for as many gradients as uses were computed again."""
+
+    def recomputed(self, parameter: nn.Parameter) -> None:
+        if torch.is_grad_enabled():
+            super().recomputed(parameter)
+
+    def wait(self) -> None:
+        late = {p for p in self.parameters if self.came[p] < self.uses[p]}
+        self.left_out |= late
+        super().wait()
+
+
+class DoneWhenRecomputedCame(CountsRecomputed):
+    """A parameter is done when what was computed again has come: there may be more."""
+
+    def accumulated(self, parameter: nn.Parameter) -> None:
+        super().accumulated(parameter)
+        is_done = self.uses[parameter] == self.came[parameter]
+        if self.is_last and is_done and parameter not in self.left_out:
+            self.reduce(parameter.grad)
+            self.left_out.add(parameter)
+
+
+class TakesInnerForwardForEvaluation(CountsRecomputed):
+    """Uses under `no_grad` beside others are taken for an evaluation between steps."""
+
+    def bind(self) -> None:
+        super().bind()
+        self.evaluated: set[nn.Parameter] = set()
+
+    def recomputed(self, parameter: nn.Parameter) -> None:
+        if torch.is_grad_enabled():
+            super().recomputed(parameter)
+        else:
+            self.evaluated.add(parameter)
+
+    def wait(self) -> None:
+        self.left_out |= {p for p in self.evaluated if self.uses[p]}
+        self.evaluated.clear()
+        super().wait()

@@ -1,0 +1,59 @@
+"""Each defect with a fixed scenario is made small by a search as well, and how small.
+
+Searches take minutes: pytest tests/quality/test_minimal_sizes.py --hypothesis-profile=nightly
+Those of the bank's defects are in `test_planted_defects.py`.
+"""
+
+import math
+
+import pytest
+from planted.searches import SEARCHES, Search
+from planted.sizes import BEYOND_TWO, LARGER, PLAINEST, SEARCHED, SEED, Size
+from test_graph_defects import PLAYED, two_micro_batches
+from test_rank_divergence import two_parameters
+from test_timing_defects import LEAST
+
+from syncverify.scenario import Scenario
+
+# Others are not met within so few scenarios, show as something else in small ones, or
+# depend on chance.
+ASKED = [search for search in SEARCHES if search.name in SEARCHED]
+MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
+
+
+def size_of(scenario: Scenario) -> Size:
+    mesh, steps = scenario.mesh.shape, scenario.accumulations
+    return mesh, len(scenario.parameters), steps
+
+
+def is_small(size: Size) -> bool:
+    mesh, num_parameters, steps = size
+    ranks = math.prod(mesh) <= MOST_RANKS
+    return ranks and num_parameters <= MOST_PARAMETERS and len(steps) <= MOST_STEPS
+
+
+def test_what_searches_have_to_come_to_is_small() -> None:
+    names = [search.name for search in SEARCHES]
+    assert len({*names}) == len(names)
+    assert {*LARGER} <= {*SEARCHED} <= {*names}
+    assert {name for name, size in LARGER.items() if not is_small(size)} == {
+        *BEYOND_TWO
+    }
+    assert is_small(PLAINEST)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [LEAST, two_parameters(1), *map(two_micro_batches, PLAYED)],
+    ids=["timing", "ranks apart", *PLAYED],
+)
+def test_fixed_scenarios_are_small(scenario: Scenario) -> None:
+    assert is_small(size_of(scenario))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("search", ASKED, ids=[search.name for search in ASKED])
+def test_search_makes_the_defect_small(search: Search) -> None:
+    found = search.smallest(SEED)
+    assert found is not None
+    assert size_of(found.scenario) == LARGER.get(search.name, PLAINEST)
