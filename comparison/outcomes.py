@@ -1,0 +1,90 @@
+"""What all methods say of one case; kept in a file while the others are played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from comparison.cases import Case
+from comparison.methods.all_methods import METHODS
+from comparison.rigs import Rigs
+from comparison.verdicts import Verdict
+from syncverify.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What all methods say of one case.
+
+    Attributes:
+        id: Of the case.
+        section: Part of the bank that it is in.
+        is_silent: Whether real hardware shows no error and no hang.
+        defect: What each method says of the defect, by its id.
+        twin: Likewise of the twin.
+    """
+
+    id: str
+    section: str
+    is_silent: bool
+    defect: Mapping[str, Verdict]
+    twin: Mapping[str, Verdict]
+
+
+def compared(case: Case, rigs: Rigs) -> Outcome:
+    """Play a case everywhere, and ask all methods.
+
+    Args:
+        case: The defect and its twin.
+        rigs: Where to play.
+
+    Returns:
+        What they say.
+    """
+    defect, twin = (_verdicts(case, each, rigs) for each in (case.defect, case.twin))
+    return Outcome(case.id, case.section, case.is_silent, defect, twin)
+
+
+def _verdicts(case: Case, subject: Subject, rigs: Rigs) -> dict[str, Verdict]:
+    names = dict.fromkeys(method.rig for method in METHODS)
+    played = {name: rigs.play(name, case, subject) for name in names}
+    return {method.id: method.judge(played[method.rig]) for method in METHODS}
+
+
+def stored(path: Path | None) -> dict[str, Outcome]:
+    """Read what an earlier command has found out, by id.
+
+    Args:
+        path: A file that `store` has written; None or one that is not there holds nothing.
+
+    Returns:
+        The outcomes.
+    """
+    if path is None or not path.exists():
+        return {}
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        entry["id"]: Outcome(
+            **{
+                **entry,
+                "defect": _read(entry["defect"]),
+                "twin": _read(entry["twin"]),
+            }
+        )
+        for entry in entries
+    }
+
+
+def _read(verdicts: Mapping[str, Mapping[str, object]]) -> dict[str, Verdict]:
+    return {
+        name: Verdict(alarmed=bool(entry["alarmed"]), words=str(entry["words"]))
+        for name, entry in verdicts.items()
+    }
+
+
+def store(path: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write what is known so far."""
+    entries = [asdict(outcome) for outcome in outcomes]
+    path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
