@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -23,9 +25,24 @@ def compared_in(jobs: int, cases: Sequence[Case]) -> Iterator[Outcome]:
     """
     # Spawned: a fork would copy threads that a search has started.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_prepare
+    ) as pool:
         for done in as_completed([pool.submit(_compared, case) for case in cases]):
             yield done.result()
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process, and so what its rigs started, if the command is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _compared(case: Case) -> Outcome:
@@ -35,5 +52,4 @@ def _compared(case: Case) -> Outcome:
 @functools.cache
 def _rigs() -> Rigs:
     """Open the rigs of this process; what they start ends with it."""
-    torch.set_num_threads(1)
     return Rigs()

@@ -20,9 +20,8 @@ def trained(scenario: Scenario) -> Scenario:
         The same program over `NUM_STEPS` optimizer steps, or more if it has more.
     """
     count = max(NUM_STEPS, scenario.num_steps)
-    repeated = replace(
-        scenario, accumulations=tuple(islice(cycle(scenario.accumulations), count))
+    return replace(
+        scenario,
+        accumulations=tuple(islice(cycle(scenario.accumulations), count)),
+        events=tuple(islice(cycle(scenario.events), count)),
     )
-    if not scenario.events:
-        return repeated
-    return replace(repeated, events=tuple(islice(cycle(scenario.events), count)))

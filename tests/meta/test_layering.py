@@ -22,6 +22,7 @@ PACKAGES = (
     "benchmarks",
     "mutants",
     "peers",
+    "comparison",
 )
 MAX_LINES = 400
 
@@ -45,6 +46,8 @@ MAY_IMPORT = {
     "syncverify/verification.py": FACE,
     "peers/": {"peers", "syncverify", "torch"},
     "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
+    "comparison/": {"comparison"} | FACE,
+    "comparison/__main__.py": {"comparison", "click"} | FACE,
     "benchmarks/": {"benchmarks", "torch"},
     "benchmarks/command.py": {"benchmarks", "click"},
     "benchmarks/report.py": {"benchmarks", "torch", "rich"},
@@ -60,6 +63,7 @@ MAY_IMPORT = {
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
 FACES |= {"peers.__main__", "peers.played"}
+FACES |= {"comparison.__main__", "comparison.smallest"}
 # ... or a command that nobody imports ...
 ABOVE_FACES = "mutants/"
 # ... and except that `syncverify.verify` is resolved on first use, inside a function, and
