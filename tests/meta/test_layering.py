@@ -43,6 +43,9 @@ MAY_IMPORT = {
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
     "syncverify/verification.py": FACE,
+    "syncverify/bank/": FACE,
+    "syncverify/bank/command.py": FACE | {"click", "rich"},
+    "syncverify/bank/table.py": FACE | {"rich"},
     "peers/": {"peers", "syncverify", "torch"},
     "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
     "benchmarks/": {"benchmarks", "torch"},
@@ -59,6 +62,8 @@ MAY_IMPORT = {
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
+FACES |= {f"syncverify.bank.{name}" for name in ("command", "jobs", "play", "table")}
+FACES |= {"syncverify.bank.worker"}
 FACES |= {"peers.__main__", "peers.played"}
 # ... or a command that nobody imports ...
 ABOVE_FACES = "mutants/"
