@@ -16,9 +16,10 @@ What people use today to find out whether gradients are synchronized rightly, on
 of the bug bank. Each method is given each defect in the smallest scenario that shows it, and
 the fixed twin of the defect in the same scenario. A defect is *caught* if the method says
 that something is wrong, and an alarm on a twin is a *false alarm*. A run that raises, dies
-or hangs is noticed by whoever runs it, whichever the method, and counts as caught; an error
-that says that a training program is not supported, where it may, does not. A method that does
-not apply to a defect misses it.
+or hangs is noticed by whoever runs it, whichever the method, and counts as caught; an error in
+which defect and twin end alike does not: the subject refuses the scenario, or the place cannot
+play it. A method that does not apply to a defect misses it. Each was played once in each place:
+where gloo's or Python's threads race, another run may come out otherwise.
 
 ```console
 $ python -m comparison --jobs 2 --json comparison.json --markdown docs/comparison.md
@@ -30,7 +31,9 @@ ranks are processes or threads on a CPU, `torch.cuda`'s streams are stand-ins th
 nothing, so that defects in subjects that use streams can be played there as well. Their
 waits for other streams order nothing then, for a CPU runs all in order.
 """
-_SILENT = "*Silent* defects give a wrong gradient without an error or a hang on real hardware."
+_SILENT = """\
+*Silent* defects give a wrong gradient, or waste time or memory, without an error or a hang on
+real hardware."""
 
 
 def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
@@ -136,9 +139,7 @@ def _words(outcomes: Sequence[Outcome]) -> Iterator[str]:
                 yield _row(f"`{outcome.id}`", method.title, _cell(said.words))
             of_twin = outcome.twin[method.id]
             if of_twin.alarmed:
-                yield _row(
-                    f"`{outcome.id}`, twin", method.title, _cell(of_twin.words)
-                )
+                yield _row(f"`{outcome.id}`, twin", method.title, _cell(of_twin.words))
 
 
 def _cell(words: str) -> str:

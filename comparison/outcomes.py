@@ -9,9 +9,10 @@ from pathlib import Path
 
 from comparison.cases import Case
 from comparison.methods.all_methods import METHODS
+from comparison.methods.method import Method
 from comparison.rigs import Rigs
-from comparison.verdicts import Verdict
-from syncverify.subject import Subject
+from comparison.verdicts import Verdict, how_they_end
+from syncverify.properties.judgement import Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,47 @@ def compared(case: Case, rigs: Rigs) -> Outcome:
     Returns:
         What they say.
     """
-    defect, twin = (_verdicts(case, each, rigs) for each in (case.defect, case.twin))
-    return Outcome(case.id, case.section, case.is_silent, defect, twin)
-
-
-def _verdicts(case: Case, subject: Subject, rigs: Rigs) -> dict[str, Verdict]:
     names = dict.fromkeys(method.rig for method in METHODS)
-    played = {name: rigs.play(name, case, subject) for name in names}
-    return {method.id: method.judge(played[method.rig]) for method in METHODS}
+    defects, twins = (
+        {name: rigs.play(name, case, subject) for name in names}
+        for subject in (case.defect, case.twin)
+    )
+    said = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in METHODS}
+    return Outcome(
+        case.id,
+        case.section,
+        case.is_silent,
+        {name: of_defect for name, (of_defect, _) in said.items()},
+        {name: of_twin for name, (_, of_twin) in said.items()},
+    )
+
+
+def verdicts(
+    method: Method, defect: Judgement, twin: Judgement
+) -> tuple[Verdict, Verdict]:
+    """Ask one method about a defect and its twin.
+
+    Args:
+        method: The method.
+        defect: A run of the defect.
+        twin: A run of its twin, in the same place.
+
+    Returns:
+        What it says of the one and of the other.
+    """
+    if method.judges_ends:
+        return method.judge(defect), method.judge(twin)
+    ends = how_they_end(defect, twin)
+    of_defect, of_twin = (
+        end if end.alarmed else _with_reason(method.judge(run), end)
+        for end, run in zip(ends, (defect, twin), strict=True)
+    )
+    return of_defect, of_twin
+
+
+def _with_reason(verdict: Verdict, end: Verdict) -> Verdict:
+    """Let a method that says nothing have the reason that lies in the end of the run."""
+    return verdict if verdict.words else end
 
 
 def stored(path: Path | None) -> dict[str, Outcome]:

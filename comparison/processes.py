@@ -25,9 +25,7 @@ def compared_in(jobs: int, cases: Sequence[Case]) -> Iterator[Outcome]:
     """
     # Spawned: a fork would copy threads that a search has started.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_prepare
-    ) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare) as pool:
         for done in as_completed([pool.submit(_compared, case) for case in cases]):
             yield done.result()
 

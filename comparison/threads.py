@@ -16,8 +16,12 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
-from syncverify.backends.messages import pack_result, pack_subject, unpack_result
-from syncverify.backends.messages import unpack_subject
+from syncverify.backends.messages import (
+    pack_result,
+    pack_subject,
+    unpack_result,
+    unpack_subject,
+)
 from syncverify.backends.pool import WorkerProcess
 from syncverify.errors import InternalError
 from syncverify.rank_program import SubjectRaisedError, play
@@ -140,10 +144,10 @@ def play_on_threads(scenario: Scenario, subject: Subject) -> ThreadsAnswer:
 
 
 def _raised(error: BaseException, rank: int, results: list[RankRun]) -> ThreadsAnswer:
-    nothing = tuple(pack_result(RankRun()) for _ in results)
+    seen = tuple(map(pack_result, results))  # others wait for this rank, or soon will
     if isinstance(error, SubjectRaisedError):
-        return ThreadsAnswer(nothing, raised_fault(error, rank))
-    return ThreadsAnswer(nothing, harness_error=f"rank {rank}: {error!r}")
+        return ThreadsAnswer(seen, raised_fault(error, rank))
+    return ThreadsAnswer(seen, harness_error=f"rank {rank}: {error!r}")
 
 
 def _play_rank(

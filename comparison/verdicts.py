@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from syncverify.properties.judgement import Judgement
 
-_MAX_WORDS_CHARS = 100
+_MAX_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,47 @@ SILENT = Verdict(alarmed=False)
 
 def alarm(words: str) -> Verdict:
     """Say that something is wrong, in one line."""
+    return Verdict(alarmed=True, words=one_line(words))
+
+
+def one_line(words: str) -> str:
+    """Shorten words to what fits into a table."""
     line = " ".join(words.split())
-    cut = line[: _MAX_WORDS_CHARS - 3] + "..."
-    return Verdict(alarmed=True, words=line if len(line) <= _MAX_WORDS_CHARS else cut)
+    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 3] + "..."
 
 
-def ended_badly(judgement: Judgement) -> Verdict:
-    """Say whether a run that nobody looks at closer is noticed: it raises, dies or hangs.
+def how_they_end(defect: Judgement, twin: Judgement) -> tuple[Verdict, Verdict]:
+    """Say whether runs that nobody looks at closer are noticed: they raise, die or hang.
 
-    An error in the place of a step that may be refused is how it should be.
+    An error in which both end alike says nothing of either: they refuse the scenario, or
+    cannot be played there. Nor is it an alarm if the twin raises where it may.
 
     Args:
-        judgement: The run.
+        defect: A run of the defect.
+        twin: A run of its twin, in the same place.
 
     Returns:
-        An alarm if so.
+        What to say of the one and of the other.
     """
+    raised = _error(defect)
+    if raised and raised == _error(twin):
+        both = Verdict(alarmed=False, words=one_line(f"defect and twin raise {raised}"))
+        return both, both
+    may_raise = twin.refused_step is not None
+    return _noticed(defect), SILENT if may_raise else _noticed(twin)
+
+
+def _error(judgement: Judgement) -> str:
+    """Return what was raised and where, whichever rank it was; nothing if it was not."""
     fault = judgement.run.fault
-    if fault is None or judgement.refused_step is not None:
+    is_raised = fault is not None and fault.kind == "raised"
+    return fault.summary.partition(" raised ")[2] if fault and is_raised else ""
+
+
+def _noticed(judgement: Judgement) -> Verdict:
+    run = judgement.run
+    if run.fault is None:
         return SILENT
-    return alarm(f"{fault.kind}: {fault.summary}")
+    if run.fault.kind == "collective_mismatch" and run.backend == "sim":
+        return Verdict(alarmed=False, words="ranks disagree, which only `sim` sees")
+    return alarm(f"{run.fault.kind}: {run.fault.summary}")

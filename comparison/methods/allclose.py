@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm, ended_badly
+from comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.oracle import trainable
 from syncverify.properties.judgement import Judgement
 
@@ -21,11 +21,8 @@ def replicas_are_close(judgement: Judgement) -> Verdict:
         judgement: A run.
 
     Returns:
-        An alarm at the first that differ, or if the run ended badly.
+        An alarm at the first that differ.
     """
-    ended = ended_badly(judgement)
-    if ended.alarmed:
-        return ended
     for name, rank, first, step in _replicas(judgement):
         mine, other = (
             judgement.run.ranks[each].at("reduced", step) for each in (rank, first)
@@ -33,7 +30,9 @@ def replicas_are_close(judgement: Judgement) -> Verdict:
         if mine is None or other is None:
             continue  # the step was thrown away
         if not _close(mine.gradients[name], other.gradients[name]):
-            return alarm(f"{name} differs between ranks {first} and {rank}, step {step}")
+            return alarm(
+                f"{name} differs between ranks {first} and {rank}, step {step}"
+            )
     return SILENT
 
 

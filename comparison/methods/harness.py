@@ -35,4 +35,5 @@ HARNESS = Method(
     "steps. It is the search of `syncverify` that found this scenario, from nothing; the "
     "other methods are given it. What it cannot see is what no property states and what no "
     "scenario contains.",
+    judges_ends=True,
 )

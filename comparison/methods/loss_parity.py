@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 
 from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm, ended_badly
+from comparison.verdicts import SILENT, Verdict, alarm
 from syncverify import agenda
 from syncverify.layout import local_shape
 from syncverify.oracle import trainable
@@ -32,11 +32,8 @@ def losses_agree(judgement: Judgement) -> Verdict:
         judgement: A run.
 
     Returns:
-        An alarm at the first loss that is out of tolerance, or if the run ended badly.
+        An alarm at the first loss that is out of tolerance.
     """
-    ended = ended_badly(judgement)
-    if ended.alarmed:
-        return ended
 
     def observed(spec: ParameterSpec, rank: int, step: int) -> torch.Tensor | None:
         found = judgement.run.ranks[rank].at("reduced", step)
@@ -59,9 +56,7 @@ def losses_agree(judgement: Judgement) -> Verdict:
     return SILENT
 
 
-def _losses(
-    judgement: Judgement, gradients: Gradients, rate: float
-) -> Iterator[float]:
+def _losses(judgement: Judgement, gradients: Gradients, rate: float) -> Iterator[float]:
     """Yield the mean loss of each step, over all ranks and micro-batches."""
     scenario, weights = judgement.scenario, _initial(judgement)
     for step in range(scenario.num_steps):

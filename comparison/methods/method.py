@@ -21,8 +21,10 @@ class Method:
         id: Key in JSON, and what tests call it.
         title: What the table calls it.
         rig: Where its runs come from.
-        judge: Says whether a run is wrong.
+        judge: Says whether a run is wrong, as far as it got.
         about: How it was run, and what it cannot see; a paragraph of the page.
+        judges_ends: Whether it has a word of its own on runs that raise, die or hang;
+            otherwise whoever starts them notices, whichever the method.
     """
 
     id: str
@@ -30,3 +32,4 @@ class Method:
     rig: RigName
     judge: Callable[[Judgement], Verdict]
     about: str
+    judges_ends: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm, ended_badly
+from comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.properties.judgement import Judgement
 from syncverify.properties.values import gradient_equals_reference, unreduced_stay_local
 
@@ -17,11 +17,8 @@ def values_are_right(judgement: Judgement) -> Verdict:
         judgement: A run.
 
     Returns:
-        An alarm at the first that is wrong, or if the run ended badly.
+        An alarm at the first that is wrong.
     """
-    ended = ended_badly(judgement)
-    if ended.alarmed:
-        return ended
     found = chain(gradient_equals_reference(judgement), unreduced_stay_local(judgement))
     first = next(found, None)
     return SILENT if first is None else alarm(first.summary)

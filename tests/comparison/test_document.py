@@ -9,7 +9,9 @@ from comparison.verdicts import SILENT, Verdict, alarm
 PAGE = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text("utf-8")
 
 
-def outcome(name: str, *, caught: str, alarmed: str = "", silent: bool = True) -> Outcome:
+def outcome(
+    name: str, *, caught: str, alarmed: str = "", silent: bool = True
+) -> Outcome:
     def said(method: str) -> dict[str, Verdict]:
         return {m.id: alarm("a | b") if m.id == method else SILENT for m in METHODS}
 

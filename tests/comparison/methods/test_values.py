@@ -13,7 +13,7 @@ from comparison.methods.threaded_group import values_are_right
 from comparison.rigs import Rigs
 from comparison.verdicts import Verdict
 from syncverify.properties.judgement import Judgement
-from syncverify.run import Fault, Observation
+from syncverify.run import Observation
 
 Judge = Callable[[Judgement], Verdict]
 METHODS = [replicas_are_close, losses_agree, values_are_right, all_properties_hold]
@@ -58,7 +58,9 @@ def scaled(played: Judgement, factor: float) -> Judgement:
     def change(seen: Observation) -> Observation:
         if seen.point != "reduced":
             return seen
-        gradients = {n: None if g is None else g * factor for n, g in seen.gradients.items()}
+        gradients = {
+            n: None if g is None else g * factor for n, g in seen.gradients.items()
+        }
         return replace(seen, gradients=gradients)
 
     ranks = tuple(
@@ -76,13 +78,3 @@ def test_a_loss_within_tolerance_is_as_good_as_the_right_one(
     assert not losses_agree(slightly).alarmed
     assert values_are_right(slightly).alarmed
     assert losses_agree(badly).alarmed
-
-
-@pytest.mark.parametrize("judge", METHODS[:3])
-def test_a_run_that_ends_badly_is_caught(
-    judge: Judge, case: Callable[[str], Case], rigs: Rigs
-) -> None:
-    right = play(case(SAME_ON_ALL), rigs, twin=True)
-    fault = Fault("raised", (0,), "rank 0 raised ValueError", identity="ValueError")
-    ended = replace(right, run=replace(right.run, fault=fault))
-    assert judge(ended).words == "raised: rank 0 raised ValueError"
