@@ -15,7 +15,7 @@ import torch
 from comparison.cases import Case
 from comparison.document import page
 from comparison.methods.all_methods import METHODS
-from comparison.outcomes import Outcome, store, stored
+from comparison.outcomes import Outcome, not_played, store, stored
 from comparison.processes import compared_in
 from comparison.smallest import SmallestScenarios
 from syncverify.bugbank.catalogue import entries
@@ -49,19 +49,21 @@ def main(
         click.echo(_line(outcome))
         if json_path is not None:
             store(json_path, _in_order(outcomes))
+    missing = [entry for entry in left if entry.id not in outcomes]
+    for entry in missing:
+        click.echo(f"{entry.id}: no scenario shows it")
+        outcomes[entry.id] = not_played(entry)
     if markdown is not None:
         text = page(_in_order(outcomes), len(entries()))
         markdown.write_text(text, encoding="utf-8")
-    return NOT_FOUND if len(cases) < len(left) else 0
+    return NOT_FOUND if missing else 0
 
 
 def _cases(left: Sequence[Entry]) -> Iterator[Case]:
     scenarios = SmallestScenarios()
     for entry in left:
         case = scenarios.case(entry)
-        if case is None:
-            click.echo(f"{entry.id}: no scenario shows it")
-        else:
+        if case is not None:
             yield case
 
 

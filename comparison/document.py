@@ -14,7 +14,8 @@ _OPENING = """\
 
 What people use today to find out whether gradients are synchronized rightly, on the defects
 of the bug bank. Each method is given each defect in the smallest scenario that shows it, and
-the fixed twin of the defect in the same scenario. A defect is *caught* if the method says
+the fixed twin of the defect in the same scenario; all but the last repeat its steps until
+there are 10. A defect is *caught* if the method says
 that something is wrong, and an alarm on a twin is a *false alarm*. A run that raises, dies
 or hangs is noticed by whoever runs it, whichever the method, and counts as caught; an error in
 which defect and twin end alike does not: the subject refuses the scenario, or the place cannot
@@ -26,7 +27,8 @@ $ python -m comparison --jobs 2 --json comparison.json --markdown docs/compariso
 ```
 
 The scenarios are found by `syncverify`'s search, shrunk, and kept in
-`comparison/smallest.json`; one that shows its defect no longer is searched for anew. Where
+`comparison/smallest.json`; one that shows its defect no longer is searched for anew. A defect
+for which 500 scenarios show nothing counts as missed by all methods. Where
 ranks are processes or threads on a CPU, `torch.cuda`'s streams are stand-ins that hold
 nothing, so that defects in subjects that use streams can be played there as well. Their
 waits for other streams order nothing then, for a CPU runs all in order.

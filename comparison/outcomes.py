@@ -12,6 +12,7 @@ from comparison.methods.all_methods import METHODS
 from comparison.methods.method import Method
 from comparison.rigs import Rigs
 from comparison.verdicts import Verdict, how_they_end
+from syncverify.bugbank.entry import Entry
 from syncverify.properties.judgement import Judgement
 
 
@@ -57,6 +58,13 @@ def compared(case: Case, rigs: Rigs) -> Outcome:
         {name: of_defect for name, (of_defect, _) in said.items()},
         {name: of_twin for name, (_, of_twin) in said.items()},
     )
+
+
+def not_played(entry: Entry) -> Outcome:
+    """Count a defect as missed by all methods: the search found no scenario to play."""
+    missed = Verdict(alarmed=False, words="the search found no scenario that shows it")
+    said = {method.id: missed for method in METHODS}
+    return Outcome(entry.id, entry.section, entry.silent, said, said)
 
 
 def verdicts(

@@ -115,7 +115,7 @@ LOSS_PARITY = Method(
     losses_agree,
     "The mean loss of each of 10 steps of SGD is compared with that of the same training "
     f"in one process, within {RELATIVE_TOLERANCE:.0%} of it. That is strict: functional "
-    "tests of Megatron Bridge allow 1% for the LM loss, those of Megatron-LM 5%. The "
+    "tests of Megatron-LM allow 1% (`test_grpo_training_loop.py`) or 5% for the LM loss. The "
     "learning rate moves weights by a tenth of their size in a step, far more than in "
     "practice, so that a wrong gradient weighs more. Losses of scenarios are linear in the "
     "parameters, hence gradients the same wherever training stands, and SGD is replayed "
