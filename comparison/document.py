@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from comparison.methods.all_methods import METHODS
+from comparison.methods.method import Method
 from comparison.outcomes import Outcome
 
 _OPENING = """\
@@ -62,7 +63,7 @@ def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
         "`x` caught, `-` missed, `!` false alarm on the twin.\n",
         "\n".join(_table(outcomes)) + "\n",
         "## Words\n",
-        "What each method said first of the defects that it caught, and of twins.\n",
+        "What each method said first of a defect, or why it could say nothing, and of twins.\n",
         "\n".join(_words(outcomes)) + "\n",
     ]
     return "\n".join(parts)
@@ -91,31 +92,29 @@ def _summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
     )  # fmt: skip
     yield _rule(5)
     for method in METHODS:
-        caught = _count(outcomes, lambda o, key=method.id: o.defect[key].alarmed)
+        caught = _caught(outcomes, method)
         yield _row(
             method.title,
             caught,
-            _count(silent, lambda o, key=method.id: o.defect[key].alarmed),
+            _caught(silent, method),
             len(outcomes) - caught,
-            _count(outcomes, lambda o, key=method.id: o.twin[key].alarmed),
+            sum(outcome.twin[method.id].alarmed for outcome in outcomes),
         )
 
 
 def _by_section(outcomes: Sequence[Outcome]) -> Iterator[str]:
     sections = dict.fromkeys(outcome.section for outcome in outcomes)
+    members = [[o for o in outcomes if o.section == section] for section in sections]
     yield _row("method", *sections)
     yield _rule(1 + len(sections))
     for method in METHODS:
-        cells = []
-        for section in sections:
-            members = [o for o in outcomes if o.section == section]
-            caught = _count(members, lambda o, key=method.id: o.defect[key].alarmed)
-            cells.append(f"{caught}/{len(members)}")
-        yield _row(method.title, *cells)
+        yield _row(
+            method.title, *(f"{_caught(each, method)}/{len(each)}" for each in members)
+        )
 
 
-def _count(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> int:
-    return sum(map(holds, outcomes))
+def _caught(outcomes: Sequence[Outcome], method: Method) -> int:
+    return sum(outcome.defect[method.id].alarmed for outcome in outcomes)
 
 
 def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:

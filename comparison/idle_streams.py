@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 
 class IdleEvent:
@@ -37,7 +38,10 @@ class IdleStream(torch.cpu.Stream):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
-    def record_event(self, event: IdleEvent | None = None) -> IdleEvent:  # type: ignore[override]  # CUDA's
+    @override
+    def record_event(  # type: ignore[override]  # torch.cpu's takes and returns nothing
+        self, event: IdleEvent | None = None
+    ) -> IdleEvent:
         """Return an event that has happened."""
         return event or IdleEvent()
 
