@@ -16,12 +16,12 @@ _OPENING = """\
 What people use today to find out whether gradients are synchronized rightly, on the defects
 of the bug bank. Each method is given each defect in the smallest scenario that shows it, and
 the fixed twin of the defect in the same scenario; all but the last repeat its steps until
-there are 10. A defect is *caught* if the method says
-that something is wrong, and an alarm on a twin is a *false alarm*. A run that raises, dies
-or hangs is noticed by whoever runs it, whichever the method, and counts as caught; an error in
-which defect and twin end alike does not: the subject refuses the scenario, or the place cannot
-play it. A method that does not apply to a defect misses it. Each was played once in each place:
-where gloo's or Python's threads race, another run may come out otherwise.
+there are 10. A defect is *caught* if the method says that something is wrong, and an alarm on
+a twin is a *false alarm*. A run that raises, dies or hangs is noticed by whoever runs it,
+whichever the method, and counts as caught; an error in which defect and twin end alike does
+not: the subject refuses the scenario, or the place cannot play it. A method that does not
+apply to a defect misses it. Each was played once in each place: where gloo's or Python's
+threads race, another run may come out otherwise.
 
 ```console
 $ python -m comparison --jobs 2 --json comparison.json --markdown docs/comparison.md
@@ -29,10 +29,10 @@ $ python -m comparison --jobs 2 --json comparison.json --markdown docs/compariso
 
 The scenarios are found by `syncverify`'s search, shrunk, and kept in
 `comparison/smallest.json`; one that shows its defect no longer is searched for anew. A defect
-for which 500 scenarios show nothing counts as missed by all methods. Where
-ranks are processes or threads on a CPU, `torch.cuda`'s streams are stand-ins that hold
-nothing, so that defects in subjects that use streams can be played there as well. Their
-waits for other streams order nothing then, for a CPU runs all in order.
+for which 500 scenarios show nothing counts as missed by all methods. Where ranks are
+processes or threads on a CPU, `torch.cuda`'s streams are stand-ins that hold nothing, so that
+defects in subjects that use streams can be played there as well. Their waits for other
+streams order nothing then, for a CPU runs all in order.
 """
 _SILENT = """\
 *Silent* defects give a wrong gradient, or waste time or memory, without an error or a hang on

@@ -33,7 +33,8 @@ HARNESS = Method(
     all_properties_hold,
     "All properties, on `sim`, in the smallest scenario as it is, without the repeated "
     "steps. It is the search of `syncverify` that found this scenario, from nothing; the "
-    "other methods are given it. What it cannot see is what no property states and what no "
-    "scenario contains.",
+    "other methods are given it. The bank and the properties have the same authors, so this "
+    "row says that these defects are within reach, not that all defects are. What it cannot "
+    "see is what no property states and what no scenario contains.",
     judges_ends=True,
 )

@@ -24,10 +24,12 @@ def test_what_is_kept_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_shows_the_defect_no_longer_is_searched_for_anew(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.json"
-    kept.write_text(json.dumps({ENTRY: TOKENS["handles-never-kept"]}), encoding="utf-8")
+    kept, stale = tmp_path / "kept.json", TOKENS["missing-record-stream"]
+    kept.write_text(json.dumps({ENTRY: stale}), encoding="utf-8")
     entry = entry_of(ENTRY)
     found = SmallestScenarios(kept).case(entry)
     assert found is not None
     assert found.recording.property == entry.property
-    assert json.loads(kept.read_text("utf-8")) == {ENTRY: encode(found.recording)}
+    token = json.loads(kept.read_text("utf-8"))[ENTRY]
+    assert token == encode(found.recording)
+    assert token != stale
