@@ -15,6 +15,7 @@ from syncverify.bank.play import Budget, Played
 from syncverify.bank.table import line_of, summary, table, to_json
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
+from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.verification import DEFAULT_EXAMPLES
 
@@ -81,13 +82,17 @@ def bank(
     chosen = [entry_of(entry_id) for entry_id in dict.fromkeys(only)] or entries()
     check_folder(json_path)
     playable = [entry for entry in chosen if entry.runs_on(backend)]
+    if not playable:
+        raise UsageError(f"nothing to play on {backend}: {_without(chosen, backend)}")
     budget = Budget(examples, twin_examples, seed)
     console = CommandConsole(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
     rows = _play(console, playable, backend, budget, jobs)
     console.print(table(rows))
-    for line in (*_left_out(chosen, backend), *summary(rows)):
+    if len(playable) < len(chosen):
+        console.print(f"left out: {_without(chosen, backend)}", soft_wrap=True)
+    for line in summary(rows):
         console.print(line, markup=False, soft_wrap=True)
     if json_path is not None:
         write(json_path, json.dumps(to_json(rows, budget), indent=2, allow_nan=False))
@@ -118,11 +123,7 @@ def _play(
     return sorted(rows, key=lambda row: order.index(row.id))
 
 
-def _left_out(chosen: Sequence[Entry], backend: str) -> list[str]:
+def _without(chosen: Sequence[Entry], backend: str) -> str:
     missing = [entry.id for entry in chosen if not entry.runs_on(backend)]
-    if not missing:
-        return []
-    return [
-        f"left out, since they take streams from torch.cuda, which {backend} has not: "
-        + ", ".join(missing)
-    ]
+    verb = "takes" if len(missing) == 1 else "take"
+    return f"{', '.join(missing)} {verb} streams from torch.cuda"
