@@ -11,13 +11,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from syncverify.bank.jobs import play_all
-from syncverify.bank.play import Budget, Played
+from syncverify.bank.play import DEFAULT_BANK_EXAMPLES, Budget, Played
 from syncverify.bank.table import line_of, summary, table, to_json
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folder, write
-from syncverify.verification import DEFAULT_EXAMPLES
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 
@@ -40,7 +39,7 @@ _TABLE_WIDTH = 200  # characters, where output is not a terminal
 @click.option(
     "--examples",
     type=click.IntRange(min=1),
-    default=DEFAULT_EXAMPLES,
+    default=DEFAULT_BANK_EXAMPLES,
     show_default=True,
     help="Scenarios a defect, at most: the first that shows it ends the search.",
 )
@@ -66,9 +65,12 @@ _TABLE_WIDTH = 200  # characters, where output is not a terminal
     help="Processes that play entries side by side.",
 )
 @click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
     help="Write the table here.",
-)  # fmt: skip
+)
 def bank(
     only: tuple[str, ...],
     backend: str,
