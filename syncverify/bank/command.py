@@ -11,12 +11,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from syncverify.bank.jobs import play_all
-from syncverify.bank.play import Budget, Played
+from syncverify.bank.play import DEFAULT_BANK_EXAMPLES, Budget, Played
 from syncverify.bank.table import line_of, summary, table, to_json
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
+from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folder, write
-from syncverify.verification import DEFAULT_EXAMPLES
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 
@@ -39,7 +39,7 @@ _TABLE_WIDTH = 200  # characters, where output is not a terminal
 @click.option(
     "--examples",
     type=click.IntRange(min=1),
-    default=DEFAULT_EXAMPLES,
+    default=DEFAULT_BANK_EXAMPLES,
     show_default=True,
     help="Scenarios a defect, at most: the first that shows it ends the search.",
 )
@@ -65,9 +65,12 @@ _TABLE_WIDTH = 200  # characters, where output is not a terminal
     help="Processes that play entries side by side.",
 )
 @click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
     help="Write the table here.",
-)  # fmt: skip
+)
 def bank(
     only: tuple[str, ...],
     backend: str,
@@ -81,13 +84,17 @@ def bank(
     chosen = [entry_of(entry_id) for entry_id in dict.fromkeys(only)] or entries()
     check_folder(json_path)
     playable = [entry for entry in chosen if entry.runs_on(backend)]
+    if not playable:
+        raise UsageError(f"nothing to play on {backend}: {_without(chosen, backend)}")
     budget = Budget(examples, twin_examples, seed)
     console = CommandConsole(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
     rows = _play(console, playable, backend, budget, jobs)
     console.print(table(rows))
-    for line in (*_left_out(chosen, backend), *summary(rows)):
+    if len(playable) < len(chosen):
+        console.print(f"left out: {_without(chosen, backend)}", soft_wrap=True)
+    for line in summary(rows):
         console.print(line, markup=False, soft_wrap=True)
     if json_path is not None:
         write(json_path, json.dumps(to_json(rows, budget), indent=2, allow_nan=False))
@@ -118,11 +125,7 @@ def _play(
     return sorted(rows, key=lambda row: order.index(row.id))
 
 
-def _left_out(chosen: Sequence[Entry], backend: str) -> list[str]:
+def _without(chosen: Sequence[Entry], backend: str) -> str:
     missing = [entry.id for entry in chosen if not entry.runs_on(backend)]
-    if not missing:
-        return []
-    return [
-        f"left out, since they take streams from torch.cuda, which {backend} has not: "
-        + ", ".join(missing)
-    ]
+    verb = "takes" if len(missing) == 1 else "take"
+    return f"{', '.join(missing)} {verb} streams from torch.cuda"

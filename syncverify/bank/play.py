@@ -12,7 +12,9 @@ from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
 from syncverify.replay import Recording, encode
 from syncverify.schedule import Schedule
-from syncverify.verification import DEFAULT_EXAMPLES, DEFAULT_RANKS, SilentProgress
+from syncverify.verification import DEFAULT_RANKS, SilentProgress
+
+DEFAULT_BANK_EXAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Budget:
         seed: Same seed, same scenarios.
     """
 
-    examples: int = DEFAULT_EXAMPLES
+    examples: int = DEFAULT_BANK_EXAMPLES
     twin_examples: int = 10
     seed: int = 0
 

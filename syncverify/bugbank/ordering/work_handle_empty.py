@@ -23,6 +23,6 @@ ENTRY = Entry(
     source="pytorch/pytorch#122807",
     trigger="2 ranks",
     silent=True,
-    property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    property="wait_orders_reads_after_reduce",
+    cause="read_before_reduced",
 )
