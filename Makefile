@@ -49,6 +49,7 @@ soak: $(INSTALLED)
 catalogue: $(INSTALLED)
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/property_catalogue.py
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/feature_catalogue.py
+	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/bank_page.py
 
 clean:
 	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -63,7 +63,7 @@ def search(
     overlaps = (judge.num_overlaps, judge.num_overlaps_possible)
     held = judge.held
     found = [
-        _shrink(drawing, judge, identity, met[identity], progress)
+        shrink(drawing, judge, identity, met[identity], progress)
         for identity in distinct(met)
         if identity not in plan.known
     ]
@@ -94,7 +94,7 @@ def _explore(
             raise EndedError from None
         largest = max(largest, size)
         for identity in verdict.violations:
-            met.setdefault(identity, _found(scenario, verdict, identity))
+            met.setdefault(identity, found_in(scenario, verdict, identity))
         coverage.add(scenario, verdict.applied)
         progress.played(coverage.num_scenarios, len(met))
 
@@ -102,7 +102,7 @@ def _explore(
     return coverage, met, list(judge.known.values())
 
 
-def _shrink(
+def shrink(
     drawing: Drawing,
     judge: Judge,
     identity: Identity,
@@ -110,6 +110,13 @@ def _shrink(
     progress: Progress,
 ) -> Found:
     """Make a violation smaller, as far as runs are left for that.
+
+    Args:
+        drawing: The sequence of scenarios that led to it.
+        judge: Who judged them.
+        identity: Of the violation.
+        first: Where it was met.
+        progress: Told how it goes on.
 
     Returns:
         The last word of Hypothesis, which it shows again before it ends; where it is ended,
@@ -132,7 +139,7 @@ def _shrink(
         for number in range(runs, judge.num_runs):
             progress.shrinking(identity, number + 1 - before)
         if identity in verdict.violations:
-            last = _found(scenario, verdict, identity)
+            last = found_in(scenario, verdict, identity)
             smallest = min(smallest, last, key=lambda found: bulk(found.scenario))
             raise ReproducedError
 
@@ -143,11 +150,12 @@ def _shrink(
     schedule = Schedule(tuple(d.chosen for d in least.decisions))
     with contextlib.suppress(OutOfBudgetError):
         simplest = judge.simplified(least.scenario, schedule, identity)
-        return _found(least.scenario, simplest, identity)
+        return found_in(least.scenario, simplest, identity)
     return least
 
 
-def _found(scenario: Scenario, verdict: Verdict, identity: Identity) -> Found:
+def found_in(scenario: Scenario, verdict: Verdict, identity: Identity) -> Found:
+    """Put together what there is to know of a violation."""
     return Found(verdict.violations[identity], scenario, verdict.decisions)
 
 
@@ -162,5 +170,5 @@ def _chance(judge: Judge, found: list[Found]) -> list[Found]:
             verdict = judge.followed(entry.scenario, schedule, twice=True)
             for identity in verdict.violations:
                 if identity[0] == _DETERMINISM:
-                    return [_found(entry.scenario, verdict, identity)]
+                    return [found_in(entry.scenario, verdict, identity)]
     return []

@@ -1,4 +1,4 @@
-"""The command line: `syncverify run` and `syncverify replay`.
+"""The command line: `syncverify run`, `replay` and `bank`.
 
 Exit codes: 0 no violation, 1 violation found, 2 bad usage, subject or environment (one
 line on stderr), 3 fault of the harness itself, 4 less covered than was required, 130
@@ -31,14 +31,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
-from typing_extensions import override
 
 from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.bank.command import bank
 from syncverify.errors import SyncverifyError, UsageError
 from syncverify.properties import check
 from syncverify.replay import Recording, load
+from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.report import Report, ReportedViolation
 from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
 from syncverify.sim.decisions import Decisions, Following
@@ -73,6 +74,9 @@ _backend_option = click.option(
 @click.version_option(package_name="syncverify")
 def cli() -> None:
     """Verify gradient synchronizers for distributed PyTorch training."""
+
+
+cli.add_command(bank)
 
 
 @cli.command()
@@ -136,8 +140,7 @@ def run(
     """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
     found = resolve(subject)
     check_schedules(schedules, backend)
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise UsageError(f"cannot write {str(json_path)!r}: its folder does not exist")
+    check_folder(json_path)
     with closing(open_backend(backend, found)) as opened:
         if _follows(opened, found):
             return
@@ -146,7 +149,7 @@ def run(
             opened.world_size if isinstance(opened, TorchrunBackend) else DEFAULT_RANKS
         )
         max_ranks = world if ranks is None else ranks
-        console = _Console(highlight=False)
+        console = CommandConsole(highlight=False)
         console.print(
             f"verifying {subject} on {backend}: {examples} scenarios, up to {max_ranks} "
             f"rank(s), seed {chosen}",
@@ -168,7 +171,7 @@ def run(
     gap = None if require_coverage is None else report.summary.gap(require_coverage)
     _print_report(console, report, show_coverage=show_coverage)
     if json_path is not None:
-        _write(json_path, json.dumps(report.to_json(), indent=2, allow_nan=False))
+        write(json_path, json.dumps(report.to_json(), indent=2, allow_nan=False))
     if gap is not None:
         click.echo(f"syncverify: {gap}", err=True)
     _leave(1 if report.violations else COVERAGE_GAP if gap else 0, opened)
@@ -228,12 +231,6 @@ def _note_schedule(recording: Recording, backend: str) -> None:
         )
 
 
-class _Console(Console):
-    @override
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would leave with the code of a violation
-
-
 def _follows(opened: AnyBackend, subject: Subject) -> bool:
     """Serve as a follower of a torchrun job, if this process is one."""
     if not isinstance(opened, TorchrunBackend) or opened.rank == 0:
@@ -280,13 +277,6 @@ class _SearchProgress:
             self._bar.update(self._task, description=words)
         elif num_runs == 1:
             self.console.print(f"shrinking {identity[0]} ({identity[1]})")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def _print_report(console: Console, report: Report, *, show_coverage: bool) -> None:

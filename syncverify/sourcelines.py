@@ -13,8 +13,8 @@ import torch
 import typing_extensions
 
 _HARNESS = str(Path(__file__).parent)
-# Adapters stand for the subject: their lines are the subject's.
-_SUBJECTS = str(Path(__file__).parent / "subjects")
+# Adapters stand for the subject: their lines are the subject's. So are those of defects.
+_SUBJECTS = tuple(str(Path(__file__).parent / part) for part in ("subjects", "bugbank"))
 _TORCH = str(Path(torch.__file__).parent)
 # torch marks old names with a wrapper from there.
 _DEPRECATIONS = typing_extensions.__file__

@@ -22,6 +22,7 @@ PACKAGES = (
     "benchmarks",
     "mutants",
     "peers",
+    "comparison",
 )
 MAX_LINES = 400
 
@@ -43,8 +44,13 @@ MAY_IMPORT = {
     "syncverify/__main__.py": FACE,
     "syncverify/cli.py": FACE | {"click", "rich"},
     "syncverify/verification.py": FACE,
+    "syncverify/bank/": FACE,
+    "syncverify/bank/command.py": FACE | {"click", "rich"},
+    "syncverify/bank/table.py": FACE | {"rich"},
     "peers/": {"peers", "syncverify", "torch"},
     "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
+    "comparison/": {"comparison"} | FACE,
+    "comparison/__main__.py": {"comparison", "click"} | FACE,
     "benchmarks/": {"benchmarks", "torch"},
     "benchmarks/command.py": {"benchmarks", "click"},
     "benchmarks/report.py": {"benchmarks", "torch", "rich"},
@@ -59,7 +65,10 @@ MAY_IMPORT = {
 }
 # The faces see strategies, so only faces may see a face: anything else would close a cycle.
 FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
+FACES |= {f"syncverify.bank.{name}" for name in ("command", "jobs", "play", "table")}
+FACES |= {"syncverify.bank.worker"}
 FACES |= {"peers.__main__", "peers.played"}
+FACES |= {"comparison.__main__", "comparison.smallest"}
 # ... or a command that nobody imports ...
 ABOVE_FACES = "mutants/"
 # ... and except that `syncverify.verify` is resolved on first use, inside a function, and

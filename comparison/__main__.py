@@ -1,0 +1,86 @@
+"""The command: give all methods the defects of the bug bank, and write what they find.
+
+Exit codes: 0 all was played, 1 for some defect no scenario was found, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import torch
+
+from comparison.cases import Case
+from comparison.document import page
+from comparison.methods.all_methods import METHODS
+from comparison.outcomes import Outcome, not_played, store, stored
+from comparison.processes import compared_in
+from comparison.smallest import SmallestScenarios
+from syncverify.bugbank.catalogue import entries
+from syncverify.bugbank.entry import Entry
+
+NOT_FOUND, BAD_USAGE = 1, 2
+
+
+@click.command()
+@click.option("--only", multiple=True, help="An id, or how ids start; may come again.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Defects to play at once.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
+              default=None,
+              help="Write outcomes here; if it is there, go on with it.")  # fmt: skip
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
+              default=None, help="Write the page here.")  # fmt: skip
+def main(
+    only: tuple[str, ...], jobs: int, json_path: Path | None, markdown: Path | None
+) -> int:
+    """Compare what people use today with syncverify, on the bug bank."""
+    torch.set_num_threads(1)
+    chosen = [entry for entry in entries() if entry.id.startswith(only or ("",))]
+    if not chosen:
+        raise click.UsageError(f"no defect has an id that starts with one of {only}")
+    outcomes = stored(json_path)
+    left = [entry for entry in chosen if entry.id not in outcomes]
+    cases = list(_cases(left))
+    for outcome in compared_in(jobs, cases):
+        outcomes[outcome.id] = outcome
+        click.echo(_line(outcome))
+        if json_path is not None:
+            store(json_path, _in_order(outcomes))
+    missing = [entry for entry in left if entry.id not in outcomes]
+    for entry in missing:
+        click.echo(f"{entry.id}: no scenario shows it")
+        outcomes[entry.id] = not_played(entry)
+    if markdown is not None:
+        text = page(_in_order(outcomes), len(entries()))
+        markdown.write_text(text, encoding="utf-8")
+    return NOT_FOUND if missing else 0
+
+
+def _cases(left: Sequence[Entry]) -> Iterator[Case]:
+    scenarios = SmallestScenarios()
+    for entry in left:
+        case = scenarios.case(entry)
+        if case is not None:
+            yield case
+
+
+def _in_order(outcomes: dict[str, Outcome]) -> list[Outcome]:
+    return [outcomes[entry.id] for entry in entries() if entry.id in outcomes]
+
+
+def _line(outcome: Outcome) -> str:
+    caught = [m.id for m in METHODS if outcome.defect[m.id].alarmed]
+    alarms = [m.id for m in METHODS if outcome.twin[m.id].alarmed]
+    said = f"{outcome.id}: caught by {', '.join(caught) or 'none'}"
+    return f"{said}; FALSE ALARM of {', '.join(alarms)}" if alarms else said
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main.main(prog_name="python -m comparison", standalone_mode=False))
+    except click.ClickException as error:
+        click.echo(f"python -m comparison: {error.format_message()}", err=True)
+        sys.exit(BAD_USAGE)

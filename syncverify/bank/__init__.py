@@ -1,0 +1,1 @@
+"""Play the bug bank: is each defect caught, and each twin left alone?"""

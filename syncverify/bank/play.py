@@ -1,0 +1,144 @@
+"""Play one entry of the bug bank: search the defect, then its twin."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from strategies.first_violation import FirstViolation, find_first
+from strategies.search_result import Found, SearchPlan
+from syncverify.backends.choice import AnyBackend
+from syncverify.bugbank.entry import Entry
+from syncverify.replay import Recording, encode
+from syncverify.schedule import Schedule
+from syncverify.verification import DEFAULT_RANKS, SilentProgress
+
+DEFAULT_BANK_EXAMPLES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to search.
+
+    Attributes:
+        examples: Scenarios a defect.
+        twin_examples: Scenarios a twin.
+        seed: Same seed, same scenarios.
+    """
+
+    examples: int = DEFAULT_BANK_EXAMPLES
+    twin_examples: int = 10
+    seed: int = 0
+
+    def plan(self, num_examples: int) -> SearchPlan:
+        """Return what to search."""
+        return SearchPlan(DEFAULT_RANKS, num_examples, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """A violation in the smallest scenario that shows it.
+
+    Attributes:
+        property: Name of the property.
+        cause: What went wrong.
+        ranks: Size of the world.
+        parameters: Number of parameters.
+        steps: Number of steps.
+        token: What `syncverify replay` takes.
+    """
+
+    property: str
+    cause: str
+    ranks: int
+    parameters: int
+    steps: int
+    token: str
+
+    @classmethod
+    def of(cls, found: Found | None) -> Caught | None:
+        """Sum up a violation, if there is one."""
+        if found is None:
+            return None
+        schedule = Schedule(tuple(decision.chosen for decision in found.decisions))
+        violation, scenario = found.violation, found.scenario
+        recording = Recording(violation.property, violation.cause, scenario, schedule)
+        return cls(
+            violation.property,
+            violation.cause,
+            scenario.mesh.num_ranks,
+            len(scenario.parameters),
+            scenario.num_steps,
+            encode(recording),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of one entry.
+
+    Attributes:
+        id: Of the entry.
+        source: Of the entry.
+        backend: Where it was played.
+        examples: Scenarios until the first violation, or all if there was none.
+        seconds: How long they took.
+        caught: The first violation, made small; None if there was none.
+        seconds_to_shrink: How long that took.
+        is_cause_right: Whether the violation has the cause that the entry names.
+        twin_examples: Scenarios that the twin played.
+        alarm: The twin's violation; None if it was silent.
+    """
+
+    id: str
+    source: str
+    backend: str
+    examples: int
+    seconds: float
+    caught: Caught | None
+    seconds_to_shrink: float
+    is_cause_right: bool
+    twin_examples: int
+    alarm: Caught | None
+
+    @builtins.property
+    def is_as_it_should_be(self) -> bool:
+        """Tell whether the defect was caught, and its twin left alone."""
+        return self.caught is not None and self.alarm is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def play(entry: Entry, backend: AnyBackend, budget: Budget) -> Played:
+    """Search for violations of a defect, and of its twin.
+
+    Args:
+        entry: What to play.
+        backend: Where to play.
+        budget: How long to search.
+
+    Returns:
+        What came of it.
+    """
+    told = SilentProgress()
+    first = find_first(entry.defect(), backend, budget.plan(budget.examples), told)
+    twin = FirstViolation(0, 0.0)
+    if budget.twin_examples:
+        plan = budget.plan(budget.twin_examples)
+        twin = find_first(entry.fixed(), backend, plan, told)
+    caught = Caught.of(first.found)
+    return Played(
+        id=entry.id,
+        source=entry.source,
+        backend=backend.name,
+        examples=first.num_examples,
+        seconds=round(first.seconds, 3),
+        caught=caught,
+        seconds_to_shrink=round(first.seconds_to_shrink, 3),
+        is_cause_right=caught is not None and caught.cause == entry.cause,
+        twin_examples=twin.num_examples,
+        alarm=Caught.of(twin.found),
+    )

@@ -1,0 +1,136 @@
+"""What came of the bank, as a table, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from syncverify.bank.play import Budget, Played
+
+TABLE_VERSION = 1
+_HEADINGS = (
+    "id",
+    "source",
+    "caught by",
+    "on",
+    "scenarios",
+    "seconds",
+    "ranks x parameters x steps",
+    "cause",
+    "twin",
+)
+
+
+def line_of(row: Played) -> str:
+    """Say in one line what came of one entry.
+
+    Args:
+        row: What came of it.
+
+    Returns:
+        Such as "size1-group-self-add: caught by ... after 1 scenario(s), 0.1 s".
+    """
+    if row.caught is None:
+        told = f"{row.id}: MISSED in {row.examples} scenario(s)"
+    else:
+        told = (
+            f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
+            f"{row.examples} scenario(s), {row.seconds:.1f} s"
+        )
+    if row.alarm is None:
+        return told
+    named = f"{row.alarm.property} ({row.alarm.cause})"
+    return f"{told}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+
+
+def table(rows: Sequence[Played]) -> Table:
+    """Lay out all entries.
+
+    Args:
+        rows: What came of each.
+
+    Returns:
+        The table, for a console.
+    """
+    laid_out = Table(box=SIMPLE_HEAD)
+    for heading in _HEADINGS:
+        laid_out.add_column(heading, overflow="fold")
+    for row in rows:
+        laid_out.add_row(row.id, row.source, *_found(row), _twin(row))
+    return laid_out
+
+
+def _found(row: Played) -> tuple[str, ...]:
+    if row.caught is None:
+        return "MISSED", row.backend, str(row.examples), f"{row.seconds:.1f}", "", ""
+    caught = row.caught
+    return (
+        caught.property,
+        row.backend,
+        str(row.examples),
+        f"{row.seconds:.1f} + {row.seconds_to_shrink:.1f}",
+        f"{caught.ranks} x {caught.parameters} x {caught.steps}",
+        "right" if row.is_cause_right else f"WRONG: {caught.cause}",
+    )
+
+
+def _twin(row: Played) -> str:
+    if row.alarm is not None:
+        return f"ALARM: {row.alarm.property}"
+    return f"silent over {row.twin_examples}" if row.twin_examples else "not played"
+
+
+def summary(rows: Sequence[Played]) -> Iterator[str]:
+    """Sum up the table.
+
+    Args:
+        rows: What came of each entry.
+
+    Yields:
+        Lines of text.
+    """
+    caught = [row.caught for row in rows if row.caught is not None]
+    found = [row for row in rows if row.caught is not None]
+    yield f"caught: {_share(len(caught), len(rows))}"
+    if caught:
+        yield (
+            f"median to detection: {median(row.examples for row in found):g} scenario(s), "
+            f"{median(row.seconds for row in found):.2f} s"
+        )
+        yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
+        yield (
+            f"median after shrinking: {median(each.ranks for each in caught):g} rank(s), "
+            f"{median(each.parameters for each in caught):g} parameter(s), "
+            f"{median(each.steps for each in caught):g} step(s)"
+        )
+    yield (
+        f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
+        f"{sum(row.twin_examples for row in rows)} scenario(s) in all"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
+
+
+def to_json(rows: Sequence[Played], budget: Budget) -> dict[str, Any]:
+    """Return plain JSON values; the format is versioned.
+
+    Args:
+        rows: What came of each entry.
+        budget: How long each was searched.
+
+    Returns:
+        The table.
+    """
+    return {
+        "version": TABLE_VERSION,
+        "examples": budget.examples,
+        "twin_examples": budget.twin_examples,
+        "seed": budget.seed,
+        "entries": [row.to_json() for row in rows],
+    }

@@ -1,0 +1,62 @@
+"""A process that plays entries of the bank: `python -m syncverify.bank.worker`."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+import torch
+
+from strategies.parallel import Failed
+from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.messages import Ready
+from syncverify.bank.jobs import EntryJob
+from syncverify.bank.play import Played, play
+from syncverify.bugbank.catalogue import entry_of
+from syncverify.errors import InternalError, SyncverifyError
+
+
+def main(descriptor: int) -> None:
+    """Play entries until the parent goes away.
+
+    Args:
+        descriptor: File descriptor of the connection to the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    torch.set_num_threads(1)
+    connection = Connection(descriptor)
+    connection.send(Ready())
+    jobs: queue.SimpleQueue[EntryJob] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    opened: dict[str, AnyBackend] = {}
+    while True:
+        connection.send(_answer(jobs.get(), opened))
+
+
+def _receive(connection: Connection, jobs: queue.SimpleQueue[EntryJob]) -> None:
+    try:
+        while True:
+            jobs.put(connection.recv())
+    finally:  # the parent is gone
+        os._exit(0)  # rank threads may still play
+
+
+def _answer(job: EntryJob, opened: dict[str, AnyBackend]) -> Played | Failed:
+    try:
+        entry = entry_of(job.entry_id)
+        if job.backend not in opened:
+            opened[job.backend] = open_backend(job.backend, entry.defect())
+        return play(entry, opened[job.backend], job.budget)
+    except SyncverifyError as error:
+        return Failed(type(error), str(error))
+    except Exception:  # noqa: BLE001  # a fault of ours, raised again in the parent
+        return Failed(InternalError, traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

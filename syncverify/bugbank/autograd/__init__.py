@@ -1,0 +1,1 @@
+"""What hooks are told by the autograd engine, and when."""

@@ -1,0 +1,48 @@
+"""Reported in pytorch/pytorch#63812."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class HoldsFirstGradient(PlainGrads):
+    """Remembers the gradient tensor, which `create_graph=True` replaces."""
+
+    @override
+    def bind(self) -> None:
+        self.held: dict[nn.Parameter, torch.Tensor] = {}
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.hold)
+            self.handles.append(hook)
+
+    def hold(self, parameter: nn.Parameter) -> None:
+        """Keep a gradient."""
+        if parameter not in self.held and parameter.grad is not None:
+            self.held[parameter] = parameter.grad
+
+    @override
+    def wait(self) -> None:
+        for parameter, gradient in self.held.items():
+            self.reduce(gradient)
+            parameter.grad = gradient.detach()
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.held = {}
+
+
+ENTRY = Entry(
+    subject=HoldsFirstGradient,
+    twin=PlainGrads,
+    source="pytorch/pytorch#63812",
+    trigger="2 micro-batches with create_graph=True",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="micro_batch_missing",
+)

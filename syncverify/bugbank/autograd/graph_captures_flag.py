@@ -1,0 +1,39 @@
+"""Reported in pytorch/torchtitan#4505."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from typing_extensions import override
+
+from syncverify.bugbank.bases.flags import FlagsMicroBatches
+from syncverify.bugbank.entry import Entry
+
+
+class CapturesFlag(FlagsMicroBatches):
+    """The flag of the first micro-batch is captured, and replayed with all others."""
+
+    @override
+    def bind(self) -> None:
+        self.captured: bool | None = None
+        super().bind()
+
+    @override
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        if self.captured is None:
+            self.captured = is_last
+        super().run_micro_batch(compute_loss, is_last=self.captured)
+
+
+ENTRY = Entry(
+    subject=CapturesFlag,
+    twin=FlagsMicroBatches,
+    source="pytorch/torchtitan#4505",
+    trigger="2 ranks, 2 micro-batches",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

@@ -1,0 +1,23 @@
+"""Reported in pytorch/pytorch#24005."""
+
+from __future__ import annotations
+
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class CountsCallsOfNestedBackwards(CountsHookCalls):
+    """A hook is taken to be called once a micro-batch; nested backwards call it again."""
+
+    capabilities = PlainGrads.capabilities
+
+
+ENTRY = Entry(
+    subject=CountsCallsOfNestedBackwards,
+    twin=PlainGrads,
+    source="pytorch/pytorch#24005",
+    trigger="2 ranks, a weight in two reentrant checkpoints",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="reduced_early",
+)

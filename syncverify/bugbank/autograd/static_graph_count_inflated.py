@@ -1,0 +1,31 @@
+"""Reported in pytorch/pytorch#187732."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.entry import Entry
+
+
+class KeepsCounts(ViewBuckets):
+    """Counts of micro-batches that were not to be reduced stay, and nothing fits again."""
+
+    @override
+    def zero_grad(self) -> None:
+        kept = [bucket.counts.copy() for bucket in self.buckets]
+        super().zero_grad()
+        if self.required > 1:
+            for bucket, counts in zip(self.buckets, kept, strict=True):
+                bucket.counts = counts
+
+
+ENTRY = Entry(
+    subject=KeepsCounts,
+    twin=ViewBuckets,
+    source="pytorch/pytorch#187732",
+    trigger="2 ranks, 2 steps of 2 micro-batches",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

@@ -1,0 +1,1 @@
+"""Small plain synchronizers of several architectures, all of them right."""

@@ -1,0 +1,108 @@
+"""Every lifecycle is gone through rightly, or refused.
+
+Buckets are launched in one order on all ranks, whatever is ready first, and `wait()`
+launches what was not; so it needs no accumulation to come. What it refuses is a `.grad`
+that is not its view and an accumulation too many.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.features import ALL_BEYOND
+
+LIFECYCLE = ("event", "launch", "readiness", "used")
+
+
+class Careful(SideStreams):
+    """Launches in one order on all ranks, and in `wait()` what was not ready by then."""
+
+    outside = ALL_BEYOND - set(LIFECYCLE)
+    overlaps_backward = False  # a step may begin with what the other ranks never use
+
+    @override
+    def bind(self) -> None:
+        self.num_launched = 0
+        self.is_reduced = False
+        super().bind()
+
+    @override
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        self.fork()
+        self.check_view(bucket, parameter)
+        bucket.counts[parameter] += 1
+        self.check_count(bucket, parameter)
+        self.launch_ready()
+
+    def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        """Refuse a gradient that does not lie in its bucket.
+
+        Raises:
+            RuntimeError: It does not.
+        """
+        own = None
+        if parameter.grad is not None:
+            own = local(parameter.grad).untyped_storage().data_ptr()
+        if own != bucket.buffer.untyped_storage().data_ptr():
+            raise RuntimeError("expected .grad to be the view that bind() made of it")
+
+    def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        """Refuse a backward too many.
+
+        Raises:
+            RuntimeError: It is one.
+        """
+        if bucket.counts[parameter] > self.required:
+            raise RuntimeError(
+                f"expected {self.required} backwards in a step, got more"
+            )
+
+    def launch_ready(self) -> None:
+        """Launch what is complete, up to the first bucket that is not."""
+        while self.num_launched < len(self.buckets):
+            bucket = self.buckets[self.num_launched]
+            if not self.is_ready(bucket):
+                return
+            self.launch(bucket)
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        self.num_launched += 1
+        super().launch(bucket)
+
+    def launch_rest(self) -> None:
+        """Launch the others."""
+        if not self.is_reduced:
+            for bucket in self.buckets[self.num_launched :]:
+                self.launch(bucket)
+
+    @override
+    def wait(self) -> None:
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                self.check_view(bucket, parameter)
+        self.launch_rest()
+        self.is_reduced = True
+        super().wait()
+
+    @override
+    def zero_grad(self) -> None:
+        self.finish_thrown_away()
+        self.num_launched = 0
+        self.is_reduced = False
+        super().zero_grad()
+
+    def finish_thrown_away(self) -> None:
+        """Launch what other ranks have launched, and wait for it."""
+        if self.num_launched and not self.is_reduced:
+            self.wait()
+
+    @override
+    def unbind(self) -> None:
+        torch.cuda.current_stream().wait_stream(self.comm)
+        super().unbind()

@@ -1,0 +1,1 @@
+"""Whether all ranks exchange the same things in the same order."""

@@ -1,0 +1,48 @@
+"""Reported in pytorch/pytorch#72843."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
+from syncverify.bugbank.entry import Entry
+
+
+class CountsFirst(ReducesInWait):
+    """Exchanges how much each rank has to say, then reduces."""
+
+    @override
+    def wait(self) -> None:
+        self.exchange_counts()
+        super().wait()
+
+    def exchange_counts(self) -> None:
+        """Tell all ranks how much there is."""
+        for group in self.buckets[0].groups[:1]:
+            counts = torch.zeros(group.size(), dtype=torch.int64)
+            dist.all_to_all_single(counts, torch.ones_like(counts), group=group)
+
+
+class CountsAfterwardsAsWell(CountsFirst):
+    """A hook's reduction on one rank meets another collective on the other."""
+
+    @override
+    def wait(self) -> None:
+        if is_odd():
+            ReducesInWait.wait(self)
+            self.exchange_counts()
+        else:
+            super().wait()
+
+
+ENTRY = Entry(
+    subject=CountsAfterwardsAsWell,
+    twin=CountsFirst,
+    source="pytorch/pytorch#72843",
+    trigger="2 ranks, an all_to_all before the reduction or after it",
+    silent=False,
+    property="collectives_match_across_ranks",
+    cause="collective_mismatch",
+)

@@ -1,0 +1,56 @@
+"""Reported in NVIDIA/nccl#479."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.entry import Entry
+
+
+class TellsNeighbour(ReducesInWait):
+    """Pairs of ranks tell each other how much they have, both at once."""
+
+    @override
+    def wait(self) -> None:
+        for group in self.buckets[0].groups[:1]:
+            peer = group.rank() ^ 1
+            if peer < group.size():
+                self.exchange(peer, group)
+        super().wait()
+
+    def exchange(self, peer: int, group: dist.ProcessGroup) -> None:
+        """Send to a rank, and receive from it."""
+        messages = [
+            dist.P2POp(dist.isend, torch.ones(1), group=group, group_peer=peer),
+            dist.P2POp(dist.irecv, torch.empty(1), group=group, group_peer=peer),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+
+
+class TellsNeighbourOneByOne(TellsNeighbour):
+    """Both ranks send before they receive, and messages of a pair run one by one."""
+
+    @override
+    def exchange(self, peer: int, group: dist.ProcessGroup) -> None:
+        works = [
+            dist.isend(torch.ones(1), group=group, group_dst=peer),
+            dist.irecv(torch.empty(1), group=group, group_src=peer),
+        ]
+        for work in works:
+            if work is not None:
+                work.wait()
+
+
+ENTRY = Entry(
+    subject=TellsNeighbourOneByOne,
+    twin=TellsNeighbour,
+    source="NVIDIA/nccl#479",
+    trigger="2 ranks that send before they receive",
+    silent=False,
+    property="launch_order_agrees",
+    cause="opposing_messages",
+)

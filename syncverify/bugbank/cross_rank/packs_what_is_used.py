@@ -1,0 +1,45 @@
+"""Reported in pytorch/pytorch#174862."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.contracts import only
+from syncverify.bugbank.bases.placements import slices
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.entry import Entry
+
+
+class PacksWhatIsUsed(Careful):
+    """Only gradients that came are packed, so that ranks pack different ones."""
+
+    outside = only("used=not_on_odd_ranks")
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        self.num_launched += 1
+        self.fork()
+        named = slices(bucket.buffer, bucket.parameters)
+        parts = [part for parameter, part in named if bucket.counts[parameter]]
+        with torch.cuda.stream(self.comm):
+            for group in bucket.groups if parts else ():
+                packed = torch.cat([part.reshape(-1) for part in parts])
+                dist.all_reduce(packed, group=group)
+                sizes = [part.numel() for part in parts]
+                for part, summed in zip(parts, packed.split(sizes), strict=True):
+                    part.copy_(summed.view(part.shape))
+
+
+ENTRY = Entry(
+    subject=PacksWhatIsUsed,
+    twin=Careful,
+    source="pytorch/pytorch#174862",
+    trigger="2 ranks, a parameter that one does not use",
+    silent=False,
+    property="every_wait_completes",
+    cause="deadlock",
+    uses_streams=True,
+)

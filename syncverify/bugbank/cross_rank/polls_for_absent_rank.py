@@ -1,0 +1,38 @@
+"""Reported in ai-dynamo/modelexpress#497."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.entry import Entry
+
+
+class PollsForCompletion(ReducesInWait):
+    """Asks whether a bucket is complete until it is."""
+
+    @override
+    def finish(self, bucket: Bucket) -> None:
+        while bucket.work is not None and not bucket.work.is_completed():
+            pass
+        super().finish(bucket)
+
+
+class PollsForAbsentRank(PollsForCompletion):
+    """The loop that asks for completion has no bound, and a rank is absent."""
+
+    @override
+    def order(self) -> list[Bucket]:
+        return self.buckets[:-1] if is_odd() else self.buckets
+
+
+ENTRY = Entry(
+    subject=PollsForAbsentRank,
+    twin=PollsForCompletion,
+    source="ai-dynamo/modelexpress#497",
+    trigger="2 ranks, of which one skips a bucket that the other polls for",
+    silent=False,
+    property="every_wait_completes",
+    cause="step_bound",
+)

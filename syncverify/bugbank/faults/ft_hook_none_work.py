@@ -1,0 +1,35 @@
+"""Reported in pytorch/torchtitan#1170."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class DiscardsWhatRaised(MainGrads):
+    """A reduction returns no handle to wait for; the error discards every step."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        try:
+            for group in bucket.groups:
+                work: Any = dist.all_reduce(bucket.buffer, group=group)
+                work.wait()
+        except AttributeError:
+            bucket.buffer.zero_()
+
+
+ENTRY = Entry(
+    subject=DiscardsWhatRaised,
+    twin=MainGrads,
+    source="pytorch/torchtitan#1170",
+    trigger="2 ranks",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="never_written",
+)

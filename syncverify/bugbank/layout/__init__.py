@@ -1,0 +1,1 @@
+"""Which gradient lies where in which bucket."""

@@ -1,0 +1,36 @@
+"""Reported in NVIDIA/Megatron-LM#561."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class ShardsWithoutPadding(MainGrads):
+    """Each rank reduces its share of a bucket, rounded down; the rest is nobody's."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        for group in bucket.groups:
+            share = bucket.buffer.numel() // group.size()
+            covered = bucket.buffer[: share * group.size()]
+            if share:
+                shares = list(covered.split(share))
+                reduced = torch.empty_like(shares[0])
+                dist.reduce_scatter(reduced, shares, group=group)
+                dist.all_gather(shares, reduced, group=group)
+
+
+ENTRY = Entry(
+    subject=ShardsWithoutPadding,
+    twin=MainGrads,
+    source="NVIDIA/Megatron-LM#561",
+    trigger="2 ranks, an odd number of elements",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

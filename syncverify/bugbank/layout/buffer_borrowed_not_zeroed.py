@@ -1,0 +1,30 @@
+"""Reported in NVIDIA/Megatron-LM#4609."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.entry import Entry
+
+
+class ZeroesBucketsInFlight(ViewBuckets):
+    """zero_grad() clears the buckets that still have work, after wait() finished it."""
+
+    @override
+    def zero_grad(self) -> None:
+        for bucket in self.buckets:
+            bucket.counts.clear()
+            if bucket.work is not None or not bucket.groups:
+                bucket.buffer.zero_()
+
+
+ENTRY = Entry(
+    subject=ZeroesBucketsInFlight,
+    twin=ViewBuckets,
+    source="NVIDIA/Megatron-LM#4609",
+    trigger="2 ranks, 2 steps",
+    silent=True,
+    property="zero_grad_clears",
+    cause="gradient_left",
+)

@@ -1,0 +1,46 @@
+"""Reported in pytorch/pytorch#51929."""
+
+from __future__ import annotations
+
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.contracts import only
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.entry import Entry
+
+
+class ListsOnce(ViewBuckets):
+    """Right: looks at each parameter once."""
+
+    outside = only("listed=twice")
+
+    @override
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        is_new = parameter not in self.seen
+        self.seen.add(parameter)
+        return is_new and super().is_managed(parameter)
+
+    @override
+    def bind(self) -> None:
+        self.seen: set[nn.Parameter] = set()
+        super().bind()
+
+
+class CountsEachListing(ListsOnce):
+    """A parameter that is listed twice has two places, and two hooks."""
+
+    @override
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        return parameter.requires_grad
+
+
+ENTRY = Entry(
+    subject=CountsEachListing,
+    twin=ListsOnce,
+    source="pytorch/pytorch#51929",
+    trigger="2 ranks, a parameter that is listed twice",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

@@ -1,0 +1,1 @@
+"""When something happens: within a step, between steps, at the end."""

@@ -1,0 +1,29 @@
+"""Reported in InfiniTensor/InfiniTrain#213."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.entry import Entry
+
+
+class DispatchesOnce(SideStreams):
+    """The first micro-batch starts the reduction, and a flag keeps later ones from it."""
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        return all(bucket.counts[p] == 1 for p in bucket.parameters)
+
+
+ENTRY = Entry(
+    subject=DispatchesOnce,
+    twin=SideStreams,
+    source="InfiniTensor/InfiniTrain#213",
+    trigger="2 ranks, 2 micro-batches",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="micro_batch_missing",
+    uses_streams=True,
+)

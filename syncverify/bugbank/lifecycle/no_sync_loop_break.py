@@ -1,0 +1,42 @@
+"""Reported in speechbrain/speechbrain#2010."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.flags import FlagsMicroBatches
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.entry import Entry
+
+
+class DefersEachBucket(FlagsMicroBatches):
+    """Right: tells each bucket by itself not to reduce yet."""
+
+    @override
+    def may_reduce(self, bucket: Bucket) -> bool:
+        return self.is_syncing or bucket not in self.told()
+
+    def told(self) -> list[Bucket]:
+        """List the buckets that are told."""
+        return self.buckets
+
+
+class StopsAtUnwrapped(DefersEachBucket):
+    """Telling ends at the first bucket that there is nothing to tell."""
+
+    @override
+    def told(self) -> list[Bucket]:
+        return [*takewhile(lambda bucket: bucket.groups, self.buckets)]
+
+
+ENTRY = Entry(
+    subject=StopsAtUnwrapped,
+    twin=DefersEachBucket,
+    source="speechbrain/speechbrain#2010",
+    trigger="2 ranks, 2 micro-batches, a bucket without a group before another",
+    silent=True,
+    property="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+)

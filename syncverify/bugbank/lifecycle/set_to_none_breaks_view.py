@@ -1,0 +1,30 @@
+"""Reported in facebookresearch/fairscale#354."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.entry import Entry
+
+
+class DropsViews(ViewBuckets):
+    """zero_grad() sets gradients to None; the next ones are allocated elsewhere."""
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+
+ENTRY = Entry(
+    subject=DropsViews,
+    twin=ViewBuckets,
+    source="facebookresearch/fairscale#354",
+    trigger="2 ranks, 2 steps",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

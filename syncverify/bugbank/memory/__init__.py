@@ -1,0 +1,1 @@
+"""How long buffers live, and who still uses them."""

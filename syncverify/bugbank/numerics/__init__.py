@@ -1,0 +1,1 @@
+"""What is summed, over whom, and by what it is divided."""

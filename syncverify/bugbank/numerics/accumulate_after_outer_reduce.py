@@ -1,0 +1,60 @@
+"""Reported in pytorch/pytorch#125484."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.bases.placements import local_grad
+from syncverify.bugbank.entry import Entry
+
+
+class KeepsEarlierSums(MainGrads):
+    """Right: the sum of earlier micro-batches is added before anything is reduced."""
+
+    @override
+    def bind(self) -> None:
+        self.earlier: dict[nn.Parameter, torch.Tensor] = {}
+        super().bind()
+
+    @override
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        if self.moved[parameter]:
+            self.earlier[parameter].add_(slot)
+        else:
+            self.earlier[parameter] = torch.zeros_like(slot)
+        slot.copy_(local_grad(parameter))
+        parameter.grad = None
+        self.moved[parameter] += 1
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        self.add_earlier(bucket)
+        super().reduce(bucket)
+
+    def add_earlier(self, bucket: Bucket) -> None:
+        """Add the sums of all micro-batches but the last."""
+        for parameter, slot in bucket.slots.items():
+            slot.add_(self.earlier[parameter])
+
+
+class AddsEarlierSumsAfterwards(KeepsEarlierSums):
+    """The sum of earlier micro-batches is added to what was reduced."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        MainGrads.reduce(self, bucket)
+        self.add_earlier(bucket)
+
+
+ENTRY = Entry(
+    subject=AddsEarlierSumsAfterwards,
+    twin=KeepsEarlierSums,
+    source="pytorch/pytorch#125484",
+    trigger="2 ranks, 2 micro-batches",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

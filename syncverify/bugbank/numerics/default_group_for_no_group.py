@@ -1,0 +1,29 @@
+"""Reported in verl-project/verl#7494."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class ReducesOverDefaultGroup(MainGrads):
+    """Where no axis is replicated the group is None, and None means all ranks."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        for group in bucket.groups or (None,):
+            dist.all_reduce(bucket.buffer, group=group)
+
+
+ENTRY = Entry(
+    subject=ReducesOverDefaultGroup,
+    twin=MainGrads,
+    source="verl-project/verl#7494",
+    trigger="2 ranks, a parameter that is cut over all of them",
+    silent=True,
+    property="collectives_match_across_ranks",
+    cause="collective_mismatch",
+)

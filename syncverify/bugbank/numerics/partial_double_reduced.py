@@ -1,0 +1,37 @@
+"""Reported in pytorch/torchtitan#2106."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from syncverify.bugbank.bases.contracts import only
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class RedistributesWhatArrives(MainGrads):
+    """A partial gradient is reduced when it arrives, and again with its bucket."""
+
+    outside = only("placement=partial")
+
+    @override
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        if isinstance(parameter.grad, DTensor) and isinstance(parameter, DTensor):
+            parameter.grad = parameter.grad.redistribute(
+                placements=parameter.placements
+            )
+        super().on_accumulated(slot, parameter)
+
+
+ENTRY = Entry(
+    subject=RedistributesWhatArrives,
+    twin=MainGrads,
+    source="pytorch/torchtitan#2106",
+    trigger="2 ranks, a gradient that arrives as Partial",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="scaled",
+)

@@ -1,0 +1,50 @@
+"""Reported in pytorch/torchtitan#2532."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from syncverify.bugbank.bases.contracts import only
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.entry import Entry
+
+
+class TrustsLabels(MainGrads):
+    """What is labelled Replicate is taken for complete: only Partial is summed."""
+
+    outside = only("placement=partial")
+
+    @override
+    def bind(self) -> None:
+        self.partial: set[nn.Parameter] = set()
+        super().bind()
+
+    @override
+    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor) and any(
+            placement.is_partial() for placement in gradient.placements
+        ):
+            self.partial.add(parameter)
+        super().on_accumulated(slot, parameter)
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        for parameter, slot in bucket.slots.items():
+            for group in bucket.groups if parameter in self.partial else ():
+                dist.all_reduce(slot, group=group)
+
+
+ENTRY = Entry(
+    subject=TrustsLabels,
+    twin=MainGrads,
+    source="pytorch/torchtitan#2532",
+    trigger="2 ranks, a gradient that is labelled Replicate",
+    silent=True,
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)

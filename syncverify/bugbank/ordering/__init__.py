@@ -1,0 +1,1 @@
+"""What runs on which stream, and what waits for what."""

@@ -1,0 +1,46 @@
+"""Reported in NVIDIA/Megatron-LM#3670."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+from typing_extensions import override
+
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.entry import Entry
+
+
+class AccumulatesWhereBound(SideStreams):
+    """Right: accumulation runs on the stream on which the subject was bound."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            managed = (p for bucket in self.buckets for p in bucket.parameters)
+            self.accumulators = [get_gradient_edge(p).node for p in managed]
+
+    @override
+    def unbind(self) -> None:
+        super().unbind()
+        del self.accumulators
+
+
+class ForksFromDefaultStream(AccumulatesWhereBound):
+    """The reduction waits for the default stream, and accumulation is on another one."""
+
+    @override
+    def fork(self) -> None:
+        self.comm.wait_stream(torch.cuda.default_stream())
+
+
+ENTRY = Entry(
+    subject=ForksFromDefaultStream,
+    twin=AccumulatesWhereBound,
+    source="NVIDIA/Megatron-LM#3670",
+    trigger="2 ranks, gradient accumulators made on another stream",
+    silent=True,
+    property="reduce_reads_after_accumulation",
+    cause="reduced_before_accumulated",
+    uses_streams=True,
+)

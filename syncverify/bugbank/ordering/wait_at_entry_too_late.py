@@ -1,0 +1,37 @@
+"""Reported in pytorch/pytorch#181218."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.entry import Entry
+
+
+class NeverJoins(SideStreams):
+    """Nobody calls what makes the main stream wait at the end."""
+
+    @override
+    def join(self) -> None:
+        pass
+
+
+class JoinsAtNextEntry(NeverJoins):
+    """The main stream waits when the next call begins, with work queued in between."""
+
+    @override
+    def zero_grad(self) -> None:
+        SideStreams.join(self)
+        super().zero_grad()
+
+
+ENTRY = Entry(
+    subject=JoinsAtNextEntry,
+    twin=SideStreams,
+    source="pytorch/pytorch#181218",
+    trigger="2 ranks, a side stream",
+    silent=True,
+    property="wait_orders_reads_after_reduce",
+    cause="read_before_reduced",
+    uses_streams=True,
+)

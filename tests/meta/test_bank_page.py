@@ -1,0 +1,14 @@
+"""The page about the bug bank says what the entries and the figures say."""
+
+from bank_page import PAGE, figures, page
+
+from syncverify.bugbank.catalogue import entries
+
+
+def test_the_page_is_what_the_bank_says() -> None:
+    assert PAGE.read_text() == page(), "run `make catalogue`"
+
+
+def test_every_entry_has_figures() -> None:
+    measured = [row["id"] for row in figures()["entries"]]
+    assert measured == [entry.id for entry in entries()]

@@ -1,0 +1,75 @@
+"""One entry played: caught or missed, its twin silent or not, and the same every time."""
+
+from dataclasses import replace
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bank.play import Budget, Played, play
+from syncverify.bank.table import line_of, summary
+from syncverify.bugbank.catalogue import entry_of
+from syncverify.bugbank.entry import Entry
+from syncverify.replay import decode
+
+QUICK = entry_of("size1-group-self-add")
+BUDGET = Budget(examples=5, twin_examples=3, seed=0)
+
+
+def played(entry: Entry) -> Played:
+    return play(entry, SimBackend(), BUDGET)
+
+
+@pytest.fixture(scope="module")
+def caught() -> Played:
+    return played(QUICK)
+
+
+def test_defect_is_caught_and_made_small(caught: Played) -> None:
+    row = caught
+    assert row.is_as_it_should_be
+    assert row.is_cause_right
+    assert row.caught is not None
+    assert (row.examples, row.twin_examples, row.alarm) == (1, 3, None)
+    assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
+    recording = decode(row.caught.token)
+    assert (recording.property, recording.cause) == (QUICK.property, QUICK.cause)
+    told = line_of(row).rpartition(",")[0]
+    assert told == (
+        "size1-group-self-add: caught by unreduced_stay_local (scaled) after "
+        "1 scenario(s)"
+    )
+
+
+def test_same_seed_tells_the_same(caught: Played) -> None:
+    again = played(QUICK)
+    timing = {"seconds": 0.0, "seconds_to_shrink": 0.0}
+    assert replace(caught, **timing) == replace(again, **timing)
+
+
+def test_what_has_no_defect_is_missed() -> None:
+    row = played(replace(QUICK, subject=QUICK.twin))
+    assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
+    assert not row.is_as_it_should_be
+    assert line_of(row).endswith(": MISSED in 5 scenario(s)")
+
+
+def test_twin_with_a_defect_is_an_alarm() -> None:
+    row = played(replace(QUICK, twin=QUICK.subject))
+    assert row.alarm is not None
+    assert not row.is_as_it_should_be
+    assert "FALSE ALARM about its twin: unreduced_stay_local (scaled)" in line_of(row)
+
+
+def test_another_cause_than_the_entry_names_is_wrong() -> None:
+    row = play(
+        replace(QUICK, cause="stale"), SimBackend(), replace(BUDGET, twin_examples=0)
+    )
+    assert row.caught is not None
+    assert not row.is_cause_right
+
+
+def test_summary_counts(caught: Played) -> None:
+    missed = replace(caught, caught=None, is_cause_right=False, alarm=caught.caught)
+    first, *_, last = summary([caught, missed])
+    assert first == "caught: 1 of 2 (50.0 %)"
+    assert last == "twins silent: 1 of 2 (50.0 %), over 6 scenario(s) in all"

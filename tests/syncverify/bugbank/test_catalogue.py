@@ -1,0 +1,81 @@
+"""The bank is complete: every entry says what it is, where it is from, and what is right."""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from syncverify import bugbank
+from syncverify.bugbank.catalogue import SECTIONS, entries, entry_of
+from syncverify.bugbank.entry import Entry
+from syncverify.errors import UsageError
+from syncverify.properties import ALL_PROPERTIES
+
+BANK = Path(bugbank.__file__).parent
+every_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+
+
+def test_bank_is_wide() -> None:
+    assert len(entries()) >= 60
+    assert {entry.section for entry in entries()} == {*SECTIONS}
+    architectures = {entry.twin.__mro__[-2].__name__ for entry in entries()}
+    assert len(architectures) >= 3
+
+
+def test_no_defect_is_told_twice() -> None:
+    for told in ("id", "source", "subject"):
+        values = [getattr(entry, told) for entry in entries()]
+        assert [value for value in {*values} if values.count(value) > 1] == []
+
+
+def test_every_module_of_a_section_is_an_entry() -> None:
+    folders = {section.replace("-", "_") for section in SECTIONS}
+    files = {
+        f"{file.parent.name}.{file.stem}"
+        for folder in folders
+        for file in (BANK / folder).glob("*.py")
+        if file.stem != "__init__"
+    }
+    listed = {".".join(e.subject.__module__.split(".")[-2:]) for e in entries()}
+    assert files == listed
+
+
+@every_entry
+def test_entry_says_what_it_is(entry: Entry) -> None:
+    assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", entry.source)
+    assert entry.mechanism.endswith(".")
+    assert entry.trigger
+    assert entry.property in {each.name for each in ALL_PROPERTIES}
+    module = import_module(entry.subject.__module__)
+    assert module.__doc__ == f"Reported in {entry.source}."
+
+
+@every_entry
+def test_twin_is_another_class_with_the_same_contract(entry: Entry) -> None:
+    assert not issubclass(entry.twin, entry.subject)
+    defect, fixed = entry.defect(), entry.fixed()
+    assert fixed.factory is entry.twin
+    assert fixed.capabilities == defect.capabilities
+
+
+@every_entry
+def test_streams_are_declared(entry: Entry) -> None:
+    code = "".join(map(inspect.getsource, entry.subject.__mro__[:-1]))
+    assert entry.uses_streams == ("torch.cuda" in code)
+    assert entry.runs_on("gloo") != entry.uses_streams
+    assert entry.runs_on("sim")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "help_"),
+    [
+        ("size1-group-selfadd", "did you mean size1-group-self-add?"),
+        ("??", "see docs/bug-bank.md"),
+    ],
+)
+def test_unknown_id_is_refused(wrong: str, help_: str) -> None:
+    expected = f"unknown defect {wrong!r}: {help_}"
+    with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
+        entry_of(wrong)
