@@ -172,7 +172,7 @@ def _wrong_micro_batches(owed: Owed) -> Iterator[Explanation]:
 
 
 def _reduced_every_time(owed: Owed) -> Iterator[Explanation]:
-    if owed.count == 1 or len(owed.ranks) == 1:
+    if owed.count < 2 or len(owed.ranks) == 1:
         return
     sums = [
         torch.stack([owed.part(r, [m]) for r in owed.ranks]).sum(dim=0)

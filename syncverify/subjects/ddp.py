@@ -93,16 +93,18 @@ class DistributedDataParallelSubject:
         self._parameters = [parameter for group in param_groups for parameter in group]
         self._bucket_size_mb = bucket_size_mb
         self._module: DistributedDataParallel | None = None
-        self._device_module: Any = torch.get_device_module(self._parameters[0].device)
+        self._device_module: Any = None
         self._wrapped_on: Any = None
 
     def bind(self) -> None:
         """Wrap the parameters."""
+        self._device_module = torch.get_device_module(self._parameters[0].device)
         self._wrapped_on = self._device_module.current_stream()
+        self._wrap(LossModule(self._parameters))
+
+    def _wrap(self, module: LossModule) -> None:
         self._module = DistributedDataParallel(
-            LossModule(self._parameters),
-            bucket_cap_mb=self._bucket_size_mb,
-            **self.options,
+            module, bucket_cap_mb=self._bucket_size_mb, **self.options
         )
 
     def run_micro_batch(

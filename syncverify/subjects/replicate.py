@@ -34,9 +34,9 @@ class ReplicateSubject(DistributedDataParallelSubject):
     )
 
     @override
-    def bind(self) -> None:
+    def _wrap(self, module: LossModule) -> None:
         self._replicated: nn.Module | None = replicate(
-            LossModule(self._parameters), bucket_cap_mb=self._bucket_size_mb
+            module, bucket_cap_mb=self._bucket_size_mb
         )
 
     @override

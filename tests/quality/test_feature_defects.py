@@ -24,7 +24,9 @@ def only(features: frozenset[str]) -> Capabilities:
     """Ask for plain training steps that have these features, now and then."""
     everything = {f"{topic}={value}" for topic in BEYOND for value in BEYOND[topic]}
     return Capabilities(
-        varying_accumulations=True, outside=frozenset(everything - features)
+        varying_accumulations=True,
+        outside=frozenset(everything - features),
+        promises=features,  # drawn more often than what may be refused
     )
 
 

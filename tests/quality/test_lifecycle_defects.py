@@ -33,7 +33,9 @@ def only(defect: FeatureDefect) -> Capabilities:
     """Ask for plain training steps that have the feature, now and then."""
     own = resolve(defect.subject).capabilities
     everything = {f"{topic}={value}" for topic in BEYOND for value in BEYOND[topic]}
-    return replace(own, outside=frozenset(everything - {defect.feature}))
+    asked = frozenset({defect.feature})
+    # What has to be right is drawn more often than what may be refused.
+    return replace(own, outside=frozenset(everything - asked), promises=asked)
 
 
 def drawn(defect: FeatureDefect) -> Iterator[Scenario]:

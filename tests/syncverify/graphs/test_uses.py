@@ -76,6 +76,8 @@ def test_it_adds_to_a_gradient_that_is_there(word: str) -> None:
     assert torch.equal(parameter.grad, 2 * constant)
 
 
+# Dynamo looks for the `.grad` of whatever it is given.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @every_use
 def test_a_local_part_that_is_no_leaf_will_do(word: str) -> None:
     parameter, constant = (
