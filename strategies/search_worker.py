@@ -20,6 +20,7 @@ from strategies.search_result import SearchResult
 from syncverify.backends.choice import open_backend
 from syncverify.backends.messages import Ready, unpack_subject
 from syncverify.errors import InternalError, SyncverifyError
+from syncverify.graphs.modes import ignore_reports_of_anomalies
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
+    ignore_reports_of_anomalies()
     connection = Connection(descriptor)
     connection.send(Ready())
     job: SearchJob = connection.recv()

@@ -12,8 +12,6 @@ from typing import Any, Protocol, cast
 
 import torch
 
-_HostStream = torch.cpu.Stream  # torch's stand-in: it queues nothing, and has no pool
-
 
 class Stream(Protocol):
     """A queue of device work; equal and hash-equal when it is the same queue."""
@@ -60,8 +58,10 @@ class SideStream:
                 given up at once. If it was made here, this costs nothing.
         """
         current = self.current()
-        if not isinstance(current, _HostStream):
-            tensor.record_stream(cast("torch.Stream", current))
+        if isinstance(
+            current, torch.Stream
+        ):  # those of CPUs queue nothing, and are none
+            tensor.record_stream(current)
 
     def release_to(self, stream: Stream) -> None:
         """Run later work of `stream` only after what the side stream holds now.

@@ -37,6 +37,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bank.command import bank
 from syncverify.errors import SyncverifyError, UsageError
+from syncverify.graphs.modes import ignore_reports_of_anomalies
 from syncverify.properties import check
 from syncverify.replay import Recording, load
 from syncverify.report.console import CommandConsole, check_folder, write
@@ -343,6 +344,7 @@ def _ending_when_interrupted() -> Iterator[None]:
 
 def main() -> None:
     """Run the command line and exit."""
+    ignore_reports_of_anomalies()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     try:
         with _ending_when_interrupted():

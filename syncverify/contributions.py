@@ -53,7 +53,7 @@ def contribution(
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
-    unit = _unit(parameter, count, halves=scenario.backward in HALVING)
+    unit = _unit(parameter, count, _divisor_of_parts(scenario))
     position = scenario.parameters.index(parameter)
     numbers = _numbers(
         numel,
@@ -114,12 +114,21 @@ def _one_limit(parameter: ParameterSpec) -> int:
     return min(_sum_limit(parameter), 1 << _EXACT_BITS[parameter.dtype])
 
 
-def _unit(parameter: ParameterSpec, count: int, *, halves: bool) -> int:
+def _divisor_of_parts(scenario: Scenario) -> int:
+    """Return what a contribution is a multiple of, for all its parts to be whole.
+
+    Parts are accumulated one after the other, and a sum that has half an integer in it
+    takes a bit more than the whole sum. A backward that runs twice takes half each time,
+    and a use in two reentrant checkpoints half of that.
+    """
+    return 4 if scenario.backward in HALVING else 1
+
+
+def _unit(parameter: ParameterSpec, count: int, least: int) -> int:
     """Return what every contribution to a sum over `count` ranks is a multiple of."""
     # Subjects that average divide by the count. Powers of two divide exactly in binary
     # floating point; the odd part must divide every contribution, if it fits at all.
     odd_part = count // (count & -count)
-    least = 2 if halves else 1
     return least * odd_part if least * odd_part <= _one_limit(parameter) else least
 
 

@@ -225,7 +225,7 @@ def _known_factors(owed: Owed) -> Iterator[Explanation]:
     value = owed.value()
     sizes = {
         "the number of ranks that contribute": len(owed.ranks),
-        "the number of accumulations": owed.count,
+        "the number of accumulations": max(1, owed.count),
         "the world size": owed.reference.scenario.mesh.num_ranks,
         "the number of elements": max(1, value.numel()),
     }
@@ -291,6 +291,8 @@ def _rounded(owed: Owed, observed: torch.Tensor) -> Cause | None:
     """Find narrower dtypes in which summing so many contributions errs so much."""
     own = torch.finfo(getattr(torch, owed.spec.effective_grad_dtype))
     num_terms = len(owed.ranks) * owed.count
+    if not num_terms:
+        return None
     # Contributions to an element share their sign, so this bounds the sum's error too.
     error = ((observed - owed.value()) / owed.value()).abs().max().item()
     finfos = [torch.finfo(dtype) for dtype in _NARROW_DTYPES]

@@ -110,8 +110,8 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
     },
     **{
         frozenset({"placement=partial", f"event={event}"}): (
-            "DTensor parameters are exchanged and lose their hooks, and DTensor reduces "
-            "by itself what is Partial"
+            "DTensor parameters are exchanged and lose their hooks, so that DTensor "
+            "reduces by itself what is Partial, before anybody can refuse"
         )
         for event in ("cast", "move")
     },

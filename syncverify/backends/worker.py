@@ -30,6 +30,7 @@ from syncverify.backends.messages import (
     unpack_subject,
 )
 from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.graphs.modes import ignore_reports_of_anomalies
 from syncverify.recorder import Recorder
 from syncverify.scenario import Scenario
 from syncverify.sourcelines import is_torch_line, outermost_frames
@@ -136,6 +137,7 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
+    ignore_reports_of_anomalies()
     _use_loopback()
     Worker(Connection(descriptor)).serve()
 

@@ -19,6 +19,7 @@ from syncverify.bank.jobs import EntryJob
 from syncverify.bank.play import Played, play
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.errors import InternalError, SyncverifyError
+from syncverify.graphs.modes import ignore_reports_of_anomalies
 
 
 def main(descriptor: int) -> None:
@@ -29,6 +30,7 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
+    ignore_reports_of_anomalies()
     connection = Connection(descriptor)
     connection.send(Ready())
     jobs: queue.SimpleQueue[EntryJob] = queue.SimpleQueue()

@@ -35,8 +35,6 @@ class _SharedDetection:
     @contextmanager
     def on(self) -> Iterator[None]:
         """Detect anomalies until the last of all blocks ends."""
-        # Where a step fails by design, it would tell about each node on the way.
-        warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
         self._enter(1)
         try:
             yield
@@ -50,6 +48,15 @@ class _SharedDetection:
 
 
 _DETECTION = _SharedDetection()
+
+
+def ignore_reports_of_anomalies() -> None:
+    """Let torch say nothing, in this process, of nodes on the way of an error.
+
+    Steps fail by design here, and only processes of ours may do so: a user's own wants
+    to hear of anomalies.
+    """
+    warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ class SimulatedMachine:
         num_ranks: World size.
         records_accesses: Whether to record what each operator reads and writes.
         decisions: Where timing decides; None takes option 0 everywhere.
-        hang_timeout_seconds: How long a rank may keep its turn without progress.
+        hang_timeout_seconds: How long a rank may work or wait without progress, each.
         recorders: One a rank, to record in another way than usual.
     """
 

@@ -85,7 +85,8 @@ class Scheduler:
         num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
         decisions: Where timing decides; None takes option 0 everywhere.
-        hang_timeout_seconds: How long a rank may keep its turn without progress.
+        hang_timeout_seconds: How long a rank may work or wait without progress, each;
+            see `Patience`.
         max_steps_per_rank: How many steps a run may take, for each of its ranks.
     """
 

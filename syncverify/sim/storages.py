@@ -77,7 +77,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     def record_consumer(self, stream: str) -> None:
         """Note that autograd gives it to a node on a stream, and records that stream."""
         self.touch(stream)
-        if stream not in self.engine_streams:
+        if stream != self.stream and stream not in self.engine_streams:
             self.engine_streams += (stream,)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from simulated_streams import SimulatedStreams
+from simulated_streams import SimulatedStream, SimulatedStreams
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
@@ -40,6 +40,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
     simulated = SimulatedStreams()
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     monkeypatch.setattr(torch, "get_device_module", lambda _: simulated.module())
+    monkeypatch.setattr(torch, "Stream", SimulatedStream)
     monkeypatch.setattr(torch.Tensor, "record_stream", simulated.record_stream)
     monkeypatch.setattr(dist, "all_reduce", simulated.all_reduce)
     monkeypatch.setattr(dist, "all_gather", simulated.all_gather)
