@@ -74,4 +74,5 @@ def _still_shows(recording: Recording, entry: Entry) -> bool:
     subject, decisions = entry.defect(), Decisions(Following(recording.schedule))
     run = SimBackend().run_scheduled(recording.scenario, subject, decisions)
     found = check(recording.scenario, run, subject.capabilities)
-    return any(violation.property == recording.property for violation in found)
+    wanted = (recording.property, recording.cause)
+    return any(violation.identity == wanted for violation in found)

@@ -48,7 +48,7 @@ _TABLE_WIDTH = 200  # characters, where output is not a terminal
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Scenarios a fixed twin, in which nothing may be found.",
+    help="Scenarios a fixed twin, at least, in which nothing may be found.",
 )
 @click.option(
     "--seed",

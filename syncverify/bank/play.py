@@ -23,7 +23,8 @@ class Budget:
 
     Attributes:
         examples: Scenarios a defect.
-        twin_examples: Scenarios a twin.
+        twin_examples: Scenarios a twin, and at least as many as show the defect; 0 means
+            that it is not played.
         seed: Same seed, same scenarios.
     """
 
@@ -127,7 +128,8 @@ def play(entry: Entry, backend: AnyBackend, budget: Budget) -> Played:
     first = find_first(entry.defect(), backend, budget.plan(budget.examples), told)
     twin = FirstViolation(0, 0.0)
     if budget.twin_examples:
-        plan = budget.plan(budget.twin_examples)
+        # As far as the defect needed, or the twin would not meet what shows it.
+        plan = budget.plan(max(budget.twin_examples, first.num_examples))
         twin = find_first(entry.fixed(), backend, plan, told)
     caught = Caught.of(first.found)
     return Played(

@@ -1,0 +1,48 @@
+"""Each defect still shows in the smallest scenario that was found, and its twin does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entries
+from syncverify.bugbank.entry import Entry
+from syncverify.properties import check
+from syncverify.properties.determinism import subject_is_deterministic
+from syncverify.replay import Recording, decode
+from syncverify.sim.decisions import Decisions, Following
+from syncverify.subject import Subject
+
+FIGURES = Path(__file__).parents[3] / "docs" / "bug-bank.json"
+CAUGHT = {
+    row["id"]: row["caught"]
+    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
+    if row["caught"]
+}
+# Two runs tell, and a token holds one.
+IN_ONE_RUN = [
+    entry
+    for entry in entries()
+    if CAUGHT[entry.id]["property"] != subject_is_deterministic.__name__
+]
+
+
+def identities(recording: Recording, subject: Subject) -> set[tuple[str, str]]:
+    decisions = Decisions(Following(recording.schedule))
+    run = SimBackend().run_scheduled(recording.scenario, subject, decisions)
+    found = check(recording.scenario, run, subject.capabilities)
+    return {violation.identity for violation in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", IN_ONE_RUN, ids=lambda entry: entry.id)
+def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
+    recording = decode(CAUGHT[entry.id]["token"])
+    shown = identities(recording, entry.defect())
+    assert (recording.property, recording.cause) in shown
+    assert identities(recording, entry.fixed()) == set()
+
+
+def test_most_defects_show_in_one_run() -> None:
+    assert len(IN_ONE_RUN) >= 0.9 * len(entries())
