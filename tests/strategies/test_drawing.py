@@ -13,7 +13,7 @@ from strategies.parallel import _shares
 from strategies.search_result import SearchPlan
 from syncverify.coverage import Coverage
 from syncverify.declared import Space
-from syncverify.features import beyond
+from syncverify.features import beyond, without_excuses
 from syncverify.scenario import Scenario
 from syncverify.subject import resolve
 
@@ -79,6 +79,14 @@ def test_a_short_search_keeps_what_it_draws_and_meets_most_pairs(
     assert len(listed) == num_starts[0] == 200
     assert len(set(listed)) >= 195
     assert share_of_pairs(counted(listed)) >= 0.8
+
+
+@pytest.mark.slow
+def test_most_scenarios_hold_no_excuse_for_an_error() -> None:
+    listed = drawn(200)
+    asked = without_excuses(ABLE)
+    strict = [s for s in listed if all(asked.covers(*each) for each in beyond(s))]
+    assert 0.55 * len(listed) < len(strict) < 0.9 * len(listed)
 
 
 @pytest.mark.nightly
