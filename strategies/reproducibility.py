@@ -3,8 +3,8 @@
 Hypothesis mixes constants that it finds in local source files into what it draws. For a
 unit test that is a help; for a search that is named by its seed it means that another
 entry point, or an edit of the subject, would draw other scenarios. There is no setting
-against it, so this module, and no other, reaches into Hypothesis; a test says what it
-relies on.
+against it, so this module reaches into Hypothesis, as only `independence.py` does beside
+it; a test says what it relies on.
 """
 
 from __future__ import annotations
