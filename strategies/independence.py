@@ -5,7 +5,7 @@ another like it, up to five times in a row. That finds what depends on equal val
 2,000 scenarios 570 are equal to an earlier one, most others have no word that the one
 before had not, and one in seven that are begun runs out of choices and is thrown away. Of
 a space of thousands of pairs that leaves nearly 5 % unseen, where scenarios of their own
-leave one in a thousand. There is no setting against it, but Hypothesis leaves alone what
+leave two in a thousand. There is no setting against it, but Hypothesis leaves alone what
 other backends draw; a test says what this relies on.
 """
 

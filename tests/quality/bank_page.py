@@ -82,7 +82,7 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
     yield (
         f"Figures: on `{rows[0]['backend']}`, seed {figures()['seed']}, at most "
         f"{figures()['examples']} scenarios a defect and {figures()['twin_examples']} a "
-        "twin."
+        "twin. What is drawn changes between versions, and so does how soon a defect is met."
     )
     yield ""
     yield "| | |"
