@@ -40,7 +40,9 @@ def main(
     torch.set_num_threads(1)
     chosen = [entry for entry in entries() if entry.id.startswith(only or ("",))]
     if not chosen:
-        raise click.UsageError(f"no defect has an id that starts with one of {only}")
+        raise click.UsageError(
+            f"no defect has an id that starts with {' or '.join(only)}; see docs/bug-bank.md"
+        )
     outcomes = stored(json_path)
     left = [entry for entry in chosen if entry.id not in outcomes]
     cases = list(_cases(left))
