@@ -44,7 +44,7 @@ peers: $(INSTALLED)
 # Half an hour of one core for 20,000 scenarios; goes on where it was cut off.
 soak: $(INSTALLED)
 	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py soak.jsonl \
-	  synchronizer=6000 ddp=6000 fsdp2=4000 planted.view_buckets:ViewBuckets=4000
+	  synchronizer=6000 ddp=6000 fsdp2=4000 syncverify.bugbank.bases.view_buckets:ViewBuckets=4000
 
 catalogue: $(INSTALLED)
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/property_catalogue.py

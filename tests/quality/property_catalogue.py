@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from planted.bank import DEFECTS
-from planted.main_grads import AveragedMainGrads, MainGrads
 from planted.modules import MODULE_DEFECTS, ModuleGrads
 from planted.stream_bank import STREAM_DEFECTS
 from planted.timing import WaitsInRandomOrder, WaitsInSeededOrder
-from planted.view_buckets import ViewBuckets
 
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.registry import Property
 

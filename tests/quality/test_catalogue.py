@@ -10,9 +10,11 @@ from planted.bank import DEFECTS
 from planted.catalogue import CATALOGUE, MEMORY, RANKS, STREAMS, Entry
 from planted.divergence_bank import DIVERGENCES
 from planted.side_memory import RecordsEachCopy
-from planted.side_streams import NeverForks, NeverJoins, SideStreams
+from planted.side_streams import NeverForks, NeverJoins
 from planted.stream_bank import STREAM_DEFECTS
 from planted.twins import OF_FEW_SCENARIOS, PLAIN
+
+from syncverify.bugbank.bases.side_streams import SideStreams
 
 PAGE = Path(__file__).parents[2] / "docs" / "known-defects.md"
 FOUND: set[type[Any]] = {

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from planted.view_buckets import Bucket, ViewBuckets
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.properties import check
 from syncverify.report.report import ReportedViolation
 from syncverify.report.text import violation_text
@@ -101,7 +101,7 @@ ANYWHERE = [
     ),
     (
         SkipsCollectives, "deadlock", (1,),
-        r"rank 0: .* at planted/view_buckets\.py:\d+ in launch",
+        r"rank 0: .* at bases/view_buckets\.py:\d+ in launch",
     ),
     (
         Raises, "raised_ValueError", (1,),
@@ -110,7 +110,7 @@ ANYWHERE = [
 ]  # fmt: skip
 SIMULATED = (
     SkipsFirstCollective, "collective_mismatch", (0, 1),
-    r"rank 1: all_reduce SUM of 3 x float32.* at planted/view_buckets\.py:\d+ in launch",
+    r"rank 1: all_reduce SUM of 3 x float32.* at bases/view_buckets\.py:\d+ in launch",
 )  # fmt: skip
 IN_PROCESSES = [
     # gloo ends the process whose buffer is too small for what arrives.

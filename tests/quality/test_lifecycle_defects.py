@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from planted.careful import LIFECYCLE, Careful
 from planted.feature_bank import FeatureDefect
 from planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from planted.lifecycle_words import HoldsAccumulators
@@ -21,6 +20,7 @@ from strategies import scenarios
 from strategies.reproducibility import blind_to_local_code
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.careful import LIFECYCLE, Careful
 from syncverify.features import BEYOND, beyond
 from syncverify.properties import check
 from syncverify.scenario import Scenario

@@ -80,7 +80,7 @@ def assert_helps_a_tired_engineer(smallest: ReportedViolation, defect: Defect) -
             r"^  expected: +\[.+\]\n  observed: +\[.+\]$", text, re.MULTILINE
         )
     if smallest.violation.property in ABOUT_LINES:  # the subject's own line
-        assert re.search(r"planted/\w+\.py:\d+ in \w+", text)
+        assert re.search(r"(bases|planted)/\w+\.py:\d+ in \w+", text)
     elif smallest.violation.parameters:
         assert "parameter(s) p" in text
 

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from planted import bank, timing
-from planted.view_buckets import Bucket, ViewBuckets
 
 from strategies import scenarios, schedules
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.properties import check
 from syncverify.replay import Recording, decode, encode
 from syncverify.run import Run

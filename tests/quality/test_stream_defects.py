@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
+from syncverify import bugbank
 from syncverify.backends.sim import SimBackend
 from syncverify.properties import check
 from syncverify.report.report import ReportedViolation
@@ -14,6 +15,11 @@ from syncverify.report.text import violation_text
 from syncverify.subject import resolve
 from syncverify.violation import Violation
 
+# Where the subjects' own lines are.
+SOURCES = [
+    *Path(bugbank.__file__).parent.rglob("*.py"),
+    *Path(__file__).with_name("planted").glob("*.py"),
+]
 every_defect = pytest.mark.parametrize(
     "defect", STREAM_DEFECTS, ids=[d.subject.__name__ for d in STREAM_DEFECTS]
 )
@@ -29,10 +35,10 @@ def with_code(text: str) -> str:
     """Put the line of code where a report names its place."""
 
     def code(place: re.Match[str]) -> str:
-        file = Path(__file__).with_name("planted") / place[1]
+        (file,) = (each for each in SOURCES if place[1] == "/".join(each.parts[-2:]))
         return f"[{linecache.getline(str(file), int(place[2])).strip()}]"
 
-    return re.sub(r"planted/(\w+\.py):(\d+)", code, text)
+    return re.sub(r"(\w+/\w+\.py):(\d+)", code, text)
 
 
 @every_defect

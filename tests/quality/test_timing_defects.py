@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from planted import timing
-from planted.view_buckets import ViewBuckets
 
 from strategies.judge import Judge
 from strategies.schedule_choice import ScheduleChoice
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.properties import check
 from syncverify.replay import decode
 from syncverify.report.report import Report, ReportedViolation

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from planted.careful import Careful, only
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.contracts import only
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import resolve

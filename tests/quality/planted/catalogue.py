@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planted import cross_rank, lifecycle, rank_divergence, side_memory, side_streams
-from planted.main_grads import MainGrads
-from planted.view_buckets import ViewBuckets
+
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 SideStreams = side_streams.SideStreams
 

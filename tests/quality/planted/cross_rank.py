@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from planted.main_grads import Bucket, MainGrads
-from planted.placements import local_bytes
-from planted.view_buckets import Bucket as ViewBucket
-from planted.view_buckets import ViewBuckets
 from torch import nn
 from torch.distributed.tensor import DTensor
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.bases.placements import local_bytes
+from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
 class ReducesInRankOrder(MainGrads):

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from planted.main_grads import Bucket, MainGrads
-from planted.placements import local_bytes
-from planted.view_buckets import ViewBuckets
 from torch import nn
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.bases.placements import local_bytes
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
 class CountsFrozenParameters(ViewBuckets):

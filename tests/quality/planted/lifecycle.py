@@ -1,10 +1,11 @@
 """Planted defects in when something happens: within a step, between steps, at the end."""
 
 import torch
-from planted.main_grads import AveragedMainGrads, MainGrads
-from planted.placements import local
-from planted.view_buckets import Bucket, ViewBuckets
 from torch import nn
+
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 class ReducesFirstMicroBatch(ViewBuckets):

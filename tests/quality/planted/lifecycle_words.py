@@ -5,11 +5,13 @@ Each differs by a method from a synchronizer that gets all of these right.
 
 import torch
 import torch.distributed as dist
-from planted.careful import Careful, only
-from planted.placements import slices
-from planted.view_buckets import Bucket
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
+
+from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.contracts import only
+from syncverify.bugbank.bases.placements import slices
+from syncverify.bugbank.bases.view_buckets import Bucket
 
 
 class ReducesInEachWait(Careful):

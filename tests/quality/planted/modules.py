@@ -5,11 +5,11 @@ from functools import partial
 
 import torch
 from planted.feature_bank import FeatureDefect
-from planted.main_grads import Bucket, MainGrads
-from planted.placements import local
 from torch import nn
 from typing_extensions import override
 
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.bases.placements import local
 from syncverify.features import ALL_BEYOND
 from syncverify.scenario import Scenario
 from syncverify.vocabulary import PLAIN

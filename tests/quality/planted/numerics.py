@@ -2,11 +2,11 @@
 
 import torch
 import torch.distributed as dist
-from planted import main_grads
-from planted.main_grads import AveragedMainGrads, MainGrads
-from planted.placements import Groups, reduce_groups
-from planted.view_buckets import ViewBuckets
 from torch import nn
+
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
+from syncverify.bugbank.bases.placements import Groups, reduce_groups
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
 class DividesByElements(AveragedMainGrads):
@@ -15,7 +15,7 @@ class DividesByElements(AveragedMainGrads):
     Source: meta-pytorch/torchcomms#287.
     """
 
-    def divisor(self, bucket: main_grads.Bucket) -> int:
+    def divisor(self, bucket: Bucket) -> int:
         return bucket.buffer.numel() if bucket.groups else 1
 
 
@@ -25,7 +25,7 @@ class DividesByWorldSize(AveragedMainGrads):
     Source: NVIDIA/Megatron-LM#5956.
     """
 
-    def divisor(self, bucket: main_grads.Bucket) -> int:
+    def divisor(self, bucket: Bucket) -> int:
         return dist.get_world_size() if bucket.groups else 1
 
 
@@ -55,7 +55,7 @@ class ReducesOverDefaultGroup(MainGrads):
     Source: verl-project/verl#7493.
     """
 
-    def reduce(self, bucket: main_grads.Bucket) -> None:
+    def reduce(self, bucket: Bucket) -> None:
         for group in bucket.groups or (None,):
             dist.all_reduce(bucket.buffer, group=group)
 
@@ -66,7 +66,7 @@ class AddsResultToItself(MainGrads):
     Source: NVIDIA/Megatron-LM#6660.
     """
 
-    def reduce(self, bucket: main_grads.Bucket) -> None:
+    def reduce(self, bucket: Bucket) -> None:
         super().reduce(bucket)
         if not bucket.groups:
             reduced = bucket.buffer  # nothing to exchange
@@ -89,7 +89,7 @@ class ReducesFirstAxisInBfloat16(MainGrads):
     Source: pytorch/pytorch#190627.
     """
 
-    def reduce(self, bucket: main_grads.Bucket) -> None:
+    def reduce(self, bucket: Bucket) -> None:
         for index, group in enumerate(bucket.groups):
             narrow = index == 0 and len(bucket.groups) > 1
             sent = bucket.buffer.bfloat16() if narrow else bucket.buffer
@@ -121,7 +121,7 @@ class ScalesInEveryMicroBatch(AveragedMainGrads):
         super().on_accumulated(slot, parameter)
         slot.div_(contributors(parameter))
 
-    def divisor(self, bucket: main_grads.Bucket) -> int:
+    def divisor(self, bucket: Bucket) -> int:
         return 1
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from planted.placements import local
-from planted.view_buckets import Bucket, ViewBuckets
 from torch import nn
+
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 def is_odd() -> bool:

@@ -2,8 +2,8 @@
 
 import torch
 import torch.distributed as dist
-from planted.view_buckets import Bucket, ViewBuckets
 
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 

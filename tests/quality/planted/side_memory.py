@@ -5,8 +5,9 @@ Each defect stands below the twin that it differs from by a line or two.
 
 import torch
 import torch.distributed as dist
-from planted.side_streams import SideStreams
-from planted.view_buckets import Bucket
+
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket
 
 
 class TwoStagingBuffers(SideStreams):

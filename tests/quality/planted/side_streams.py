@@ -1,4 +1,4 @@
-"""A correct synchronizer with a stream of its own, and defects in what waits for what.
+"""Defects in what waits for what, where reductions have a stream of their own.
 
 Hooks launch reductions on a communication stream, which runs beside the backward. Streams
 come from `torch.cuda`, as they do on GPUs. Each defect stands below the twin that it
@@ -11,42 +11,15 @@ from itertools import cycle
 
 import torch
 import torch.distributed as dist
-from planted.main_grads import MainGrads
-from planted.placements import local
-from planted.view_buckets import Bucket, ViewBuckets
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
-
-
-class SideStreams(ViewBuckets):
-    """Correct: buckets are reduced beside the backward that fills the others."""
-
-    overlaps_backward = True
-
-    def bind(self) -> None:
-        self.comm = torch.cuda.Stream()
-        super().bind()
-
-    def launch(self, bucket: Bucket) -> None:
-        self.fork()
-        with torch.cuda.stream(self.comm):
-            super().launch(bucket)
-
-    def wait(self) -> None:
-        with torch.cuda.stream(self.comm):
-            super().wait()
-        self.join()
-
-    def fork(self) -> None:
-        """Let the communication stream wait for what fills buckets."""
-        self.comm.wait_stream(torch.cuda.current_stream())
-
-    def join(self) -> None:
-        """Let the caller's stream wait for what is reduced."""
-        torch.cuda.current_stream().wait_stream(self.comm)
 
 
 class NeverForks(SideStreams):

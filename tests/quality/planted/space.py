@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from planted.bank import LIVE, LOCAL, VALUE
 from planted.feature_bank import FeatureDefect, each_parameter
-from planted.main_grads import MainGrads
-from planted.placements import Groups, like, local, reduce_groups
-from planted.view_buckets import ViewBuckets
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.placements import Groups, like, local, reduce_groups
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 
 

@@ -4,8 +4,9 @@ import random
 
 import torch
 import torch.distributed as dist
-from planted.view_buckets import Bucket, ViewBuckets
 from torch.distributed import distributed_c10d as c10d
+
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 class FallsThrough(ViewBuckets):

@@ -3,9 +3,10 @@
 from typing import Any
 
 from planted import cross_rank, rank_divergence, side_memory
-from planted.main_grads import AveragedMainGrads, MainGrads
 from planted.stream_bank import TWINS
-from planted.view_buckets import ViewBuckets
+
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 PLAIN: list[type[Any]] = [ViewBuckets, MainGrads, AveragedMainGrads]
 # Twins of defects that are shown by one scenario each, so that others know little of them.

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from planted.cross_rank import CutsByAllBytes, TakesAxesInTurn
-from planted.main_grads import MainGrads
-from planted.view_buckets import ViewBuckets
 
 from syncverify.backends.fake import FakeBackend
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import resolve
