@@ -7,6 +7,21 @@ from typing import Any
 from planted import lifecycle_words as words
 from planted.feature_bank import FeatureDefect, each_parameter
 
+from syncverify.bugbank.cross_rank.packs_what_is_used import PacksWhatIsUsed
+from syncverify.bugbank.faults.exception_leaves_reducer_state import (
+    KeepsCountsOfFailedStep,
+)
+from syncverify.bugbank.lifecycle.no_sync_used_map_lost import (
+    ForgetsEarlierMicroBatches,
+)
+from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import (
+    TrustsViews,
+    TrustsViewsOfMoved,
+)
+from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
+    WaitsForWhatWasLaunched,
+)
+from syncverify.bugbank.lifecycle.tail_window_dropped import FlushesAndForgets
 from syncverify.scenario import Scenario
 
 VALUE = "gradient_equals_reference"
@@ -37,21 +52,21 @@ LIFECYCLE_DEFECTS = [
         "event=zero_before_wait", words.ZeroesInFlight,
         ("zero_grad_waits_for_reduce", "zeroed_in_flight"),
     ),
-    defect("event=set_to_none", words.TrustsViews, UNREDUCED),
+    defect("event=set_to_none", TrustsViews, UNREDUCED),
     defect("event=empty_step", words.LearnsFromFirstStep, UNREDUCED),
     defect("event=extra_backward", words.DropsLateGradients, (VALUE, "micro_batch_missing")),
-    defect("event=missing_backward", words.WaitsForWhatWasLaunched, UNREDUCED),
-    defect("event=tail", words.FlushesAndForgets, (VALUE, "scaled")),
+    defect("event=missing_backward", WaitsForWhatWasLaunched, UNREDUCED),
+    defect("event=tail", FlushesAndForgets, (VALUE, "scaled")),
     defect(
         "event=rebind", words.BindsOnce, ("every_rank_finishes", "raised_RuntimeError")
     ),
     defect(
-        "event=raise_in_backward", words.KeepsCountsOfFailedStep,
+        "event=raise_in_backward", KeepsCountsOfFailedStep,
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
     defect("event=cast", words.TrustsViewsOfCast, UNREDUCED),
-    defect("event=move", words.TrustsViewsOfMoved, UNREDUCED),
+    defect("event=move", TrustsViewsOfMoved, UNREDUCED),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),
@@ -64,7 +79,7 @@ LIFECYCLE_DEFECTS = [
     ),
     defect("used=never", words.SkipsIncompleteBuckets, UNREDUCED),
     defect(
-        "used=not_on_odd_ranks", words.PacksWhatIsUsed,
+        "used=not_on_odd_ranks", PacksWhatIsUsed,
         ("every_wait_completes", "deadlock"),
     ),
     defect(
@@ -72,7 +87,7 @@ LIFECYCLE_DEFECTS = [
         (VALUE, "never_written"),
     ),
     defect(
-        "used=not_in_last_micro_batch", words.ForgetsEarlierMicroBatches,
+        "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,
         ("unreduced_stay_local", "never_written"),
     ),
 ]  # fmt: skip

@@ -4,14 +4,13 @@ Each differs by a method from a synchronizer that gets all of these right.
 """
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
-from syncverify.bugbank.bases.placements import slices
 from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
 
 
 class ReducesInEachWait(Careful):
@@ -40,18 +39,6 @@ class ZeroesInFlight(Careful):
         pass
 
 
-class TrustsViews(Careful):
-    """Who drops a `.grad` gets the next one elsewhere, and it is not missed.
-
-    Source: facebookresearch/fairscale#354.
-    """
-
-    outside = only("event=set_to_none")
-
-    def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        pass
-
-
 class LearnsFromFirstStep(Careful):
     """What brought no gradient in the first step is taken for unused for ever."""
 
@@ -77,33 +64,6 @@ class DropsLateGradients(Careful):
         pass
 
 
-class WaitsForWhatWasLaunched(Careful):
-    """`wait()` returns with gradients that nobody has reduced.
-
-    Source: huggingface/accelerate#2125.
-    """
-
-    outside = only("event=missing_backward")
-
-    def launch_rest(self) -> None:
-        pass
-
-
-class FlushesAndForgets(Careful):
-    """`flush()` launches what `wait()` launches again."""
-
-    outside = only("event=tail")
-
-    def flush(self) -> None:
-        self.launch_rest()
-        self.finish_launched()
-        self.num_launched = 0
-
-    def finish_launched(self) -> None:
-        for bucket in self.buckets:
-            self.finish(bucket)
-
-
 class BindsOnce(Careful):
     """Buckets outlive `unbind()`, and are not attached again."""
 
@@ -117,38 +77,6 @@ class BindsOnce(Careful):
         kept = self.buckets
         super().unbind()
         self.buckets = kept
-
-
-class KeepsCountsOfFailedStep(Careful):
-    """Counts survive a backward that failed.
-
-    Source: pytorch/pytorch#114194.
-    """
-
-    outside = only("event=raise_in_backward")
-
-    def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        pass
-
-    def is_ready(self, bucket: Bucket) -> bool:
-        return all(bucket.counts[p] >= self.required for p in bucket.parameters)
-
-    def wait(self) -> None:
-        super().wait()
-        for bucket in self.buckets:
-            bucket.counts.clear()
-
-    def zero_grad(self) -> None:
-        self.finish_thrown_away()
-        self.num_launched = 0
-        self.is_reduced = False
-        for bucket in self.buckets:
-            bucket.buffer.zero_()
-
-    def finish_thrown_away(self) -> None:
-        if self.num_launched and not self.is_reduced:
-            self.launch_rest()
-            super(Careful, self).wait()
 
 
 class SkipsBucketsOfFrozen(Careful):
@@ -173,15 +101,6 @@ class TrustsViewsOfCast(TrustsViews):
     """
 
     outside = only("event=cast")
-
-
-class TrustsViewsOfMoved(TrustsViews):
-    """Gradients are no longer views once their parameters were moved.
-
-    Source: pytorch/pytorch#104336.
-    """
-
-    outside = only("event=move")
 
 
 class JoinsDefaultStream(Careful):
@@ -266,28 +185,6 @@ class SkipsIncompleteBuckets(Careful):
             self.num_launched += 1
 
 
-class PacksWhatIsUsed(Careful):
-    """Only gradients that came are packed, so that ranks pack different ones.
-
-    Source: pytorch/pytorch#158719, pytorch/pytorch#174862.
-    """
-
-    outside = only("used=not_on_odd_ranks")
-
-    def launch(self, bucket: Bucket) -> None:
-        self.num_launched += 1
-        self.fork()
-        named = slices(bucket.buffer, bucket.parameters)
-        parts = [part for parameter, part in named if bucket.counts[parameter]]
-        with torch.cuda.stream(self.comm):
-            for group in bucket.groups if parts else ():
-                packed = torch.cat([part.reshape(-1) for part in parts])
-                dist.all_reduce(packed, group=group)
-                sizes = [part.numel() for part in parts]
-                for part, summed in zip(parts, packed.split(sizes), strict=True):
-                    part.copy_(summed.view(part.shape))
-
-
 class LearnsFromFirstMicroBatch(Careful):
     """What the first micro-batch does not use is not waited for in the others.
 
@@ -314,18 +211,3 @@ class LearnsFromFirstMicroBatch(Careful):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.used.clear()
-
-
-class ForgetsEarlierMicroBatches(Careful):
-    """What the last micro-batch does not use is taken for unused in the whole step.
-
-    Source: pytorch/pytorch#69031.
-    """
-
-    outside = only("used=not_in_last_micro_batch")
-
-    def launch(self, bucket: Bucket) -> None:
-        for parameter, part in slices(bucket.buffer, bucket.parameters):
-            if bucket.counts[parameter] < self.required:
-                part.zero_()
-        super().launch(bucket)
