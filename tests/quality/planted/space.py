@@ -12,8 +12,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import Groups, like, local, reduce_groups
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.bases.placements import Groups, local, reduce_groups
+from syncverify.bugbank.layout.reduce_scatter_storage_order import (
+    HandsBackInTheOrderOfStorage,
+)
+from syncverify.bugbank.layout.shared_param_bucketed_twice import CountsEachListing
+from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 
 
@@ -62,17 +66,6 @@ class KnowsOneKindOfShard(MainGrads):
         )
 
 
-class RedistributesWhatArrives(MainGrads):
-    """A partial gradient is reduced when it arrives, and again with its bucket."""
-
-    def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
-        if isinstance(parameter.grad, DTensor):
-            parameter.grad = parameter.grad.redistribute(
-                placements=parameter.placements
-            )
-        super().on_accumulated(slot, parameter)
-
-
 class LeavesConvolutionsOut(MainGrads):
     """Kernels for up to three dims; what has more is not reduced at all."""
 
@@ -94,22 +87,6 @@ class SumsInFloat32(MainGrads):
     def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
         wide = parameter.grad_dtype is torch.float64
         return torch.float32 if wide else parameter.grad_dtype
-
-
-class CountsEachListing(ViewBuckets):
-    """A parameter that is listed twice counts each micro-batch twice."""
-
-
-class HandsBackInTheOrderOfStorage(MainGrads):
-    """Gradients are copied row by row, and handed back with the parameter's strides."""
-
-    def wait(self) -> None:
-        super().wait()
-        for bucket in self.buckets:
-            for parameter, slot in bucket.slots.items():
-                part = local(parameter)
-                strided = slot.as_strided(part.shape, part.stride())
-                parameter.grad = like(parameter, strided)
 
 
 class WritesChannelsLast(MainGrads):
