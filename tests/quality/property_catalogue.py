@@ -17,8 +17,6 @@ from planted.modules import MODULE_DEFECTS, ModuleGrads
 from planted.stream_bank import STREAM_DEFECTS
 from planted.timing import WaitsInRandomOrder, WaitsInSeededOrder
 
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.properties import ALL_PROPERTIES
 from syncverify.properties.registry import Property
 
@@ -33,8 +31,6 @@ collectives that move some: the `fake` backend's do not. How properties work tog
 in [Properties](../properties.md).
 """
 _LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")
-# Right synchronizers that the planted defects are variants of, the closest first.
-_RIGHT = (AveragedMainGrads, MainGrads, ViewBuckets)
 
 
 def catalogue() -> str:
@@ -64,8 +60,7 @@ def witnesses(entry: Property) -> tuple[type, type] | None:
     by_rank = sorted(DEFECTS, key=lambda defect: defect.property != entry.name)
     for defect in by_rank:
         if entry.name in {defect.property, *defect.also}:
-            twins = (twin for twin in _RIGHT if issubclass(defect.subject, twin))
-            return defect.subject, next(twins, ViewBuckets)
+            return defect.subject, defect.twin
     return None
 
 

@@ -1,88 +1,88 @@
-"""Public defects are planted, found, and have a twin that is played by the thousand."""
+"""Public defects are found, and have a twin that is played by the thousand."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planted.bank import DEFECTS
-from planted.catalogue import CATALOGUE, MEMORY, RANKS, STREAMS, Entry
 from planted.divergence_bank import DIVERGENCES
-from planted.side_memory import RecordsEachCopy
-from planted.side_streams import NeverForks, NeverJoins
+from planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 from planted.stream_bank import STREAM_DEFECTS
 from planted.twins import OF_FEW_SCENARIOS, PLAIN
 
+from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.catalogue import entries, entry_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "known-defects.md"
+# What the page tells in three sections, and the bank in as many.
+TOLD = ("Order and streams", "Memory", "Ranks that differ")
+ENTRIES = [
+    entry
+    for entry in entries()
+    if entry.section in {"ordering", "memory", "cross-rank"}
+]
+# Found by a measure, and so not in the bank: see test_held_memory.py.
+MEASURED = {"record-stream-overallocation": (RecordsEachCopy, HoldsUntilJoined)}
 FOUND: set[type[Any]] = {
-    *(defect.subject for defect in (*DEFECTS, *STREAM_DEFECTS)),
-    *(case[0] for case in DIVERGENCES),
-    RecordsEachCopy,  # by a measure: see test_held_memory.py
+    *(each.subject for each in (*DEFECTS, *STREAM_DEFECTS, *LIFECYCLE_DEFECTS)),
+    *(entry_of(case[0]).subject for case in DIVERGENCES),
+    RecordsEachCopy,
 }
-# What test_correct_twins.py plays, which takes 1,000 scenarios of each at night.
-PLAYED = {*PLAIN, *OF_FEW_SCENARIOS}
+# What test_correct_twins.py and test_lifecycle_defects.py play, 1,000 scenarios each at night.
+PLAYED = {*PLAIN, *OF_FEW_SCENARIOS, Careful}
+WRONG = {entry.subject for entry in entries()}
 
 
-def problems(entry: Entry) -> Iterator[str]:
-    told = (entry.defect.__doc__ or "").partition("Source:")[2]
-    if entry.source not in re.findall(r"[\w-]+/[\w-]+#\d+", told):
-        yield "its defect does not name the source"
-    if entry.defect not in FOUND:
-        yield "no test finds its defect"
-    if entry.twin not in entry.defect.__mro__[1:]:
+def problems(defect: type[Any], twin: type[Any]) -> Iterator[str]:
+    if defect not in FOUND:
+        yield "no test finds the defect"
+    if twin not in defect.__mro__[1:]:
         yield "its twin is another synchronizer"
-    if "Source:" in (entry.twin.__doc__ or ""):
+    if twin in WRONG:
         yield "its twin has a defect"
-    if entry.twin not in PLAYED:
+    if twin not in PLAYED:
         yield "its twin is not played"
 
 
 def test_every_entry_is_found_and_its_twin_is_played() -> None:
-    assert [(e.name, told) for e in CATALOGUE for told in problems(e)] == []
+    pairs = {entry.id: (entry.subject, entry.twin) for entry in ENTRIES} | MEASURED
+    assert len(pairs) > 30
+    assert [(name, told) for name in pairs for told in problems(*pairs[name])] == []
 
 
 def test_what_the_page_of_known_defects_lists_is_planted() -> None:
-    sections = {
-        "Order and streams": STREAMS,
-        "Memory": MEMORY,
-        "Ranks that differ": RANKS,
-    }
-    for title, entries in sections.items():
+    for title in TOLD:
         section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
         listed = set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE))
         assert listed
-        assert listed - {entry.name for entry in entries} == set()
+        assert listed - {entry.id for entry in ENTRIES} - {*MEASURED} == set()
 
 
 def test_every_twin_that_a_bank_names_is_played() -> None:
-    named = {defect.twin for defect in STREAM_DEFECTS} | {
-        case[1] for case in DIVERGENCES
-    }
+    named = {defect.twin for defect in (*DEFECTS, *STREAM_DEFECTS)}
+    named |= {entry_of(case[0]).twin for case in DIVERGENCES}
     assert named - PLAYED == set()
 
 
 def test_mistakes_in_the_table_are_told() -> None:
-    right = Entry("x", "pytorch/pytorch#144535", NeverJoins, SideStreams)
-
-    def told(**changes: Any) -> list[str]:
-        return [*problems(replace(right, **changes))]
+    right = entry_of("final-join-missing")
+    other = entry_of("comm-stream-not-after-producer")
 
     class NobodyPlays(SideStreams):
-        """Correct."""
+        """Right."""
 
     class NobodyFinds(NobodyPlays):
-        """Source: pytorch/pytorch#144535."""
+        """Wrong."""
 
-    assert told() == []
-    assert told(source="pytorch/pytorch#1") == ["its defect does not name the source"]
-    assert told(defect=NobodyFinds) == ["no test finds its defect"]
-    assert told(defect=NobodyFinds, twin=NobodyPlays) == [
-        "no test finds its defect", "its twin is not played",
+    assert [*problems(right.subject, right.twin)] == []
+    assert [*problems(NobodyFinds, SideStreams)] == ["no test finds the defect"]
+    assert [*problems(NobodyFinds, NobodyPlays)] == [
+        "no test finds the defect", "its twin is not played",
     ]  # fmt: skip
-    assert told(twin=NeverForks) == [
+    assert [*problems(right.subject, other.subject)] == [
         "its twin is another synchronizer", "its twin has a defect",
         "its twin is not played",
     ]  # fmt: skip

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 import pytest
-from planted import rank_divergence as planted
 from planted.bank import AGREE, ONCE, VALUE
 from planted.divergence_bank import DIVERGENCES
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entry_of
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import resolve
@@ -36,18 +36,18 @@ def violations(backend: Any, subject: type[Any], cap_bytes: int) -> list[Violati
 
 
 @pytest.mark.parametrize(
-    ("defect", "twin", "cap_bytes", "with_data", "without_data", "says"),
+    ("entry_id", "cap_bytes", "with_data", "without_data", "says"),
     DIVERGENCES,
-    ids=[case[0].__name__ for case in DIVERGENCES],
+    ids=[entry_of(case[0]).subject.__name__ for case in DIVERGENCES],
 )
 def test_defect_is_named_and_its_twin_is_right(
-    defect: type[Any],
-    twin: type[Any],
+    entry_id: str,
     cap_bytes: int,
     with_data: tuple[str, str],
     without_data: tuple[str, str] | None,
     says: str,
 ) -> None:
+    defect, twin = entry_of(entry_id).subject, entry_of(entry_id).twin
     first, *others = violations(SimBackend(), defect, cap_bytes)
     assert first.identity == with_data
     assert re.search(says, "\n".join([first.summary, *first.evidence["details"]]))
@@ -60,7 +60,10 @@ def test_defect_is_named_and_its_twin_is_right(
 
 
 def test_endless_run_ends_at_the_same_step_every_time() -> None:
-    scenario, subject = two_parameters(1), resolve(planted.PollsForAbsentRank)
+    scenario, subject = (
+        two_parameters(1),
+        resolve(entry_of("polls-for-absent-rank").subject),
+    )
     one, other = (SimBackend().run(scenario, subject) for _ in range(2))
     assert one.fault == other.fault
     assert [own.events for own in one.ranks] == [own.events for own in other.ranks]

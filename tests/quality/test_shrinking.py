@@ -5,7 +5,6 @@ how large the sizes may be that they assert, and why some are larger.
 """
 
 import pytest
-from planted import cross_rank, numerics, side_memory
 from planted.bank import DEFECTS, Defect
 from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
@@ -14,13 +13,13 @@ from syncverify.features import beyond
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 # Two axes of two ranks each are the least mesh on which axes can be confused.
 OF_TWO_AXES = {
-    numerics.DividesByWorldSize,
-    numerics.ReducesOverFirstAxisOnly,
-    numerics.ReducesFirstAxisInBfloat16,
-    cross_rank.TakesAxesInTurn,
+    "expert-divisor-wrong-mesh",
+    "dp-group-ignores-sequence-parallel",
+    "reduce-dtype-skips-second-leg",
+    "cross-group-collective-order",
 }
 # An uneven shard beside two replicated parameters; a staging buffer in its second turn.
-OF_THREE_PARAMETERS = {cross_rank.CutsByAllBytes, side_memory.RefillsStagingEarly}
+OF_THREE_PARAMETERS = {"size-mismatch-does-not-hang", "pingpong-buffer-reused-early"}
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[d.subject.__name__ for d in DEFECTS])
@@ -28,8 +27,8 @@ def test_searches_assert_small_scenarios(defect: Defect) -> None:
     num_ranks = 1
     for size in defect.mesh:
         num_ranks *= size
-    assert num_ranks == 4 if defect.subject in OF_TWO_AXES else num_ranks <= MOST_RANKS
-    most = 3 if defect.subject in OF_THREE_PARAMETERS else MOST_PARAMETERS
+    assert num_ranks == 4 if defect.entry_id in OF_TWO_AXES else num_ranks <= MOST_RANKS
+    most = 3 if defect.entry_id in OF_THREE_PARAMETERS else MOST_PARAMETERS
     assert defect.num_parameters <= most
     assert len(defect.accumulations) <= MOST_STEPS
     assert sum(defect.accumulations) <= 3
@@ -42,7 +41,7 @@ def test_defects_of_streams_are_shown_by_small_scenarios(defect: StreamDefect) -
     scenario = defect.scenario
     if len(scenario.mesh.shape) == 1:
         assert scenario.mesh.num_ranks <= MOST_RANKS
-    most = 3 if defect.subject in OF_THREE_PARAMETERS else MOST_PARAMETERS
+    most = 3 if defect.entry_id in OF_THREE_PARAMETERS else MOST_PARAMETERS
     assert len(scenario.parameters) <= most
     assert scenario.num_steps <= MOST_STEPS
     assert list(beyond(scenario)) == []

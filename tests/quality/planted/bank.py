@@ -1,9 +1,10 @@
-"""All planted defects, and what the harness has to say about each."""
+"""Defects of the bug bank that searches meet, and what the harness has to say of each."""
 
+import builtins
 from dataclasses import dataclass
 from typing import Any
 
-from planted import cross_rank, layout, lifecycle, numerics
+from syncverify.bugbank.catalogue import entry_of
 
 LIVE = "every_rank_finishes"
 WAITS = "every_wait_completes"
@@ -22,10 +23,10 @@ UNBIND = "unbind_restores_parameters"
 
 @dataclass(frozen=True)
 class Defect:
-    """A planted defect.
+    """A defect of the bug bank.
 
     Attributes:
-        subject: The synchronizer that has it.
+        entry_id: Of its entry in the bank.
         property: The property it violates before all others, in the smallest scenario.
         cause: What went wrong.
         says: Part of the one sentence that explains it.
@@ -37,7 +38,7 @@ class Defect:
         seed: Of the search.
     """
 
-    subject: type[Any]
+    entry_id: str
     property: str
     cause: str
     says: str
@@ -48,6 +49,14 @@ class Defect:
     examples: int = 20
     seed: int = 0
 
+    @builtins.property
+    def subject(self) -> type[Any]:
+        return entry_of(self.entry_id).subject
+
+    @builtins.property
+    def twin(self) -> type[Any]:
+        return entry_of(self.entry_id).twin
+
 
 def wrong(explanation: str, *, step: int = 0) -> str:
     return f"gradient of 'p0' on rank 0, step {step} is wrong: {explanation}"
@@ -56,15 +65,15 @@ def wrong(explanation: str, *, step: int = 0) -> str:
 UNREDUCED = "it is rank 0's own gradient: it was never reduced"
 NUMERICS = [
     Defect(
-        numerics.DividesByElements, VALUE, "scaled",
+        "avg-divides-by-numel", VALUE, "scaled",
         wrong("it is multiplied by 2, the number of ranks that contribute"),
     ),
     Defect(
-        numerics.DividesByWorldSize, VALUE, "scaled",
+        "expert-divisor-wrong-mesh", VALUE, "scaled",
         wrong("it is divided by 2, the number of ranks that contribute"), mesh=(2, 2),
     ),
     Defect(
-        numerics.ReducesOverFirstAxisOnly, VALUE, "rank_contribution_missing",
+        "dp-group-ignores-sequence-parallel", VALUE, "rank_contribution_missing",
         wrong(
             "the contributions of ranks 1, 3 are missing; "
             "as if it were reduced over mesh axes ['dp'] only"
@@ -72,32 +81,32 @@ NUMERICS = [
         also=frozenset({AGREE}), mesh=(2, 2),
     ),
     Defect(
-        numerics.SkipsVectors, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        "replicated-param-not-summed-on-tp", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
         also=frozenset({AGREE, ONCE}),
     ),
     Defect(
-        numerics.ReducesOverDefaultGroup, LOCAL, "foreign_contribution",
+        "default-group-for-no-group", LOCAL, "foreign_contribution",
         wrong("rank 1 must not contribute but did"), also=frozenset({MATCH}),
     ),
     Defect(
-        numerics.AddsResultToItself, LOCAL, "scaled",
+        "size1-group-self-add", LOCAL, "scaled",
         wrong("it is counted twice as a whole"), mesh=(1,),
     ),
     Defect(
-        numerics.AccumulatesInParameterDtype, VALUE, "rounded",
+        "low-precision-accumulator", VALUE, "rounded",
         wrong("it is rounded, as if summed in "), also=frozenset({LOCAL}),
     ),
     Defect(
-        numerics.ReducesFirstAxisInBfloat16, VALUE, "rounded",
+        "reduce-dtype-skips-second-leg", VALUE, "rounded",
         wrong("it is rounded, as if summed in "), mesh=(2, 2),
     ),
     Defect(
-        numerics.ReducesWhatIsReduced, VALUE, "scaled",
+        "flush-reduces-what-is-reduced", VALUE, "scaled",
         wrong("it is multiplied by 2, the number of ranks that contribute"),
         also=frozenset({ONCE}),
     ),
     Defect(
-        numerics.ScalesInEveryMicroBatch, VALUE, "scaled",
+        "scale-accumulated-grad-each-window", VALUE, "scaled",
         wrong(
             "it is divided by 2, the number of ranks that contribute, "
             "in every micro-batch"
@@ -107,79 +116,79 @@ NUMERICS = [
 ]  # fmt: skip
 LIFECYCLE = [
     Defect(
-        lifecycle.ReducesFirstMicroBatch, VALUE, "micro_batch_missing",
+        "sync-first-instead-of-last", VALUE, "micro_batch_missing",
         wrong("micro-batches [1] of 2 are missing on every rank"),
         also=frozenset({ACCUMULATE, EXCLUSIVE}), accumulations=(2,),
     ),
     Defect(
-        lifecycle.ReducesEveryMicroBatch, ACCUMULATE, "reduced_early",
+        "no-sync-around-backward-only", ACCUMULATE, "reduced_early",
         "rank 0 reduced in micro-batch 0 of 2 (step 0): all_reduce SUM of 1 x float32",
         also=frozenset({ONCE}), accumulations=(2,),
     ),
     Defect(
-        lifecycle.ReducesAgainInWait, ONCE, "reduced_twice",
+        "nested-wrapper-still-syncs", ONCE, "reduced_twice",
         "rank 0 reduced the same memory twice in step 0",
     ),
     Defect(
-        lifecycle.LearnsCountOnce, VALUE, "rank_contribution_missing",
+        "ready-count-learned-once", VALUE, "rank_contribution_missing",
         wrong(UNREDUCED, step=1), also=frozenset({AGREE, ACCUMULATE, ONCE, EXCLUSIVE}),
         accumulations=(2, 1),
     ),
     Defect(
-        lifecycle.KeepsLastMicroBatchOnly, LOCAL, "micro_batch_missing",
+        "accumulator-reset-each-backward", LOCAL, "micro_batch_missing",
         wrong("micro-batches [0] of 2 are missing on every rank"),
         also=frozenset({VALUE}), mesh=(1,), accumulations=(2,),
     ),
     Defect(
-        lifecycle.CountsFromMinusOne, VALUE, "stale",
+        "micro-step-off-by-one-first-window", VALUE, "stale",
         wrong("it still contains the reduced gradient of step 0", step=1),
         also=frozenset({LOCAL}), accumulations=(1, 1),
     ),
     Defect(
-        lifecycle.DropsViews, VALUE, "rank_contribution_missing",
+        "set-to-none-breaks-view", VALUE, "rank_contribution_missing",
         wrong(UNREDUCED, step=1), also=frozenset({AGREE}), accumulations=(1, 1),
     ),
     Defect(
-        lifecycle.ZeroesBucketsInFlight, ZERO, "gradient_left",
+        "buffer-borrowed-not-zeroed", ZERO, "gradient_left",
         "gradient of 'p0' on rank 0 is not zero after zero_grad() of step 0",
         also=frozenset({VALUE, ACCUMULATE}),
     ),
     Defect(
-        lifecycle.RebindsViewsToResult, VALUE, "stale",
+        "view-rebound-to-hook-output", VALUE, "stale",
         wrong("it is the reduced gradient of step 0, reduced again", step=1),
         also=frozenset({LOCAL}), accumulations=(1, 1),
     ),
     Defect(
-        lifecycle.NeverWaits, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        "work-handle-empty", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
         also=frozenset({AGREE, READ}),
     ),
     Defect(
-        lifecycle.KeepsHooks, UNBIND, "hook_left",
+        "ref-cycle-keeps-buckets", UNBIND, "hook_left",
         "1 hook(s) are left on 'p0' of rank 0 after unbind()", mesh=(1,),
     ),
 ]  # fmt: skip
 LAYOUT = [
     Defect(
-        layout.CountsFrozenParameters, VALUE, "rank_contribution_missing",
+        "frozen-param-blocks-bucket", VALUE, "rank_contribution_missing",
         wrong(UNREDUCED), also=frozenset({AGREE, ONCE}), num_parameters=2,
     ),
     Defect(
-        layout.LosesLastBucket, VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        "last-bucket-not-flushed", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
         also=frozenset({AGREE, ONCE}),
     ),
     Defect(
-        layout.FlushesWhatIsNotThere, LIVE, "raised_IndexError",
+        "placeholder-bucket-reduced", LIVE, "raised_IndexError",
         "rank 0 raised IndexError in step 0, bind: list index out of range", mesh=(1,),
         examples=20,
     ),
     Defect(
-        layout.ShardsWithoutPadding, VALUE, "rank_contribution_missing",
+        "bucket-not-padded-to-group", VALUE, "rank_contribution_missing",
         wrong(UNREDUCED), also=frozenset({AGREE, ONCE}),
     ),
 ]  # fmt: skip
 CROSS_RANK = [
     Defect(
-        cross_rank.ReducesInRankOrder, VALUE, "misplaced",
+        "set-iteration-order", VALUE, "misplaced",
         wrong("on rank 1 the value belongs to parameter 'p1'"),
         also=frozenset({MATCH, AGREE}), num_parameters=2, examples=40,
         seed=3,
@@ -187,16 +196,16 @@ CROSS_RANK = [
     Defect(
         # It takes an uneven shard, two replicated parameters of one dtype and a cap
         # between them: three of five searches of 200 scenarios meet all of that at once.
-        cross_rank.CutsByAllBytes, MATCH, "collective_mismatch",
+        "size-mismatch-does-not-hang", MATCH, "collective_mismatch",
         "ranks [0, 1] met in one collective and disagree", num_parameters=3,
         examples=60, seed=1,
     ),
     Defect(
-        cross_rank.TakesAxesInTurn, WAITS, "deadlock",
+        "cross-group-collective-order", WAITS, "deadlock",
         "no rank can go on: rank 0, rank 1, rank 2, rank 3 never arrives", mesh=(2, 2),
     ),
     Defect(
-        cross_rank.ChecksInTurn, ORDER, "deadlock_hazard",
+        "two-communicators-unordered", ORDER, "deadlock_hazard",
         "ranks [0, 1] launch collectives in orders that exclude each other: a deadlock "
         "hazard on NCCL", examples=5,
     ),

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planted import rank_divergence, semantics, timing
-from planted.bank import EXCLUSIVE, MATCH, ORDER, READ, VALUE, WAITS
+from planted import semantics, timing
+from planted.bank import EXCLUSIVE, MATCH, READ, VALUE
+from planted.divergence_bank import DIVERGENCES
 from planted.feature_bank import FeatureDefect
 from planted.graph_bank import GRAPH_DEFECTS
 from planted.lifecycle_bank import LIFECYCLE_DEFECTS
@@ -16,6 +17,7 @@ from planted.stream_bank import STREAM_DEFECTS
 from strategies.search import search
 from strategies.search_result import Found, SearchPlan
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entry_of
 from syncverify.features import BEYOND
 from syncverify.subject import resolve
 from syncverify.verification import SilentProgress
@@ -107,13 +109,7 @@ def of_time_and_ranks() -> Iterator[Search]:
         ),
         (semantics.RefillsAfterALaterWait, (EXCLUSIVE, "touched_in_flight")),
         (semantics.TakesReturnForDone, (READ, "read_before_reduced")),
-        (rank_divergence.SwapsBuckets, (MATCH, "bucket_mismatch")),
-        (rank_divergence.ReducesUsedParameters, (MATCH, "bucket_mismatch")),
-        (rank_divergence.SkipsBucketsByItself, (WAITS, "deadlock")),
-        (rank_divergence.PollsForAbsentRank, (WAITS, "step_bound")),
-        (rank_divergence.CutsAtItsOwnCap, (MATCH, "collective_mismatch")),
-        (rank_divergence.TellsNeighbourOneByOne, (ORDER, "opposing_messages")),
-        (rank_divergence.CountsAfterwardsAsWell, (MATCH, "collective_mismatch")),
+        *((entry_of(name).subject, first) for name, _, first, *_ in DIVERGENCES),
     ):
         yield Search(subject.__name__, subject, None, identity, examples=20)
 

@@ -123,6 +123,7 @@ SEARCHED = {
 }
 # Of these, those that are not the plainest, each the least that shows the defect.
 LARGER: dict[str, Size] = {
+    "WaitsForLastPacker": ((2,), 2, (1,)),
     "LaunchesOnFirstGradient": ((2,), 2, (1,)),
     "KeepsAnswerTooEarly": ((1,), 1, (1,)),
     "RefillsStagingEarly": ((2,), 3, (1,)),

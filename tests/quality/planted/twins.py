@@ -2,22 +2,41 @@
 
 from typing import Any
 
-from planted import cross_rank, rank_divergence, side_memory
+from planted.divergence_bank import DIVERGENCES
+from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 from planted.stream_bank import TWINS
 
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.bases.view_buckets import (
+    AveragedViewBuckets,
+    Bucket,
+    ViewBuckets,
+)
+from syncverify.bugbank.catalogue import entry_of
+from syncverify.bugbank.cross_rank.two_communicators_unordered import ChecksInTurn
+
+
+class ChecksAtTheEnd(ChecksInTurn):
+    """Right: the check for overflow comes last, on all ranks."""
+
+    def launch(self, bucket: Bucket) -> None:
+        ViewBuckets.launch(self, bucket)
+
+    def wait(self) -> None:
+        ViewBuckets.wait(self)
+        self.check()
+        self.checks.pop().wait()
+
 
 PLAIN: list[type[Any]] = [ViewBuckets, MainGrads, AveragedMainGrads]
 # Twins of defects that are shown by one scenario each, so that others know little of them.
 OF_FEW_SCENARIOS: list[type[Any]] = [
     *TWINS,
-    cross_rank.ChecksAtTheEnd,
-    rank_divergence.ReducesInWait,
-    rank_divergence.PollsForCompletion,
-    rank_divergence.ReducesEachParameter,
-    rank_divergence.CountsFirst,
-    rank_divergence.TellsNeighbour,
-    side_memory.HoldsUntilJoined,
-    side_memory.RecordsEachCopy,  # costs memory, and is right
+    AveragedViewBuckets,
+    ChecksAtTheEnd,
+    *dict.fromkeys(
+        twin for each in DIVERGENCES if (twin := entry_of(each[0]).twin) not in PLAIN
+    ),
+    HoldsUntilJoined,
+    RecordsEachCopy,  # costs memory, and is right
 ]

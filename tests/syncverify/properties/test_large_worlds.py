@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from planted.cross_rank import CutsByAllBytes, TakesAxesInTurn
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.bugbank.cross_rank.cross_group_collective_order import TakesAxesInTurn
+from syncverify.bugbank.cross_rank.size_mismatch_does_not_hang import CutsByAllBytes
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import resolve
