@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from hypothesis import find, settings
-from planted import graphs, watching
+from planted import watching
 from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
 from planted.searches import EVERYTHING
 
 from strategies import backwards, uses
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.features import BEYOND
 from syncverify.graphs.cpp import NoCompilerError
 from syncverify.graphs.matrix import scenario_of
@@ -25,7 +26,7 @@ from syncverify.subject import Capabilities, resolve
 from syncverify.vocabulary import PLAIN, RARE
 
 CORRECT = [
-    graphs.CountsBackwards,
+    PlainGrads,
     watching.RunsMicroBatches,
     watching.WatchesCalls,
     watching.WatchesBackwards,
@@ -128,9 +129,7 @@ def test_defect_shows_through_what_is_asked_for(feature: str) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_synchronizer_that_waits_for_the_end() -> None:
-    found = {
-        f: identities(two_micro_batches(f), graphs.CountsBackwards) for f in PLAYED
-    }
+    found = {f: identities(two_micro_batches(f), PlainGrads) for f in PLAYED}
     assert not any(found.values())
 
 

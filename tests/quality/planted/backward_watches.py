@@ -4,9 +4,11 @@ import threading
 from typing import Any
 
 import torch
-from planted.graphs import CountsBackwards, TakesArrivals
+from planted.graphs import TakesArrivals
 from planted.watching import InterceptsBackward, RunsMicroBatches, roots
 from torch import nn
+
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 
 class HooksFirstInput(InterceptsBackward):
@@ -121,7 +123,7 @@ class UndoesScaling(RunsMicroBatches):
         super().wait()
 
 
-class ReducesEagerlyInDebugMode(CountsBackwards):
+class ReducesEagerlyInDebugMode(PlainGrads):
     """Under anomaly detection each gradient is reduced at once, and in `wait()` again."""
 
     def bind(self) -> None:
@@ -134,7 +136,7 @@ class ReducesEagerlyInDebugMode(CountsBackwards):
             self.reduce(parameter.grad)
 
 
-class KeepsListPerThread(CountsBackwards):
+class KeepsListPerThread(PlainGrads):
     """What is to be reduced is listed on the thread that brought it."""
 
     def bind(self) -> None:
@@ -155,7 +157,7 @@ class KeepsListPerThread(CountsBackwards):
         self.local.listed = {}
 
 
-class ExpectsWhatArrived(CountsBackwards):
+class ExpectsWhatArrived(PlainGrads):
     """Every call of a tensor hook is taken to bring `.grad` something."""
 
     def bind(self) -> None:

@@ -7,6 +7,11 @@ from typing import Any
 
 from planted import backward_watches, call_watches, graph_walks, graphs, recomputing
 
+from syncverify.bugbank.autograd.autograd_grad_bypasses_hooks import CountsArrivals
+from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGradient
+from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
+    CountsCallsOfNestedBackwards,
+)
 from syncverify.vocabulary import RARE
 
 VALUE = "gradient_equals_reference"
@@ -78,9 +83,9 @@ NOT_SHOWN = {
 }
 
 OF_HOOKS = [
-    of(graphs.CountsHookCalls, *REENTRANT, cause="reduced_early"),
+    of(CountsCallsOfNestedBackwards, *REENTRANT, cause="reduced_early"),
     of(
-        graphs.CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early"
+        CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early"
     ),
     # The 61st nested backward is on another thread, whose gradients it does not count.
     of(graphs.CountsPerThread, "backward=on_threads", beside=REENTRANT[:-1]),
@@ -88,7 +93,7 @@ OF_HOOKS = [
         graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",
         cause="scaled",
     ),
-    of(graphs.HoldsFirstGradient, "backward=create_graph", cause="micro_batch_missing"),
+    of(HoldsFirstGradient, "backward=create_graph", cause="micro_batch_missing"),
     of(
         graphs.CountsEnds, *REENTRANT, "backward=inputs_in_turn", cause="reduced_early",
         beside=["backward=on_threads"],

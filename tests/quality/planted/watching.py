@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from planted.graphs import CountsBackwards
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.features import ALL_BEYOND
 from syncverify.subject import Capabilities
 
 
-class RunsMicroBatches(CountsBackwards):
+class RunsMicroBatches(PlainGrads):
     """Correct: as DDP it knows plain tensors, and runs whole micro-batches."""
 
     capabilities = Capabilities(

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from planted.graphs import CountsBackwards
 from planted.watching import RunsMicroBatches
 
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.graphs.matrix import RIGHT, WRONG, overflow_cell
 from syncverify.subject import resolve
 
 
-class DropsWhatIsNotFinite(CountsBackwards):
+class DropsWhatIsNotFinite(PlainGrads):
     """Sends zeros in place of what is not finite, and keeps its own."""
 
     def reduce(self, gradient: torch.Tensor) -> None:
@@ -21,7 +21,7 @@ class DropsWhatIsNotFinite(CountsBackwards):
         own.copy_(sent.to_local().detach().where(own.isfinite(), own))
 
 
-class KeepsWhatIsNotFinite(CountsBackwards):
+class KeepsWhatIsNotFinite(PlainGrads):
     """Clears gradients that are finite only, and so never gets rid of the others."""
 
     def zero_grad(self) -> None:
@@ -30,7 +30,7 @@ class KeepsWhatIsNotFinite(CountsBackwards):
             super().zero_grad()
 
 
-@pytest.mark.parametrize("subject", [CountsBackwards, RunsMicroBatches])
+@pytest.mark.parametrize("subject", [PlainGrads, RunsMicroBatches])
 def test_who_hands_it_on_is_right(subject: type) -> None:
     assert overflow_cell("sim", resolve(subject)) == RIGHT
 
