@@ -8,20 +8,16 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.entry import Entry
 
 
-class NeverJoins(SideStreams):
-    """Nobody calls what makes the main stream wait at the end."""
+class JoinsAtNextEntry(SideStreams):
+    """The main stream waits when the next call begins, with work queued in between."""
 
     @override
     def join(self) -> None:
         pass
 
-
-class JoinsAtNextEntry(NeverJoins):
-    """The main stream waits when the next call begins, with work queued in between."""
-
     @override
     def zero_grad(self) -> None:
-        SideStreams.join(self)
+        super().join()
         super().zero_grad()
 
 
