@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparison.cases import Case
 from syncverify.backends.sim import SimBackend
-from syncverify.bank.play import Budget, play
+from syncverify.bank_command.play import Budget, play
 from syncverify.bugbank.entry import Entry
 from syncverify.properties import check
 from syncverify.properties.determinism import subject_is_deterministic

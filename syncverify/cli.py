@@ -35,7 +35,7 @@ from rich.table import Table
 from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.bank.command import bank
+from syncverify.bank_command.command import bank
 from syncverify.errors import SyncverifyError, UsageError
 from syncverify.graphs.modes import ignore_reports_of_anomalies
 from syncverify.properties import check

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from syncverify.bank.jobs import play_all
-from syncverify.bank.play import DEFAULT_BANK_EXAMPLES, Budget, Played
-from syncverify.bank.table import line_of, summary, table, to_json
+from syncverify.bank_command.jobs import play_all
+from syncverify.bank_command.play import DEFAULT_BANK_EXAMPLES, Budget, Played
+from syncverify.bank_command.table import line_of, summary, table, to_json
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.errors import UsageError

@@ -1,4 +1,4 @@
-"""A process that plays entries of the bank: `python -m syncverify.bank.worker`."""
+"""A process that plays entries of the bank: `python -m syncverify.bank_command.worker`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch
 from strategies.parallel import Failed
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.messages import Ready
-from syncverify.bank.jobs import EntryJob
-from syncverify.bank.play import Played, play
+from syncverify.bank_command.jobs import EntryJob
+from syncverify.bank_command.play import Played, play
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.graphs.modes import ignore_reports_of_anomalies

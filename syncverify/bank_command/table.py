@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from syncverify.bank.play import Budget, Played
+from syncverify.bank_command.play import Budget, Played
 
 TABLE_VERSION = 1
 _HEADINGS = (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from syncverify.backends.sim import SimBackend
-from syncverify.bank.play import Budget, Played, play
-from syncverify.bank.table import line_of, summary
+from syncverify.bank_command.play import Budget, Played, play
+from syncverify.bank_command.table import line_of, summary
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.replay import decode

@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 from strategies.parallel import Failed
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.pool import WorkerProcess, await_any
-from syncverify.bank.play import Budget, Played, play
+from syncverify.bank_command.play import Budget, Played, play
 from syncverify.bugbank.entry import Entry
 from syncverify.errors import InternalError
 
-_WORKER = "syncverify.bank.worker"
+_WORKER = "syncverify.bank_command.worker"
 _POLL_SECONDS = 1.0
 
 
