@@ -1,6 +1,5 @@
 """Defects of the bug bank that searches meet, and what the harness has to say of each."""
 
-import builtins
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +21,29 @@ UNBIND = "unbind_restores_parameters"
 
 
 @dataclass(frozen=True)
-class Defect:
-    """A defect of the bug bank.
+class OfEntry:
+    """What is said of an entry of the bug bank.
 
     Attributes:
-        entry_id: Of its entry in the bank.
+        entry_id: Of the entry.
+    """
+
+    entry_id: str
+
+    @property
+    def subject(self) -> type[Any]:
+        return entry_of(self.entry_id).subject
+
+    @property
+    def twin(self) -> type[Any]:
+        return entry_of(self.entry_id).twin
+
+
+@dataclass(frozen=True)
+class Defect(OfEntry):
+    """A defect that searches meet.
+
+    Attributes:
         property: The property it violates before all others, in the smallest scenario.
         cause: What went wrong.
         says: Part of the one sentence that explains it.
@@ -38,7 +55,6 @@ class Defect:
         seed: Of the search.
     """
 
-    entry_id: str
     property: str
     cause: str
     says: str
@@ -48,14 +64,6 @@ class Defect:
     accumulations: tuple[int, ...] = (1,)
     examples: int = 20
     seed: int = 0
-
-    @builtins.property
-    def subject(self) -> type[Any]:
-        return entry_of(self.entry_id).subject
-
-    @builtins.property
-    def twin(self) -> type[Any]:
-        return entry_of(self.entry_id).twin
 
 
 def wrong(explanation: str, *, step: int = 0) -> str:

@@ -3,13 +3,10 @@
 What they violate does not depend on luck, so that no search is needed.
 """
 
-import builtins
 from dataclasses import dataclass
-from typing import Any
 
-from planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE
+from planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, OfEntry
 
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 
 FILLED = "reduce_reads_after_accumulation"
@@ -32,11 +29,10 @@ TWO_AXES = buckets(1, num_axes=2)
 
 
 @dataclass(frozen=True)
-class StreamDefect:
+class StreamDefect(OfEntry):
     """A defect of streams or memory.
 
     Attributes:
-        entry_id: Of its entry in the bug bank.
         property: The property that tells what is wrong.
         cause: What went wrong.
         says: Part of what explains it, mostly the remedy; a line of code stands in
@@ -45,20 +41,11 @@ class StreamDefect:
         also: Other properties that it violates, since values are wrong too.
     """
 
-    entry_id: str
     property: str
     cause: str
     says: str
     scenario: Scenario = ONE
     also: frozenset[str] = frozenset()
-
-    @builtins.property
-    def subject(self) -> type[Any]:
-        return entry_of(self.entry_id).subject
-
-    @builtins.property
-    def twin(self) -> type[Any]:
-        return entry_of(self.entry_id).twin
 
 
 LAUNCH = "[bucket.work = dist.all_reduce(bucket.buffer, group=group, async_op=True)] in launch"
