@@ -123,6 +123,7 @@ def _run_backward(original: Callable[..., Any]) -> Make:
         return streams.engine.run_backward(
             lambda: original(outputs, *settings, **options),
             outputs,
+            gradients,
             inputs,
         )
 

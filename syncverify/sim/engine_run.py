@@ -36,6 +36,7 @@ class EngineRun:
         self._pending: dict[Any, dict[int, int]] = {}
         self._fed: set[tuple[Any, int]] = set()
         self._leaf_streams: dict[VirtualStream, None] = {}
+        self._asked_for: list[Any] = []
         self._has_joined = False
         self._handles = [
             handle
@@ -46,21 +47,28 @@ class EngineRun:
             )
         ]
 
-    def start(self, roots: Sequence[Any], inputs: Iterable[Any]) -> None:
+    def start(
+        self,
+        roots: Sequence[Any],
+        gradients: Sequence[torch.Tensor | None],
+        inputs: Iterable[Any],
+    ) -> None:
         """Order the first nodes after the stream of the caller.
 
         Args:
             roots: Nodes to start from.
+            gradients: What each of them is given.
             inputs: Nodes whose gradients are asked for, instead of accumulated.
         """
         mark: int | None = None
-        for root in roots:
-            if self._nodes[root] != self._caller:
-                mark = self._streams.mark(self._caller) if mark is None else mark
-                self._pending.setdefault(root, {})[-1] = mark
-        self._leaf_streams |= {
-            self._nodes[node]: None for node in inputs if node in self._nodes
-        }
+        for root, gradient in zip(roots, gradients, strict=True):
+            if (own := self._nodes[root]) == self._caller:
+                continue
+            mark = self._streams.mark(self._caller) if mark is None else mark
+            self._pending.setdefault(root, {})[-1] = mark
+            if gradient is not None:
+                self._streams.record_consumer(gradient, own)
+        self._asked_for = [node for node in inputs if node in self._nodes]
 
     def stream_of_running(self, node: Any) -> VirtualStream:
         """Return the stream that is current while a node runs.
@@ -81,6 +89,10 @@ class EngineRun:
         if self._has_joined:
             return
         self._has_joined = True
+        for node in self._asked_for:
+            own = self._nodes[node]
+            self._leaf_streams[own] = None
+            self._await_gradients(node, own)
         for stream in self._leaf_streams:
             if stream != self._caller:
                 self._streams.wait(self._caller, self._streams.mark(stream))
@@ -92,10 +104,13 @@ class EngineRun:
 
     def _enter(self, node: Any, own: VirtualStream) -> None:
         self._running, self._adding = node, None
-        for mark in self._pending.pop(node, {}).values():
-            self._streams.wait(own, mark)
+        self._await_gradients(node, own)
         if not node.next_functions:
             self._leaf_streams[own] = None
+
+    def _await_gradients(self, node: Any, own: VirtualStream) -> None:
+        for mark in self._pending.pop(node, {}).values():
+            self._streams.wait(own, mark)
 
     def _on_entry(self, node: Any) -> Callable[..., None]:
         def enter(*_: object) -> None:

@@ -13,7 +13,10 @@ Note [Autograd on streams]
     * Between nodes on two streams, the consumer waits for what the producer's stream
       holds when the producer is done. The first gradient is waited for just before the
       consumer runs, further ones when they are added to it, on the consumer's stream.
-    * The first node waits for the stream that is current at `backward()`.
+    * The first node waits for the stream that is current at `backward()`, and memory of
+      what it starts with is kept for it, as is all that one node gives to another on
+      another stream.
+    * A gradient that is asked for is waited for by its node's stream, as if that ran.
     * When all nodes are done, and not before, the stream that was current at `backward()`
       waits for all streams on which leaves were accumulated. Then final callbacks run, on
       that stream.
@@ -115,6 +118,7 @@ class EngineStreams:
         self,
         run: Callable[[], Any],
         outputs: Sequence[torch.Tensor | GradientEdge],
+        gradients: Sequence[torch.Tensor | None],
         inputs: Sequence[torch.Tensor | GradientEdge],
     ) -> Any:
         """Let the engine run.
@@ -122,6 +126,7 @@ class EngineStreams:
         Args:
             run: Runs it.
             outputs: Where it starts.
+            gradients: With what it starts there.
             inputs: What it is asked for; empty for all leaves.
 
         Returns:
@@ -129,7 +134,7 @@ class EngineStreams:
         """
         caller = self.current()
         self._tag_used_leaves()
-        frame = _Frame(caller, self._follow(outputs, inputs, caller))
+        frame = _Frame(caller, self._follow(outputs, gradients, inputs, caller))
         self._frames.append(frame)
         try:
             result = run()
@@ -203,6 +208,7 @@ class EngineStreams:
     def _follow(
         self,
         outputs: Sequence[torch.Tensor | GradientEdge],
+        gradients: Sequence[torch.Tensor | None],
         inputs: Sequence[torch.Tensor | GradientEdge],
         caller: VirtualStream,
     ) -> EngineRun | None:
@@ -215,7 +221,7 @@ class EngineStreams:
         if all(stream == caller for stream in nodes.values()):
             return None
         run = EngineRun(self._streams, nodes, caller)
-        run.start(roots, [_node_of(entry) for entry in inputs])
+        run.start(roots, gradients, [_node_of(entry) for entry in inputs])
         return run
 
     def _stream_of(self, node: Any, first_user: int) -> VirtualStream:

@@ -49,10 +49,21 @@ PROGRAMS = {
     ),
 }
 
+OF_DDP = {
+    # Autograd keeps the ones that it starts with for the stream that multiplies them.
+    "gradients asked for beside": program(
+        parameter(), launch="parameter_streams", backward="grad_beside"
+    ),
+}
+PLAYED = [
+    *(("synchronizer", scenario) for scenario in PROGRAMS.values()),
+    *(("ddp", scenario) for scenario in OF_DDP.values()),
+]
 
-@pytest.mark.parametrize("scenario", PROGRAMS.values(), ids=PROGRAMS)
-def test_no_alarm(scenario: Scenario) -> None:
-    found = resolve("synchronizer")
+
+@pytest.mark.parametrize(("subject", "scenario"), PLAYED, ids=[*PROGRAMS, *OF_DDP])
+def test_no_alarm(subject: str, scenario: Scenario) -> None:
+    found = resolve(subject)
     run = SimBackend().run(scenario, found)
     assert run.fault is None
     assert check(scenario, run, found.capabilities) == []

@@ -183,3 +183,28 @@ def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
     lines = said(program)
     assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
     assert "storage 1 of default freed, passed to stream 1" in lines
+
+
+def test_a_gradient_that_is_asked_for_is_waited_for(said) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        held = leaf.view_as(leaf)  # and with it the node, on the default stream
+        recorder = own_streams()._recorder
+        with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
+            loss = (leaf * 3).sum()
+        torch.autograd.grad(loss, leaf)
+        del held
+
+    lines = said(program)
+    assert "mark 2 in stream 1" in lines
+    assert "default waits for 2" in lines
+
+
+def test_memory_that_backward_starts_with_is_kept_for_the_first_node(said) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            loss = (leaf * 3).sum()
+        loss.backward(torch.ones(()))
+
+    assert "storage 1 of default freed, passed to stream 1" in said(program)
