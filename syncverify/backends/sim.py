@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from syncverify.backends.faults import threads_fault
+from syncverify.graphs import cpp
 from syncverify.rank_program import play
 from syncverify.run import RankRun, Run
 from syncverify.scenario import Scenario
@@ -105,6 +106,7 @@ class SimBackend:
         records_accesses: bool = True,
         recorders: Sequence[RankRecorder] | None = None,
     ) -> tuple[Run, SimulatedMachine]:
+        cpp.prepare(spec.use for spec in scenario.parameters)
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(
             num_ranks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -27,6 +28,24 @@ def cpp_kernel(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
     load_operators()
     product: torch.Tensor = torch.ops.syncverify_graphs.kernel(local, constant)
     return product.to(torch.float32).sum()
+
+
+IN_CPP = frozenset({cpp_function.__name__, cpp_kernel.__name__})
+
+
+def prepare(uses: Iterable[str]) -> None:
+    """Compile what is used, if anything is.
+
+    A rank that compiles looks as if it hung: its process waits for the compiler.
+
+    Args:
+        uses: Names of uses of parameters.
+
+    Raises:
+        NoCompilerError: It takes a C++ compiler and ninja.
+    """
+    if not IN_CPP.isdisjoint(uses):
+        load_operators()
 
 
 @functools.cache
