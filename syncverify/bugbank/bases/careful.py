@@ -98,8 +98,8 @@ class Careful(SideStreams):
         super().zero_grad()
 
     def finish_thrown_away(self) -> None:
-        """Launch what other ranks have launched, and wait for it."""
-        if self.num_launched and not self.is_reduced:
+        """Launch what other ranks may have launched, and wait for it."""
+        if not self.is_reduced:  # a rank that uses nothing launches nothing by itself
             self.wait()
 
     @override
