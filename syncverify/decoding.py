@@ -104,6 +104,7 @@ def explanations(owed: Owed) -> Iterator[Explanation]:
     yield from _known_factors(owed)
     yield from _misplaced(owed)
     yield from _wrong_ranks(owed)
+    yield from _reduced_without_earlier(owed)
     yield from _one_contribution(owed)
 
 
@@ -122,8 +123,10 @@ def _wrong_axes(owed: Owed) -> Iterator[Explanation]:
 
 
 def _wrong_ranks(owed: Owed) -> Iterator[Explanation]:
-    for ranks in _subsets(owed.comparable()):
-        if owed.rank in ranks and set(ranks) != set(owed.ranks):
+    # A rank seldom forgets its own.
+    subsets = sorted(_subsets(owed.comparable()), key=lambda s: owed.rank not in s)
+    for ranks in subsets:
+        if set(ranks) != set(owed.ranks):
             yield _rank_cause(owed, ranks), owed.total(ranks) / owed.divisor
 
 
@@ -169,6 +172,19 @@ def _wrong_micro_batches(owed: Owed) -> Iterator[Explanation]:
             value = torch.stack([owed.part(r, chosen) for r in owed.ranks]).sum(dim=0)
             text = f"micro-batches {missing} of {owed.count} are missing on every rank"
             yield Cause("micro_batch_missing", text), value / owed.divisor
+
+
+def _reduced_without_earlier(owed: Owed) -> Iterator[Explanation]:
+    for first in range(1, owed.count):
+        own = owed.part(owed.rank, range(first))
+        later = range(first, owed.count)
+        summed = torch.stack([owed.part(r, later) for r in owed.ranks]).sum(dim=0)
+        text = (
+            f"of the first {first} of {owed.count} micro-batches it has rank "
+            f"{owed.rank}'s own only: the reduction had but the later ones"
+        )
+        for value in (own + summed / owed.divisor, (own + summed) / owed.divisor):
+            yield Cause("rank_contribution_missing", text), value
 
 
 def _reduced_every_time(owed: Owed) -> Iterator[Explanation]:

@@ -73,25 +73,27 @@ def _first_line(function: Callable[..., object]) -> str:
     return inspect.getdoc(function).partition("\n")[0]  # type: ignore[union-attr]  # all have one
 
 
+# In the order in which a report tells them: what was called, in which order it may run, and
+# what values follow from both.
 ALL_PROPERTIES = (
     Property(every_rank_finishes, when.to_every_run, needs_data=False),
     Property(every_wait_completes, when.to_every_run, needs_data=False),
     Property(collectives_match_across_ranks, when.ranks_meet, needs_data=False),
     Property(launch_order_agrees, when.ranks_meet_twice, needs_data=False),
-    Property(gradient_equals_reference, when.exact_gradient_seen),
-    Property(gradient_is_within_rounding, when.module_gradient_seen),
-    Property(replicas_agree, when.reduced_gradient_seen),
-    Property(unreduced_stay_local, when.unreduced_gradient_seen),
     Property(accumulation_is_local_until_reduced, when.accumulates, needs_data=False),
-    Property(zero_grad_clears, when.zeroed, needs_data=False),
-    Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),
-    Property(unbind_restores_parameters, when.unbound, needs_data=False),
     # Where collectives move no data, operators leave no accesses behind to judge.
     Property(reduce_reads_after_accumulation, when.reduces_recorded_memory),
     Property(bucket_is_exclusive_while_reducing, when.reduces_recorded_memory),
     Property(wait_orders_reads_after_reduce, when.reduces_recorded_memory),
     Property(zero_grad_waits_for_reduce, when.zeroes_recorded_memory),
     Property(memory_outlives_its_streams, when.frees_memory),
+    Property(gradient_equals_reference, when.exact_gradient_seen),
+    Property(gradient_is_within_rounding, when.module_gradient_seen),
+    Property(replicas_agree, when.reduced_gradient_seen),
+    Property(unreduced_stay_local, when.unreduced_gradient_seen),
+    Property(zero_grad_clears, when.zeroed, needs_data=False),
+    Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),
+    Property(unbind_restores_parameters, when.unbound, needs_data=False),
     Property(stream_context_is_restored, when.calls_return, needs_data=False),
     Property(overlap_is_possible, when.could_overlap),
     Property(subject_is_deterministic, when.played_twice, needs_data=False),

@@ -14,6 +14,7 @@ from syncverify.layout import local_shape, reduce_axes
 from syncverify.oracle import trainable
 from syncverify.owed import Owed
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.properties.mechanisms import mechanism
 from syncverify.rounding import explain_rounded
 from syncverify.run import Observation
 from syncverify.scenario import ParameterSpec
@@ -238,6 +239,7 @@ def _finding(
     judgement: Judgement, owed: Owed, observation: Observation, cause: Cause
 ) -> Finding:
     observed = observation.gradients[owed.spec.name]
+    cause = mechanism(owed, observed, cause, judgement.run.ranks[owed.rank].events)
     return Finding(
         cause.kind,
         f"gradient of {owed.spec.name!r} on rank {owed.rank}, step {owed.step} is wrong: "

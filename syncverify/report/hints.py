@@ -31,6 +31,8 @@ _HINTS = {
     "wrong_dtype": "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
     "not_finite": "clear buffers before their first use, and scale before sums overflow",
     "never_written": "accumulate into the very memory that `.grad` shows after wait()",
+    "erased": "clear gradients in zero_grad() only, and look at what they are multiplied by",
+    "view_lost": "in every backward, check that `.grad` is the view, and copy it back if not",
     "rank_contribution_missing": (
         "reduce every bucket, over every mesh axis on which its parameters are Replicate, "
         "and wait for it"

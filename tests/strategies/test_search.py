@@ -136,7 +136,7 @@ def test_a_defect_of_the_third_parameter_shrinks_to_three(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
     shrunk = {found.violation.identity: found.scenario for found in third[0].found}[
-        "gradient_equals_reference", "rank_contribution_missing"
+        "gradient_equals_reference", "not_reduced"
     ]
     assert len(shrunk.parameters) == 3
     assert shrunk.mesh.shape == (2,)

@@ -104,6 +104,17 @@ CASES = {
         "reduced_early",
         "it was reduced after 2 of 3 micro-batches; the later ones are rank 1's own",
     ),
+    "only the last was reduced": (
+        add_up(Counter(product(RANKS, (2,))) + Counter([(1, 0), (1, 1)])),
+        "rank_contribution_missing",
+        ("of the first 2 of 3 micro-batches it has rank 1's own only: the reduction had but "
+        "the later ones"),
+    ),
+    "own left out": (
+        add_up(only(0, 2, 3)),
+        "rank_contribution_missing",
+        "the contributions of rank 1 are missing",
+    ),
     "last on every rank": (
         add_up(Counter(product(RANKS, (0, 1)))),
         "micro_batch_missing",

@@ -77,7 +77,7 @@ def test_what_came_before_an_allowed_error_is_judged() -> None:
             self.num_launched += 1
 
     found = identities(NeverReduces, EMPTY_LAST)
-    assert ("gradient_equals_reference", "rank_contribution_missing") in found
+    assert ("gradient_equals_reference", "not_reduced") in found
     assert "every_rank_finishes" not in dict(found)
 
 

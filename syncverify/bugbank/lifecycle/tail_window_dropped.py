@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.entry import Entry
 
 
-class FlushesAndForgets(Careful):
-    """`flush()` launches what `wait()` launches again."""
+class LeavesTail(Careful):
+    """A window that ends early never becomes complete, and nobody launches the rest."""
 
     outside = only("event=tail")
 
-    def flush(self) -> None:
-        """Reduce what came."""
-        self.launch_rest()
-        self.finish_launched()
-        self.num_launched = 0
-
-    def finish_launched(self) -> None:
-        """Wait for what was launched."""
-        for bucket in self.buckets:
-            self.finish(bucket)
+    @override
+    def launch_rest(self) -> None:
+        pass
 
 
 ENTRY = Entry(
-    subject=FlushesAndForgets,
+    subject=LeavesTail,
     twin=Careful,
     source="horovod/horovod#546",
     trigger="2 ranks, a window that ends early",
     silent=True,
     property="gradient_equals_reference",
-    cause="scaled",
+    cause="not_reduced",
     uses_streams=True,
 )

@@ -70,7 +70,7 @@ def wrong(explanation: str, *, step: int = 0) -> str:
     return f"gradient of 'p0' on rank 0, step {step} is wrong: {explanation}"
 
 
-UNREDUCED = "it is rank 0's own gradient: it was never reduced"
+UNREDUCED = "it is rank 0's own gradient, and no collective of the step has it: "
 NUMERICS = [
     Defect(
         "avg-divides-by-numel", VALUE, "scaled",
@@ -89,7 +89,7 @@ NUMERICS = [
         also=frozenset({AGREE}), mesh=(2, 2),
     ),
     Defect(
-        "replicated-param-not-summed-on-tp", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        "replicated-param-not-summed-on-tp", VALUE, "not_reduced", wrong(UNREDUCED),
         also=frozenset({AGREE, ONCE}),
     ),
     Defect(
@@ -109,8 +109,8 @@ NUMERICS = [
         wrong("it is rounded, as if summed in "), mesh=(2, 2),
     ),
     Defect(
-        "flush-reduces-what-is-reduced", VALUE, "scaled",
-        wrong("it is multiplied by 2, the number of ranks that contribute"),
+        "flush-reduces-what-is-reduced", VALUE, "reduced_twice",
+        wrong("what ranks [0, 1] had summed they summed again: it was reduced at "),
         also=frozenset({ONCE}),
     ),
     Defect(
@@ -124,9 +124,9 @@ NUMERICS = [
 ]  # fmt: skip
 LIFECYCLE = [
     Defect(
-        "sync-first-instead-of-last", VALUE, "micro_batch_missing",
-        wrong("micro-batches [1] of 2 are missing on every rank"),
-        also=frozenset({ACCUMULATE, EXCLUSIVE}), accumulations=(2,),
+        "sync-first-instead-of-last", ACCUMULATE, "reduced_early",
+        "rank 0 reduced in micro-batch 0 of 2 (step 0): all_reduce SUM of 1 x float32",
+        also=frozenset({VALUE, EXCLUSIVE}), accumulations=(2,),
     ),
     Defect(
         "no-sync-around-backward-only", ACCUMULATE, "reduced_early",
@@ -138,7 +138,7 @@ LIFECYCLE = [
         "rank 0 reduced the same memory twice in step 0",
     ),
     Defect(
-        "ready-count-learned-once", VALUE, "rank_contribution_missing",
+        "ready-count-learned-once", VALUE, "not_reduced",
         wrong(UNREDUCED, step=1), also=frozenset({AGREE, ACCUMULATE, ONCE, EXCLUSIVE}),
         accumulations=(2, 1),
     ),
@@ -153,8 +153,11 @@ LIFECYCLE = [
         also=frozenset({LOCAL}), accumulations=(1, 1),
     ),
     Defect(
-        "set-to-none-breaks-view", VALUE, "rank_contribution_missing",
-        wrong(UNREDUCED, step=1), also=frozenset({AGREE}), accumulations=(1, 1),
+        "set-to-none-breaks-view", VALUE, "view_lost",
+        wrong(
+            "it is rank 0's own gradient: `.grad` does not lie in the memory that is "
+            "reduced at ", step=1,
+        ), also=frozenset({AGREE}), accumulations=(1, 1),
     ),
     Defect(
         "buffer-borrowed-not-zeroed", ZERO, "gradient_left",
@@ -167,8 +170,8 @@ LIFECYCLE = [
         also=frozenset({LOCAL}), accumulations=(1, 1),
     ),
     Defect(
-        "work-handle-empty", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
-        also=frozenset({AGREE, READ}),
+        "work-handle-empty", READ, "read_before_reduced",
+        "rank 0: nothing orders all_reduce at ", also=frozenset({AGREE, VALUE}),
     ),
     Defect(
         "ref-cycle-keeps-buckets", UNBIND, "hook_left",
@@ -177,11 +180,11 @@ LIFECYCLE = [
 ]  # fmt: skip
 LAYOUT = [
     Defect(
-        "frozen-param-blocks-bucket", VALUE, "rank_contribution_missing",
+        "frozen-param-blocks-bucket", VALUE, "not_reduced",
         wrong(UNREDUCED), also=frozenset({AGREE, ONCE}), num_parameters=2,
     ),
     Defect(
-        "last-bucket-not-flushed", VALUE, "rank_contribution_missing", wrong(UNREDUCED),
+        "last-bucket-not-flushed", VALUE, "not_reduced", wrong(UNREDUCED),
         also=frozenset({AGREE, ONCE}),
     ),
     Defect(
@@ -190,7 +193,7 @@ LAYOUT = [
         examples=20,
     ),
     Defect(
-        "bucket-not-padded-to-group", VALUE, "rank_contribution_missing",
+        "bucket-not-padded-to-group", VALUE, "not_reduced",
         wrong(UNREDUCED), also=frozenset({AGREE, ONCE}),
     ),
 ]  # fmt: skip

@@ -32,7 +32,7 @@ class GraphDefect:
 
     subject: type[Any]
     shown_by: frozenset[str]
-    cause: str = "rank_contribution_missing"
+    cause: str = "not_reduced"
     property: str = VALUE
     beside: frozenset[str] = frozenset()
 
@@ -50,7 +50,7 @@ class GraphDefect:
 def of(
     subject: type[Any],
     *shown_by: str,
-    cause: str = "rank_contribution_missing",
+    cause: str = "not_reduced",
     violates: str = VALUE,
     beside: Iterable[str] = (),
 ) -> GraphDefect:
@@ -101,16 +101,16 @@ OF_HOOKS = [
 ]  # fmt: skip
 OF_WALKS = [
     of(graph_walks.TakesExpansionForItsProbe, "use=expanded"),
-    of(graph_walks.ReducesRowsOfLookups, "use=gathered", cause="scaled"),
+    of(graph_walks.ReducesRowsOfLookups, "use=gathered", cause="reduced_twice"),
     of(graph_walks.ReducesFirstSlice, "use=in_slices", cause="partly_wrong"),
     of(graph_walks.ForgetsLastOfGroup, "use=unbound", cause="partly_wrong"),
-    of(graph_walks.ReplaysViews, "use=restrided", cause="scaled"),
+    of(graph_walks.ReplaysViews, "use=restrided", cause="reduced_twice"),
     raised(
         graph_walks.TakesNamespaceForAccumulator, AttributeError,
         "use=in_place_on_views", "use=cpp_function", "use=cpp_kernel",
     ),
     of(graph_walks.LearnsOneMask, "use=masked", cause="partly_wrong"),
-    of(graph_walks.ReducesForSecondLoss, "use=twice", cause="scaled"),
+    of(graph_walks.ReducesForSecondLoss, "use=twice", cause="reduced_twice"),
     of(graph_walks.HoldsFourUses, "use=many_times"),
     raised(
         graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward"

@@ -21,11 +21,13 @@ from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import (
 from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
     WaitsForWhatWasLaunched,
 )
-from syncverify.bugbank.lifecycle.tail_window_dropped import FlushesAndForgets
+from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
 from syncverify.scenario import Scenario
 
 VALUE = "gradient_equals_reference"
-UNREDUCED = (VALUE, "rank_contribution_missing")
+UNREDUCED = (VALUE, "not_reduced")
+LOST = (VALUE, "view_lost")
+UNKNOWN = (VALUE, "rank_contribution_missing")  # no earlier launch had `.grad`
 
 
 def without(topic: str) -> Callable[[Scenario], Scenario]:
@@ -47,16 +49,16 @@ def defect(
 
 READS_EARLY = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
 LIFECYCLE_DEFECTS = [
-    defect("event=wait_twice", words.ReducesInEachWait, (VALUE, "scaled")),
+    defect("event=wait_twice", words.ReducesInEachWait, (VALUE, "reduced_twice")),
     defect(
         "event=zero_before_wait", words.ZeroesInFlight,
         ("zero_grad_waits_for_reduce", "zeroed_in_flight"),
     ),
-    defect("event=set_to_none", TrustsViews, UNREDUCED),
+    defect("event=set_to_none", TrustsViews, LOST),
     defect("event=empty_step", words.LearnsFromFirstStep, UNREDUCED),
-    defect("event=extra_backward", words.DropsLateGradients, (VALUE, "micro_batch_missing")),
+    defect("event=extra_backward", words.DropsLateGradients, (VALUE, "reduced_early")),
     defect("event=missing_backward", WaitsForWhatWasLaunched, UNREDUCED),
-    defect("event=tail", FlushesAndForgets, (VALUE, "scaled")),
+    defect("event=tail", LeavesTail, UNREDUCED),
     defect(
         "event=rebind", words.BindsOnce, ("every_rank_finishes", "raised_RuntimeError")
     ),
@@ -65,8 +67,8 @@ LIFECYCLE_DEFECTS = [
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
-    defect("event=cast", words.TrustsViewsOfCast, UNREDUCED),
-    defect("event=move", TrustsViewsOfMoved, UNREDUCED),
+    defect("event=cast", words.TrustsViewsOfCast, UNKNOWN),
+    defect("event=move", TrustsViewsOfMoved, UNKNOWN),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),
@@ -77,7 +79,7 @@ LIFECYCLE_DEFECTS = [
         "readiness=by_rank", words.LaunchesWhatIsReady,
         ("collectives_match_across_ranks", "bucket_mismatch"),
     ),
-    defect("used=never", words.SkipsIncompleteBuckets, UNREDUCED),
+    defect("used=never", words.SkipsIncompleteBuckets, UNKNOWN),
     defect(
         "used=not_on_odd_ranks", PacksWhatIsUsed,
         ("every_wait_completes", "deadlock"),

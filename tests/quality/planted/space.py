@@ -148,11 +148,12 @@ def setting(**fields: Any) -> Callable[[Scenario], Scenario]:
 
 
 MISSING = "rank_contribution_missing"
+UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
 SPACE = [
-    FeatureDefect("mesh=3 axes", LooksAtTwoAxes, two_named_axes, VALUE, MISSING),
-    FeatureDefect("mesh=unnamed", AsksForAxesByName, named, VALUE, MISSING),
+    FeatureDefect("mesh=3 axes", LooksAtTwoAxes, two_named_axes, VALUE, UNSENT),
+    FeatureDefect("mesh=unnamed", AsksForAxesByName, named, VALUE, UNSENT),
     FeatureDefect(
         "placement=sub_mesh", TakesReplicasForTheWorld, placed("-", "R"), VALUE, FOREIGN
     ),
@@ -175,7 +176,7 @@ SPACE = [
     ),
     FeatureDefect(
         "listed=twice", CountsEachListing, setting(num_listed=1), VALUE,
-        MISSING,
+        UNSENT,
     ),
     FeatureDefect(
         "memory_format=transposed", HandsBackInTheOrderOfStorage, ROW_BY_ROW, VALUE,
