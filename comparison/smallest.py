@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparison.cases import Case
 from syncverify.backends.sim import SimBackend
-from syncverify.bank_command.play import Budget, play
+from syncverify.bank_command.play import Budget, Player
 from syncverify.bugbank.entry import Entry
 from syncverify.properties import check
 from syncverify.properties.determinism import subject_is_deterministic
@@ -59,7 +59,7 @@ class SmallestScenarios:
         return recording if _still_shows(recording, entry) else None
 
     def _found(self, entry: Entry) -> Recording | None:
-        caught = play(entry, SimBackend(), Budget(twin_examples=0)).caught
+        caught = Player(SimBackend(), Budget(twin_examples=0)).play(entry).caught
         if caught is None:
             return None
         self._tokens[entry.id] = caught.token

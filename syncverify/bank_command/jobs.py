@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from strategies.parallel import Failed
-from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.choice import open_backend
 from syncverify.backends.pool import WorkerProcess, await_any
-from syncverify.bank_command.play import Budget, Played, play
+from syncverify.bank_command.play import Budget, Played, Player
 from syncverify.bugbank.entry import Entry
 from syncverify.errors import InternalError
 
@@ -20,16 +20,16 @@ _POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class EntryJob:
-    """One entry to play.
+class BankJob:
+    """Entries that have one twin, to be played by one process.
 
     Attributes:
-        entry_id: Its id.
+        entry_ids: Their ids.
         backend: Name of the backend.
         budget: How long to search.
     """
 
-    entry_id: str
+    entry_ids: tuple[str, ...]
     backend: str
     budget: Budget
 
@@ -52,34 +52,55 @@ def play_all(
         yield from _side_by_side(entries, backend, budget, jobs)
         return
     with contextlib.ExitStack() as stack:
-        opened: AnyBackend | None = None
+        player: Player | None = None
         for entry in entries:
-            if opened is None:
+            if player is None:
                 opened = open_backend(backend, entry.defect())
                 stack.callback(opened.close)
-            yield play(entry, opened, budget)
+                player = Player(opened, budget)
+            yield player.play(entry)
 
 
 def _side_by_side(
     entries: Sequence[Entry], backend: str, budget: Budget, jobs: int
 ) -> Generator[Played]:
-    left = deque(EntryJob(entry.id, backend, budget) for entry in entries)
+    left = deque(BankJob(ids, backend, budget) for ids in _by_twin(entries))
     with contextlib.ExitStack() as stack:
         busy: dict[Connection, WorkerProcess] = {}
+        owed: dict[Connection, int] = {}
         workers = [WorkerProcess(_WORKER) for _ in range(min(jobs, len(left)))]
         for worker in workers:
             stack.callback(worker.end)
         for worker in workers:
             worker.await_ready()
-            worker.connection.send(left.popleft())
             busy[worker.connection] = worker
+            owed[worker.connection] = 0
+            _hand_out(worker.connection, left, owed)
         while busy:
             for connection in await_any([*busy], _POLL_SECONDS):
                 yield _answer(connection, busy[connection])
-                if left:
-                    connection.send(left.popleft())
-                else:
+                owed[connection] -= 1
+                _hand_out(connection, left, owed)
+                if not owed[connection]:
                     del busy[connection]
+
+
+def _by_twin(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
+    """List ids of entries that have one twin together, the most first."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for entry in entries:
+        groups.setdefault(entry.contract, []).append(entry.id)
+    return sorted(map(tuple, groups.values()), key=len, reverse=True)
+
+
+def _hand_out(
+    connection: Connection, left: deque[BankJob], owed: dict[Connection, int]
+) -> None:
+    """Give a process that owes nothing more to play."""
+    if left and not owed[connection]:
+        job = left.popleft()
+        owed[connection] = len(job.entry_ids)
+        connection.send(job)
 
 
 def _answer(connection: Connection, worker: WorkerProcess) -> Played:

@@ -12,6 +12,7 @@ from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
 from syncverify.replay import Recording, encode
 from syncverify.schedule import Schedule
+from syncverify.subject import Subject
 from syncverify.verification import DEFAULT_RANKS, SilentProgress
 
 DEFAULT_BANK_EXAMPLES = 500
@@ -89,6 +90,8 @@ class Played:
         seconds_to_shrink: How long that took.
         is_cause_right: Whether the violation has the cause that the entry names.
         twin_examples: Scenarios that the twin played.
+        twin_played_for: Id of the entry for which it played them: several entries may have
+            one twin.
         alarm: The twin's violation; None if it was silent.
     """
 
@@ -101,6 +104,7 @@ class Played:
     seconds_to_shrink: float
     is_cause_right: bool
     twin_examples: int
+    twin_played_for: str
     alarm: Caught | None
 
     @builtins.property
@@ -113,34 +117,59 @@ class Played:
         return asdict(self)
 
 
-def play(entry: Entry, backend: AnyBackend, budget: Budget) -> Played:
-    """Search for violations of a defect, and of its twin.
+class Player:
+    """Plays entries, and each twin once.
+
+    Entries that have one twin and one contract draw the same scenarios for it.
 
     Args:
-        entry: What to play.
         backend: Where to play.
         budget: How long to search.
-
-    Returns:
-        What came of it.
     """
-    told = SilentProgress()
-    first = find_first(entry.defect(), backend, budget.plan(budget.examples), told)
-    twin = FirstViolation(0, 0.0)
-    if budget.twin_examples:
+
+    def __init__(self, backend: AnyBackend, budget: Budget) -> None:
+        self._backend = backend
+        self._budget = budget
+        self._told = SilentProgress()
+        # By twin, contract and number of scenarios: for which entry, and what came of it.
+        self._twins: dict[tuple[object, ...], tuple[str, FirstViolation]] = {}
+
+    def play(self, entry: Entry) -> Played:
+        """Search for violations of a defect, and of its twin.
+
+        Args:
+            entry: What to play.
+
+        Returns:
+            What came of it.
+        """
+        first = self._search(entry.defect(), self._budget.examples)
         # As far as the defect needed, or the twin would not meet what shows it.
-        plan = budget.plan(max(budget.twin_examples, first.num_examples))
-        twin = find_first(entry.fixed(), backend, plan, told)
-    caught = Caught.of(first.found)
-    return Played(
-        id=entry.id,
-        source=entry.source,
-        backend=backend.name,
-        examples=first.num_examples,
-        seconds=round(first.seconds, 3),
-        caught=caught,
-        seconds_to_shrink=round(first.seconds_to_shrink, 3),
-        is_cause_right=caught is not None and caught.cause == entry.cause,
-        twin_examples=twin.num_examples,
-        alarm=Caught.of(twin.found),
-    )
+        num_examples = max(self._budget.twin_examples, first.num_examples)
+        played_for, twin = entry.id, FirstViolation(0, 0.0)
+        if self._budget.twin_examples:
+            played_for, twin = self._twin(entry, num_examples)
+        caught = Caught.of(first.found)
+        return Played(
+            id=entry.id,
+            source=entry.source,
+            backend=self._backend.name,
+            examples=first.num_examples,
+            seconds=round(first.seconds, 3),
+            caught=caught,
+            seconds_to_shrink=round(first.seconds_to_shrink, 3),
+            is_cause_right=caught is not None and caught.cause == entry.cause,
+            twin_examples=twin.num_examples,
+            twin_played_for=played_for,
+            alarm=Caught.of(twin.found),
+        )
+
+    def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:
+        key = (*entry.contract, num_examples)
+        if key not in self._twins:
+            self._twins[key] = (entry.id, self._search(entry.fixed(), num_examples))
+        return self._twins[key]
+
+    def _search(self, subject: Subject, num_examples: int) -> FirstViolation:
+        plan = self._budget.plan(num_examples)
+        return find_first(subject, self._backend, plan, self._told)

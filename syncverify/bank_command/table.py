@@ -109,8 +109,13 @@ def summary(rows: Sequence[Played]) -> Iterator[str]:
         )
     yield (
         f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
-        f"{sum(row.twin_examples for row in rows)} scenario(s) in all"
+        f"{_played_by_twins(rows)} scenario(s) in all"
     )
+
+
+def _played_by_twins(rows: Sequence[Played]) -> int:
+    """Count each search of a twin once, for however many entries it was made."""
+    return sum(row.twin_examples for row in rows if row.twin_played_for == row.id)
 
 
 def _share(part: int, whole: int) -> str:

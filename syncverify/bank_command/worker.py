@@ -13,11 +13,12 @@ from multiprocessing.connection import Connection
 import torch
 
 from strategies.parallel import Failed
-from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.choice import open_backend
 from syncverify.backends.messages import Ready
-from syncverify.bank_command.jobs import EntryJob
-from syncverify.bank_command.play import Played, play
+from syncverify.bank_command.jobs import BankJob
+from syncverify.bank_command.play import Budget, Played, Player
 from syncverify.bugbank.catalogue import entry_of
+from syncverify.bugbank.entry import Entry
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.graphs.modes import ignore_reports_of_anomalies
 
@@ -33,14 +34,16 @@ def main(descriptor: int) -> None:
     ignore_reports_of_anomalies()
     connection = Connection(descriptor)
     connection.send(Ready())
-    jobs: queue.SimpleQueue[EntryJob] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[BankJob] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
-    opened: dict[str, AnyBackend] = {}
+    players: dict[tuple[str, Budget], Player] = {}
     while True:
-        connection.send(_answer(jobs.get(), opened))
+        job = jobs.get()
+        for entry_id in job.entry_ids:
+            connection.send(_answer(entry_of(entry_id), job, players))
 
 
-def _receive(connection: Connection, jobs: queue.SimpleQueue[EntryJob]) -> None:
+def _receive(connection: Connection, jobs: queue.SimpleQueue[BankJob]) -> None:
     try:
         while True:
             jobs.put(connection.recv())
@@ -48,12 +51,15 @@ def _receive(connection: Connection, jobs: queue.SimpleQueue[EntryJob]) -> None:
         os._exit(0)  # rank threads may still play
 
 
-def _answer(job: EntryJob, opened: dict[str, AnyBackend]) -> Played | Failed:
+def _answer(
+    entry: Entry, job: BankJob, players: dict[tuple[str, Budget], Player]
+) -> Played | Failed:
     try:
-        entry = entry_of(job.entry_id)
-        if job.backend not in opened:
-            opened[job.backend] = open_backend(job.backend, entry.defect())
-        return play(entry, opened[job.backend], job.budget)
+        key = (job.backend, job.budget)
+        if key not in players:
+            backend = open_backend(job.backend, entry.defect())
+            players[key] = Player(backend, job.budget)
+        return players[key].play(entry)
     except SyncverifyError as error:
         return Failed(type(error), str(error))
     except Exception:  # noqa: BLE001  # a fault of ours, raised again in the parent

@@ -56,6 +56,12 @@ class Entry:
     def _module(self) -> list[str]:
         return self.subject.__module__.split(".")
 
+    @builtins.property
+    def contract(self) -> tuple[object, ...]:
+        """Return what the scenarios of its twin depend on."""
+        fixed = self.fixed()
+        return fixed.factory, fixed.capabilities
+
     def runs_on(self, backend: str) -> bool:
         """Tell whether a backend has what it needs."""
         return backend in {"sim", "nccl"} or not self.uses_streams

@@ -50,6 +50,6 @@ ENTRY = Entry(
     source="pytorch/pytorch#47562",
     trigger="2 ranks, torch.autograd.grad beside backward",
     silent=True,
-    property="gradient_equals_reference",
+    property="accumulation_is_local_until_reduced",
     cause="reduced_early",
 )

@@ -43,6 +43,6 @@ ENTRY = Entry(
     source="pytorch/pytorch#63812",
     trigger="2 micro-batches with create_graph=True",
     silent=True,
-    property="gradient_equals_reference",
+    property="unreduced_stay_local",
     cause="micro_batch_missing",
 )

@@ -35,5 +35,5 @@ ENTRY = Entry(
     trigger="2 ranks, 2 micro-batches",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

@@ -18,6 +18,6 @@ ENTRY = Entry(
     source="pytorch/pytorch#24005",
     trigger="2 ranks, a weight in two reentrant checkpoints",
     silent=True,
-    property="gradient_equals_reference",
+    property="accumulation_is_local_until_reduced",
     cause="reduced_early",
 )

@@ -31,5 +31,5 @@ ENTRY = Entry(
     trigger="2 ranks",
     silent=True,
     property="gradient_equals_reference",
-    cause="never_written",
+    cause="erased",
 )

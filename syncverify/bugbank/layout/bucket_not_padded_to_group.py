@@ -32,5 +32,5 @@ ENTRY = Entry(
     trigger="2 ranks, an odd number of elements",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

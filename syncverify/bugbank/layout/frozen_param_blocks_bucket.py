@@ -24,5 +24,5 @@ ENTRY = Entry(
     trigger="2 ranks, a frozen parameter beside another one",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

@@ -25,5 +25,5 @@ ENTRY = Entry(
     trigger="2 ranks, a bucket that is not full",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

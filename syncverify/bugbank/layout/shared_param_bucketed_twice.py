@@ -42,5 +42,5 @@ ENTRY = Entry(
     trigger="2 ranks, a parameter that is listed twice",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

@@ -23,6 +23,6 @@ ENTRY = Entry(
     source="meta-pytorch/torchrec#4758",
     trigger="2 ranks, 2 micro-batches",
     silent=True,
-    property="gradient_equals_reference",
-    cause="micro_batch_missing",
+    property="accumulation_is_local_until_reduced",
+    cause="reduced_early",
 )

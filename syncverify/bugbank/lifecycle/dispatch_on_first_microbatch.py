@@ -23,7 +23,7 @@ ENTRY = Entry(
     source="InfiniTensor/InfiniTrain#213",
     trigger="2 ranks, 2 micro-batches",
     silent=True,
-    property="gradient_equals_reference",
-    cause="micro_batch_missing",
+    property="accumulation_is_local_until_reduced",
+    cause="reduced_early",
     uses_streams=True,
 )

@@ -54,6 +54,6 @@ ENTRY = Entry(
     source="NVIDIA-NeMo/Automodel#3530",
     trigger="2 micro-batches of different lengths",
     silent=True,
-    property="unreduced_stay_local",
+    property="accumulation_is_local_until_reduced",
     cause="micro_batch_missing",
 )

@@ -26,5 +26,5 @@ ENTRY = Entry(
     trigger="2 ranks, 2 groups of parameters",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="reduced_early",
 )

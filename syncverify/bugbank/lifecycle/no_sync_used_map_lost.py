@@ -31,6 +31,6 @@ ENTRY = Entry(
     trigger="2 micro-batches, of which the last does not use the parameter",
     silent=True,
     property="unreduced_stay_local",
-    cause="never_written",
+    cause="erased",
     uses_streams=True,
 )

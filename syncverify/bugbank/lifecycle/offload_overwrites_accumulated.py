@@ -38,6 +38,6 @@ ENTRY = Entry(
     source="pytorch/pytorch#73535",
     trigger="2 micro-batches that are reduced each",
     silent=True,
-    property="gradient_equals_reference",
+    property="unreduced_stay_local",
     cause="micro_batch_missing",
 )

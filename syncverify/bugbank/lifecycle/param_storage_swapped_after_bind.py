@@ -34,6 +34,6 @@ ENTRY = Entry(
     trigger="parameters that move after bind(), 2 steps",
     silent=True,
     property="unreduced_stay_local",
-    cause="stale",
+    cause="view_lost",
     uses_streams=True,
 )

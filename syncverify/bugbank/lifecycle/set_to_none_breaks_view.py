@@ -26,5 +26,5 @@ ENTRY = Entry(
     trigger="2 ranks, 2 steps",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="view_lost",
 )

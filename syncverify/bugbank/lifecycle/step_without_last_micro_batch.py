@@ -26,6 +26,6 @@ ENTRY = Entry(
     trigger="2 ranks, a step with one backward fewer than agreed",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
     uses_streams=True,
 )

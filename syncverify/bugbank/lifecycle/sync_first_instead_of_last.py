@@ -22,6 +22,6 @@ ENTRY = Entry(
     source="modelscope/FunASR#3472",
     trigger="2 ranks, 2 micro-batches",
     silent=True,
-    property="gradient_equals_reference",
-    cause="micro_batch_missing",
+    property="accumulation_is_local_until_reduced",
+    cause="reduced_early",
 )

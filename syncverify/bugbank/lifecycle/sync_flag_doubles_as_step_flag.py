@@ -25,6 +25,6 @@ ENTRY = Entry(
     source="huggingface/accelerate#2790",
     trigger="2 micro-batches that are reduced each",
     silent=True,
-    property="gradient_equals_reference",
+    property="unreduced_stay_local",
     cause="micro_batch_missing",
 )

@@ -25,5 +25,5 @@ ENTRY = Entry(
     trigger="2 ranks, a parameter that is cut over all of them",
     silent=True,
     property="collectives_match_across_ranks",
-    cause="collective_mismatch",
+    cause="foreign_contribution",
 )

@@ -17,7 +17,8 @@ class ReducesOverAxisOfOne(MainGrads):
     @override
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         if isinstance(parameter, DTensor) and 1 in parameter.device_mesh.shape:
-            return ()
+            mesh = parameter.device_mesh
+            return (mesh.get_group(mesh.shape.index(1)),)
         return super().groups_of(parameter)
 
 
@@ -28,5 +29,5 @@ ENTRY = Entry(
     trigger="a mesh of (2, 1)",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

@@ -27,5 +27,5 @@ ENTRY = Entry(
     trigger="2 ranks",
     silent=True,
     property="gradient_equals_reference",
-    cause="scaled",
+    cause="reduced_twice",
 )

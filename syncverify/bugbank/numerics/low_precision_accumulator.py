@@ -24,6 +24,6 @@ ENTRY = Entry(
     source="deepspeedai/DeepSpeed#1800",
     trigger="a bfloat16 parameter with float32 gradients",
     silent=True,
-    property="gradient_equals_reference",
+    property="unreduced_stay_local",
     cause="rounded",
 )

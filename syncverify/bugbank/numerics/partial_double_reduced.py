@@ -33,5 +33,5 @@ ENTRY = Entry(
     trigger="2 ranks, a gradient that arrives as Partial",
     silent=True,
     property="gradient_equals_reference",
-    cause="scaled",
+    cause="reduced_twice",
 )

@@ -28,5 +28,5 @@ ENTRY = Entry(
     trigger="2 ranks, a bfloat16 gradient",
     silent=True,
     property="gradient_equals_reference",
-    cause="never_written",
+    cause="scaled",
 )

@@ -46,5 +46,5 @@ ENTRY = Entry(
     trigger="2 ranks, a gradient that is labelled Replicate",
     silent=True,
     property="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="not_reduced",
 )

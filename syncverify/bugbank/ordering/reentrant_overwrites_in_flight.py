@@ -10,11 +10,12 @@ from syncverify.bugbank.entry import Entry
 
 
 class LaunchesOnFirstGradient(SideStreams):
-    """A bucket is launched after its first gradient, while others are still added."""
+    """A bucket is launched when its first gradient is complete, while others are added."""
 
     @override
     def is_ready(self, bucket: Bucket) -> bool:
-        return bucket.counts.total() == 1
+        complete = [bucket.counts[p] == self.required for p in bucket.parameters]
+        return complete.count(True) == 1
 
 
 ENTRY = Entry(
@@ -23,7 +24,7 @@ ENTRY = Entry(
     source="facebookresearch/fairscale#780",
     trigger="2 ranks, 2 gradients that come to one bucket",
     silent=True,
-    property="gradient_equals_reference",
-    cause="micro_batch_missing",
+    property="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
     uses_streams=True,
 )

@@ -1,22 +1,25 @@
 """One entry played: caught or missed, its twin silent or not, and the same every time."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from strategies.first_violation import FirstViolation, find_first
 from syncverify.backends.sim import SimBackend
-from syncverify.bank_command.play import Budget, Played, play
+from syncverify.bank_command.play import Budget, Played, Player
 from syncverify.bank_command.table import line_of, summary
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.replay import decode
+from syncverify.subject import Subject
 
 QUICK = entry_of("size1-group-self-add")
 BUDGET = Budget(examples=5, twin_examples=3, seed=0)
 
 
 def played(entry: Entry) -> Played:
-    return play(entry, SimBackend(), BUDGET)
+    return Player(SimBackend(), BUDGET).play(entry)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +64,29 @@ def test_twin_with_a_defect_is_an_alarm() -> None:
 
 
 def test_another_cause_than_the_entry_names_is_wrong() -> None:
-    row = play(
-        replace(QUICK, cause="stale"), SimBackend(), replace(BUDGET, twin_examples=0)
-    )
+    player = Player(SimBackend(), replace(BUDGET, twin_examples=0))
+    row = player.play(replace(QUICK, cause="stale"))
     assert row.caught is not None
     assert not row.is_cause_right
+
+
+def test_a_twin_of_two_entries_is_searched_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+
+    def search(subject: Subject, *plan: Any) -> FirstViolation:
+        searched.append(subject.name)
+        return find_first(subject, *plan)
+
+    monkeypatch.setattr("syncverify.bank_command.play.find_first", search)
+    player = Player(SimBackend(), BUDGET)
+    others = entry_of("size1-branch-overwrites")
+    rows = [player.play(QUICK), player.play(replace(others, twin=QUICK.twin))]
+    assert searched == [QUICK.id, f"{QUICK.id} (twin)", others.id]
+    assert [row.twin_played_for for row in rows] == [QUICK.id, QUICK.id]
+    *_, last = summary(rows)
+    assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenario(s) in all"
 
 
 def test_summary_counts(caught: Played) -> None:
