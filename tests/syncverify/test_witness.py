@@ -233,7 +233,11 @@ DEFECTS: dict[Any, tuple[str, str, int, Any, str]] = {
         "second runs before first on rank 0",
         0,
         torch.zeros(2),
-        "it is all zeros",
+        (
+            "it is all zeros, although autograd added to it (step 0, micro-batch 0, "
+            "backward) before it was reduced at syncverify/test_witness.py:53 in reduce "
+            "(step 0, wait): it was cleared, or multiplied by 0"
+        ),
     ),
     ZeroedLate: (
         "used_before_zeroed",

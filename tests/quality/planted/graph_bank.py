@@ -101,7 +101,7 @@ OF_HOOKS = [
 ]  # fmt: skip
 OF_WALKS = [
     of(graph_walks.TakesExpansionForItsProbe, "use=expanded"),
-    of(graph_walks.ReducesRowsOfLookups, "use=gathered", cause="reduced_twice"),
+    of(graph_walks.ReducesRowsOfLookups, "use=gathered", cause="scaled"),
     of(graph_walks.ReducesFirstSlice, "use=in_slices", cause="partly_wrong"),
     of(graph_walks.ForgetsLastOfGroup, "use=unbound", cause="partly_wrong"),
     of(graph_walks.ReplaysViews, "use=restrided", cause="reduced_twice"),

@@ -149,6 +149,7 @@ LARGER: dict[str, Size] = {
     "LooksAtTwoAxes mesh=3 axes": ((1, 1, 2), 1, (1,)),
     "RedistributesWhatArrives placement=partial": ((1, 2), 1, (1,)),
     "LeavesConvolutionsOut shape=4 dims": ((2,), 2, (1,)),
+    "ReducesRowsOfLookups use=gathered": ((2,), 2, (1,)),
     "TakesReplicasForTheWorld placement=sub_mesh": ((2, 2), 1, (1,)),
     "KnowsOneKindOfShard placement=strided": ((2, 2), 1, (1,)),
     "ZeroesWhatIsRead": ((1,), 1, (1,)),

@@ -1,8 +1,10 @@
 """What is written in C++ is compiled before ranks are watched, and only if it is used."""
 
 import threading
+from pathlib import Path
 
 import pytest
+from torch.utils import cpp_extension
 
 from syncverify.backends.sim import SimBackend
 from syncverify.graphs import cpp
@@ -34,3 +36,20 @@ def test_ranks_do_not_compile(
     else:
         assert SimBackend().run(scenario_of("use", word), subject).fault is None
     assert asked == [threading.main_thread()] * expected
+
+
+def test_a_build_that_was_killed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folders: list[Path] = []
+
+    def load(*, build_directory: str, **_: object) -> None:
+        folders.append(Path(build_directory))
+        assert not (folders[0] / "lock").exists()
+        (folders[0] / "lock").touch()  # and is killed
+
+    monkeypatch.setattr(cpp_extension, "load", load)
+    for _ in range(2):
+        cpp.load_operators.__wrapped__()
+    assert [folder.parent for folder in folders] == [tmp_path, tmp_path]
