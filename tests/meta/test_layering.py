@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "syncverify/bank_command/": FACE,
     "syncverify/bank_command/command.py": FACE | {"click", "rich"},
     "syncverify/bank_command/table.py": FACE | {"rich"},
+    "syncverify/graphs/cpp.py": {"syncverify", "torch", "filelock"},
     "peers/": {"peers", "syncverify", "torch"},
     "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
     "comparison/": {"comparison"} | FACE,
