@@ -47,7 +47,7 @@ def measure_spawned(sizes: Sizes) -> list[Measure]:
         SIM: timed(lambda: play_simulated(scenarios, ours)),
         SPAWNED: timed(lambda: play_spawned(scenarios[:1], ours)),
     }
-    times = take_turns(contestants, Rounds(sizes.slow_rounds, warm_up=0))
+    times = take_turns(contestants, Rounds(sizes.spawn_rounds, warm_up=1))
     times[SIM] = [seconds / len(scenarios) for seconds in times[SIM]]
     return [speedup(("sim_vs_spawned_gloo",), times, SIM, SPAWNED, target=50)]
 
