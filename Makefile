@@ -41,7 +41,7 @@ peers: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
 	OMP_NUM_THREADS=1 $(BIN)/python -m peers --json peers.json
 
-# Half an hour of one core for 20,000 scenarios; goes on where it was cut off.
+# An hour of one core for 20,000 scenarios; goes on where it was cut off.
 soak: $(INSTALLED)
 	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py soak.jsonl \
 	  synchronizer=6000 ddp=6000 fsdp2=4000 syncverify.bugbank.bases.view_buckets:ViewBuckets=4000

@@ -239,7 +239,8 @@ def _finding(
     judgement: Judgement, owed: Owed, observation: Observation, cause: Cause
 ) -> Finding:
     observed = observation.gradients[owed.spec.name]
-    cause = mechanism(owed, observed, cause, judgement.run.ranks[owed.rank].events)
+    if observation.micro_batch is None:  # earlier, most of the step is still to come
+        cause = mechanism(owed, observed, cause, judgement.run.ranks[owed.rank].events)
     return Finding(
         cause.kind,
         f"gradient of {owed.spec.name!r} on rank {owed.rank}, step {owed.step} is wrong: "

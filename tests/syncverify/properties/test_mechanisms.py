@@ -7,8 +7,11 @@ from syncverify.decoding import Cause, explain
 from syncverify.memory import MemoryRegion
 from syncverify.oracle import reference
 from syncverify.owed import Owed
+from syncverify.properties.judgement import Judgement
 from syncverify.properties.mechanisms import mechanism
+from syncverify.properties.values import accumulation_is_local_until_reduced
 from syncverify.report.hints import hint
+from syncverify.run import Observation, RankRun, Run
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.slots import ParameterSlot
 from syncverify.subject import Capabilities
@@ -152,3 +155,12 @@ def test_place_of_each_call_is_named() -> None:
     _, cause = told(TWICE_SUMMED, launch(), launch(None))
     assert "a.py:7 in launch (step 1, micro-batch 1, backward)" in cause.text
     assert "a.py:7 in launch (step 1, wait)" in cause.text
+
+
+def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() -> None:
+    later = RankRun(events=[accumulation(1), launch(1)])
+    seen = {"w": torch.zeros(4), "other": None}
+    later.observations.append(Observation("accumulated", STEP, 0, seen))
+    run = Run("sim", (later, RankRun()))
+    found = accumulation_is_local_until_reduced(Judgement(SCENARIO, run, ORACLE))
+    assert [finding.cause for finding in found] == ["never_written"]
