@@ -108,8 +108,7 @@ class BackwardWatch:
     def _resume(self) -> None:
         with self._lock:
             if self._climbing:
-                self.close()
-                self.open()
+                self._queue_mark()
 
 
 class _Mark:

@@ -1,6 +1,8 @@
 """What counts as one backward, and how one that raises is noticed."""
 
+import gc
 from threading import Lock
+from types import FunctionType
 
 import pytest
 import torch
@@ -43,6 +45,7 @@ def test_every_backward_ends_once(a) -> None:
     for _ in range(2):
         (a * a).sum().backward()
         assert not follower.watch.is_open
+        assert not follower.watch.was_interrupted
     assert follower.log == ["gradient", "end"] * 2
 
 
@@ -61,6 +64,17 @@ def test_checkpoints_within_checkpoints_belong_to_the_outermost_backward(a, x) -
     used = [checkpoint(inner, x, use_reentrant=True) for _ in range(2)]
     sum(used).sum().backward()
     assert follower.log == ["gradient"] * 2 + ["end"]
+
+
+def test_nothing_stays_on_a_graph_that_is_kept(a, x) -> None:
+    follower = Follower(a)
+    used = checkpoint(lambda v: v * a, x, use_reentrant=True)
+    for _ in range(2):
+        used.sum().backward(retain_graph=True)
+        assert follower.log == ["gradient", "end"]
+        follower.log.clear()
+    names = {f.__qualname__ for f in gc.get_objects() if type(f) is FunctionType}
+    assert not {name for name in names if "on_node_end" in name}
 
 
 def test_a_backward_inside_of_a_hook_belongs_to_the_one_around_it(a) -> None:
