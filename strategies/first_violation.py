@@ -9,8 +9,14 @@ from hypothesis import Phase
 
 from strategies.drawing import Draw, Drawing, EndedError
 from strategies.judge import Backend, Judge, OutOfBudgetError
-from strategies.search import found_in, shrink
-from strategies.search_result import Found, Progress, SearchPlan, distinct
+from strategies.search_result import (
+    Found,
+    Progress,
+    SearchPlan,
+    distinct,
+    found_in,
+)
+from strategies.shrinking import shrink
 from syncverify.scenario import Scenario
 from syncverify.subject import Subject
 

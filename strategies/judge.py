@@ -79,7 +79,7 @@ class Verdict:
     @property
     def schedule(self) -> Schedule:
         """Return the schedule that leads to it."""
-        return Schedule(tuple(decision.chosen for decision in self.decisions))
+        return Schedule.of(self.decisions)
 
 
 class OutOfBudgetError(Exception):

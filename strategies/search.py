@@ -15,26 +15,24 @@ import time
 
 from hypothesis import Phase
 
-from strategies.drawing import Draw, Drawing, EndedError, ReproducedError
-from strategies.judge import Backend, Identity, Judge, OutOfBudgetError, Verdict
+from strategies.drawing import Draw, Drawing, EndedError
+from strategies.judge import Backend, Identity, Judge, OutOfBudgetError
 from strategies.schedule_coverage import Knowledge
 from strategies.search_result import (
     Found,
     Progress,
     SearchPlan,
     SearchResult,
-    bulk,
     distinct,
+    found_in,
 )
+from strategies.shrinking import shrink
 from syncverify.coverage import Coverage
 from syncverify.declared import Space
 from syncverify.properties.determinism import subject_is_deterministic
 from syncverify.scenario import Scenario
-from syncverify.schedule import Schedule
 from syncverify.subject import Subject
 
-# Bounds on shrinking are counts, not seconds: the same seed gives the same report.
-_MAX_SHRINK_RUNS = 300
 _DETERMINISM = subject_is_deterministic.__name__
 
 
@@ -102,72 +100,14 @@ def _explore(
     return coverage, met, list(judge.known.values())
 
 
-def shrink(
-    drawing: Drawing,
-    judge: Judge,
-    identity: Identity,
-    first: Found,
-    progress: Progress,
-) -> Found:
-    """Make a violation smaller, as far as runs are left for that.
-
-    Args:
-        drawing: The sequence of scenarios that led to it.
-        judge: Who judged them.
-        identity: Of the violation.
-        first: Where it was met.
-        progress: Told how it goes on.
-
-    Returns:
-        The last word of Hypothesis, which it shows again before it ends; where it is ended,
-        what is least among all that it tried.
-    """
-    smallest = last = first
-    has_ended = False
-    judge.num_slow_runs, judge.runs_left = 0, _MAX_SHRINK_RUNS
-    before = judge.num_runs
-    twice = identity[0] == _DETERMINISM
-
-    def probe(scenario: Scenario, draw: Draw) -> None:
-        nonlocal smallest, last, has_ended
-        runs = judge.num_runs
-        try:
-            verdict = judge.verdict(scenario, draw, twice=twice)
-        except OutOfBudgetError:
-            has_ended = True
-            raise EndedError from None
-        for number in range(runs, judge.num_runs):
-            progress.shrinking(identity, number + 1 - before)
-        if identity in verdict.violations:
-            last = found_in(scenario, verdict, identity)
-            smallest = min(smallest, last, key=lambda found: bulk(found.scenario))
-            raise ReproducedError
-
-    drawing.for_each(probe, Phase.generate, Phase.shrink)
-    least = smallest if has_ended else last
-    if not least.decisions:
-        return least
-    schedule = Schedule(tuple(d.chosen for d in least.decisions))
-    with contextlib.suppress(OutOfBudgetError):
-        simplest = judge.simplified(least.scenario, schedule, identity)
-        return found_in(least.scenario, simplest, identity)
-    return least
-
-
-def found_in(scenario: Scenario, verdict: Verdict, identity: Identity) -> Found:
-    """Put together what there is to know of a violation."""
-    return Found(verdict.violations[identity], scenario, verdict.decisions)
-
-
 def _chance(judge: Judge, found: list[Found]) -> list[Found]:
     """Play each violation twice: if it depends on chance, say so."""
     if any(entry.violation.property == _DETERMINISM for entry in found):
         return []
     for entry in found:
         judge.num_slow_runs, judge.runs_left = 0, 2
-        schedule = Schedule(tuple(d.chosen for d in entry.decisions))
         with contextlib.suppress(OutOfBudgetError):
-            verdict = judge.followed(entry.scenario, schedule, twice=True)
+            verdict = judge.followed(entry.scenario, entry.schedule, twice=True)
             for identity in verdict.violations:
                 if identity[0] == _DETERMINISM:
                     return [found_in(entry.scenario, verdict, identity)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from strategies.judge import Identity
+from strategies.judge import Identity, Verdict
 from strategies.schedule_choice import ScheduleChoice
 from strategies.schedule_coverage import Knowledge
 from syncverify.coverage import Coverage
@@ -21,7 +21,7 @@ from syncverify.properties.values import (
     unreduced_stay_local,
 )
 from syncverify.scenario import Scenario
-from syncverify.schedule import Decision
+from syncverify.schedule import Decision, Schedule
 from syncverify.violation import Violation
 
 _OF_MODULES = gradient_is_within_rounding.__name__
@@ -74,6 +74,11 @@ class Found:
     scenario: Scenario
     decisions: tuple[Decision, ...] = ()
 
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that leads to it."""
+        return Schedule.of(self.decisions)
+
 
 @dataclass(slots=True)
 class SearchResult:
@@ -99,10 +104,16 @@ class SearchResult:
     held: HeldMemory = field(default_factory=HeldMemory)
 
 
+def found_in(scenario: Scenario, verdict: Verdict, identity: Identity) -> Found:
+    """Put together what there is to know of a violation."""
+    return Found(verdict.violations[identity], scenario, verdict.decisions)
+
+
 def bulk(scenario: Scenario) -> tuple[int, ...]:
     """Measure how much there is to read in a scenario, what matters most first."""
     return (
         scenario.mesh.num_ranks,
+        len(scenario.mesh.shape),
         len(scenario.parameters),
         scenario.num_steps,
         sum(scenario.accumulations),

@@ -8,6 +8,7 @@ itself. A schedule is the list of numbers: with the scenario it fixes a run, bit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -52,6 +53,11 @@ class Schedule:
             )
         last = max((n + 1 for n, c in enumerate(self.choices) if c), default=0)
         object.__setattr__(self, "choices", tuple(self.choices[:last]))
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> Self:
+        """Return the schedule that decides the same once more."""
+        return cls(tuple(decision.chosen for decision in decisions))
 
     def to_json(self) -> list[int]:
         """Return a plain list that `from_json` reads back."""

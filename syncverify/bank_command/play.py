@@ -11,7 +11,6 @@ from strategies.search_result import Found, SearchPlan
 from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
 from syncverify.replay import Recording, encode
-from syncverify.schedule import Schedule
 from syncverify.subject import Subject
 from syncverify.verification import DEFAULT_RANKS, SilentProgress
 
@@ -63,9 +62,10 @@ class Caught:
         """Sum up a violation, if there is one."""
         if found is None:
             return None
-        schedule = Schedule(tuple(decision.chosen for decision in found.decisions))
         violation, scenario = found.violation, found.scenario
-        recording = Recording(violation.property, violation.cause, scenario, schedule)
+        recording = Recording(
+            violation.property, violation.cause, scenario, found.schedule
+        )
         return cls(
             violation.property,
             violation.cause,

@@ -35,7 +35,7 @@ class ReportedViolation:
     @property
     def schedule(self) -> Schedule:
         """Return the choices that lead to the violation."""
-        return Schedule(tuple(decision.chosen for decision in self.decisions))
+        return Schedule.of(self.decisions)
 
     @property
     def recording(self) -> Recording:

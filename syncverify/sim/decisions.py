@@ -97,7 +97,7 @@ class Decisions:
     @property
     def schedule(self) -> Schedule:
         """Return what replays this run."""
-        return Schedule(tuple(decision.chosen for decision in self.taken))
+        return Schedule.of(self.taken)
 
     @property
     def is_open(self) -> bool:

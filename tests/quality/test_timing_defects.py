@@ -57,7 +57,7 @@ def report_on(subject: type[Any], schedules: str, examples: int) -> Report:
 @pytest.fixture(autouse=True)
 def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrinking is most of the time that a search takes, and not what is shown here."""
-    monkeypatch.setattr("strategies.search._MAX_SHRINK_RUNS", 40)
+    monkeypatch.setattr("strategies.shrinking._MAX_SHRINK_RUNS", 40)
 
 
 def searched(subject: type[Any], identity: tuple[str, str]) -> ReportedViolation:

@@ -9,7 +9,7 @@ import pytest
 from search_subjects import Doubles, Naive, SkipsThird
 
 import strategies.judge
-import strategies.search
+import strategies.shrinking
 from strategies.search import search
 from strategies.search_result import SearchPlan, SearchResult
 from syncverify.backends.sim import SimBackend
@@ -251,7 +251,7 @@ def test_shrinking_stops_where_its_runs_are_spent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing more is asked about then, before the next violation's turn."""
-    monkeypatch.setattr(strategies.search, "_MAX_SHRINK_RUNS", 6)
+    monkeypatch.setattr(strategies.shrinking, "_MAX_SHRINK_RUNS", 6)
     verdict = strategies.judge.Judge.verdict
     asked: list[int | str | None] = []
 

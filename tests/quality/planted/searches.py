@@ -68,11 +68,15 @@ class Search:
         )
 
     def narrowed(self) -> type[Any]:
-        """Return the subject as one that covers these features alone."""
+        """Return the subject as one that promises these features, and covers no other."""
         if self.features is None:
             return self.subject
         own = resolve(self.subject).capabilities
-        capabilities = replace(own, outside=EVERYTHING - self.features)
+        capabilities = replace(
+            own,
+            outside=EVERYTHING - self.features,
+            promises=own.promises | self.features,
+        )
         return type(self.name, (self.subject,), {"capabilities": capabilities})
 
 

@@ -1,0 +1,75 @@
+"""What Hypothesis leaves is made smaller by leaving things out."""
+
+from typing import Any
+
+import pytest
+from search_subjects import Naive
+
+import strategies.shrinking
+from strategies.drawing import Drawing
+from strategies.judge import Judge
+from strategies.schedule_choice import ScheduleChoice
+from strategies.search_result import Found
+from strategies.shrinking import shrink
+from syncverify.backends.sim import SimBackend
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.schedule import DEFAULT_SCHEDULE
+from syncverify.subject import resolve
+
+LARGE = Scenario(
+    MeshSpec((3, 2), ("dp", "tp")),
+    tuple(ParameterSpec(f"p{n}", (2,), ("R", "S0")) for n in range(3)),
+    (3, 3),
+    64,
+)
+
+
+class SkipsLast(Naive):
+    """Forgets to reduce its last parameter."""
+
+    def reduce(self, parameter: Any) -> None:
+        if parameter is not self.parameters[-1]:
+            super().reduce(parameter)
+
+
+class Listening:
+    """Remembers which runs it was told of."""
+
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+
+    def played(self, num_examples: int, num_violations: int) -> None: ...
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        self.runs.append(num_runs)
+
+
+def shrunk(listening: Listening) -> Found:
+    """Shrink where Hypothesis meets nothing: its only scenario has one rank."""
+    subject = resolve(SkipsLast)
+    judge = Judge(subject, SimBackend(), ScheduleChoice(), 0, None)
+    drawing = Drawing(subject.capabilities, 1, 1, 0)
+    verdict = judge.followed(LARGE, DEFAULT_SCHEDULE)
+    identity = ("gradient_equals_reference", "not_reduced")
+    first = Found(verdict.violations[identity], LARGE)
+    return shrink(drawing, judge, identity, first, listening)
+
+
+def test_whatever_is_not_needed_is_left_out() -> None:
+    listening = Listening()
+    least = shrunk(listening)
+    assert least.scenario.mesh == MeshSpec((2,), ("dp",))
+    assert len(least.scenario.parameters) == 1
+    assert least.scenario.accumulations == (1,)
+    assert least.violation.identity == ("gradient_equals_reference", "not_reduced")
+    assert listening.runs == list(range(1, len(listening.runs) + 1))
+
+
+def test_it_ends_where_its_runs_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left out by then stays out."""
+    monkeypatch.setattr(strategies.shrinking, "_MAX_SIMPLER_RUNS", 3)
+    listening = Listening()
+    least = shrunk(listening)
+    assert least.scenario.mesh.shape == (2, 2)
+    assert least.scenario.num_steps == LARGE.num_steps
+    assert len(listening.runs) == 1 + 3

@@ -1,0 +1,81 @@
+"""What is left out of a scenario, and that nothing illegal comes of it."""
+
+from dataclasses import replace
+
+from hypothesis import given
+
+from strategies import scenarios
+from strategies.search_result import bulk
+from strategies.simpler import simpler
+from syncverify.features import beyond
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+
+ANYTHING = Capabilities(varying_accumulations=True)
+UNIFORM = Capabilities()
+P0 = ParameterSpec("p0", (4,), ("R", "S0"))
+P1 = ParameterSpec("p1", (4,), ("-", "R"))
+TWO_AXES = Scenario(
+    MeshSpec((2, 4), ("dp", "tp")), (P0, P1), (1, 3), 64, ("plain", "tail")
+)
+LEAST = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64)
+
+
+def test_each_candidate_leaves_out_one_thing() -> None:
+    found = list(simpler(TWO_AXES, ANYTHING))
+    meshes = [each.mesh.shape for each in found if each.mesh != TWO_AXES.mesh]
+    assert meshes == [(4,), (1, 4), (2, 1), (2, 2), (2, 3)]
+    rest = [each for each in found if each.mesh == TWO_AXES.mesh]
+    names = [[spec.name for spec in each.parameters] for each in rest]
+    assert names[:3] == [["p1"], ["p0"], ["p0", "p1"]]
+    steps = [(each.accumulations, each.events) for each in rest[2:]]
+    assert steps == [
+        ((3,), ("tail",)),
+        ((1,), ()),
+        ((1, 1), TWO_AXES.events),
+        ((1, 2), TWO_AXES.events),
+        ((1, 1), TWO_AXES.events),
+        ((1, 2), TWO_AXES.events),
+    ]
+
+
+def test_placements_go_with_their_axis() -> None:
+    without_dp = next(simpler(TWO_AXES, ANYTHING))
+    assert without_dp.mesh == MeshSpec((4,), ("tp",))
+    assert [spec.placements for spec in without_dp.parameters] == [("S0",), ("R",)]
+
+
+def test_plain_tensors_have_no_placements_to_lose() -> None:
+    plain = replace(TWO_AXES, parameters=(replace(P0, placements=None),))
+    assert next(simpler(plain, ANYTHING)).parameters[0].placements is None
+
+
+def test_nothing_is_left_out_of_the_least() -> None:
+    assert list(simpler(LEAST, ANYTHING)) == []
+
+
+def test_last_trainable_parameter_stays() -> None:
+    frozen = replace(LEAST.parameters[0], name="p1", requires_grad=False)
+    both = replace(LEAST, parameters=(*LEAST.parameters, frozen))
+    assert list(simpler(both, ANYTHING)) == [LEAST]
+
+
+def test_counts_stay_equal_where_the_subject_needs_that() -> None:
+    equal = replace(LEAST, accumulations=(3, 3))
+    counts = {each.accumulations for each in simpler(equal, UNIFORM)}
+    assert counts == {(3,), (1, 1), (2, 2)}
+
+
+def test_a_real_module_keeps_its_parameters_and_their_mesh() -> None:
+    module = replace(TWO_AXES, events=(), module="mlp")
+    for each in simpler(module, ANYTHING):
+        assert (each.mesh, each.parameters) == (module.mesh, module.parameters)
+
+
+@given(scenarios(max_ranks=8, capabilities=UNIFORM))
+def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
+    features = {*beyond(scenario)}
+    for candidate in simpler(scenario, UNIFORM):
+        assert bulk(candidate) < bulk(scenario)
+        assert {*beyond(candidate)} <= features
+        assert not UNIFORM.lacking(candidate)
