@@ -106,6 +106,29 @@ def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
         assert streams.taken() == ["main waits for side", "side waits for main"]
 
 
+def test_a_product_is_made_once_its_stream_has_waited(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stream that is not the one of `wait()`."""
+
+    def multiply(_: torch.Tensor, __: float) -> None:
+        streams.log.append(f"product on {streams._current}")
+
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "mul_", multiply)
+        with streams.on("optimizer"):
+            synchronizer.scale_grads(3)
+        assert streams.taken() == [
+            "optimizer waits for side",
+            "product on optimizer",
+            "side waits for optimizer",
+        ]
+
+
 def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
     """One that stays on its device; the host would have read that of a CPU."""
     (a,) = parameters(1)
