@@ -250,15 +250,21 @@ def test_what_is_not_finite_is_looked_for_on_the_side_stream(
         ]
 
 
-def test_zeros_are_written_after_the_reduction_on_any_stream(streams) -> None:
+def test_zeros_are_written_after_the_reduction_on_any_stream(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def zero(_: torch.Tensor) -> None:
+        streams.log.append(f"zeros on {streams._current}")
+
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         accumulate(a)
         synchronizer.wait()
         streams.taken()
+        monkeypatch.setattr(torch.Tensor, "zero_", zero)
         with streams.on("z"):
             synchronizer.zero_grad()
-        assert streams.taken() == ["z waits for side"]
+        assert streams.taken() == ["z waits for side", "zeros on z"]
 
 
 def test_memory_returns_to_its_stream_after_everybody_who_used_it(streams) -> None:
