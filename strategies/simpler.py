@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from syncverify.errors import ScenarioFormatError
+from syncverify.modules.named import require_own_parameters
 from syncverify.scenario import MeshSpec, Scenario
 from syncverify.subject import Capabilities
 from syncverify.vocabulary import PLAIN
@@ -33,17 +34,18 @@ def simpler(scenario: Scenario, capabilities: Capabilities) -> Iterator[Scenario
     for changes in _changes(scenario):
         with contextlib.suppress(ScenarioFormatError):  # say, no parameter is left
             candidate = replace(scenario, **changes)
+            if candidate.module != PLAIN:
+                require_own_parameters(candidate)
             if not capabilities.lacking(candidate):
                 yield candidate
 
 
 def _changes(scenario: Scenario) -> Iterator[Changes]:
-    if scenario.module == PLAIN:  # a real module has the parameters that it has
-        for axis in range(len(scenario.mesh.shape)):
-            yield _without_axis(scenario, axis)
-            yield from _smaller_axis(scenario.mesh, axis)
-        for place in range(len(scenario.parameters)):
-            yield {"parameters": _without(scenario.parameters, place)}
+    for axis in range(len(scenario.mesh.shape)):
+        yield _without_axis(scenario, axis)
+        yield from _smaller_axis(scenario.mesh, axis)
+    for place in range(len(scenario.parameters)):
+        yield {"parameters": _without(scenario.parameters, place)}
     for step in range(scenario.num_steps):
         events = _without(scenario.events, step)
         yield {

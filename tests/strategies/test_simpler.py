@@ -8,6 +8,7 @@ from strategies import scenarios
 from strategies.search_result import bulk
 from strategies.simpler import simpler
 from syncverify.features import beyond
+from syncverify.modules.named import module_parameters
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 
@@ -66,10 +67,17 @@ def test_counts_stay_equal_where_the_subject_needs_that() -> None:
     assert counts == {(3,), (1, 1), (2, 2)}
 
 
-def test_a_real_module_keeps_its_parameters_and_their_mesh() -> None:
-    module = replace(TWO_AXES, events=(), module="mlp")
-    for each in simpler(module, ANYTHING):
-        assert (each.mesh, each.parameters) == (module.mesh, module.parameters)
+def test_a_real_module_keeps_its_parameters() -> None:
+    mesh = TWO_AXES.mesh
+    listed = module_parameters("mlp", mesh)
+    trained = replace(
+        TWO_AXES, parameters=listed, accumulations=(1,), events=(), module="mlp"
+    )
+    found = list(simpler(trained, ANYTHING))
+    shapes = [each.mesh.shape for each in found]
+    assert shapes == [(4,), (1, 4), (2,), (2, 1), (2, 2), (2, 3)]
+    for each in found:
+        assert each.parameters == module_parameters("mlp", each.mesh)
 
 
 @given(scenarios(max_ranks=8, capabilities=UNIFORM))
