@@ -76,6 +76,8 @@ class Drawing:
             database=None,
             deadline=None,
             print_blob=False,
+            # Or Hypothesis looks for more, for as many seconds as it has.
+            report_multiple_bugs=False,
             verbosity=Verbosity.quiet,
             suppress_health_check=_NOT_CHECKED,
             backend=_backend(self.capabilities),

@@ -1,6 +1,7 @@
 """The search: deterministic, thrifty, and honest about what it met."""
 
 import itertools
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,17 @@ def test_same_seed_same_result() -> None:
     first, second = look(Doubles, seed=5), look(Doubles, seed=5)
     assert first.found == second.found
     assert first.coverage.table() == second.coverage.table()
+
+
+@pytest.mark.slow
+def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypothesis goes on after a failure, for ten seconds, unless it is told not to."""
+    fast, slow = Counting(), Counting()
+    found = look(SkipsThird, fast, examples=60).found
+    clock = itertools.count(step=11.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert look(SkipsThird, slow, examples=60).found == found
+    assert slow.played == fast.played
 
 
 @pytest.mark.slow
