@@ -79,13 +79,16 @@ class BucketReduction:
         if pending is None:
             return False
         pending.finish()
+        self._unload(buffer, scale)
+        return True
+
+    def _unload(self, buffer: torch.Tensor, scale: float | torch.Tensor) -> None:
         wire, self._travelling = self._travelling, None
         assert wire is not None, "a reduction has something to reduce"
         gradients, flags = self._gradients, self._flags
         self._wire.unload(wire[gradients], buffer[gradients], scale)
         if flags.start < flags.stop:
             self._wire.unload(wire[flags], buffer[flags], 1.0)
-        return True
 
     def give_up(self) -> None:
         """Launch nothing more of what is in flight."""
