@@ -80,8 +80,7 @@ class GradientView:
         Raises:
             GradientMismatchError: The `.grad` does not fit.
         """
-        flat = buffer[offset_numel : offset_numel + plan.local_numel]
-        local = flat.as_strided(plan.local_shape, plan.local_stride)
+        local = buffer[offset_numel:].as_strided(plan.local_shape, plan.local_stride)
         view = cls(plan, local, _as_gradient(local, plan.parameter))
         if plan.parameter.grad is not None:
             view._copy(plan.parameter.grad, side)
