@@ -79,7 +79,7 @@ LIFECYCLE_DEFECTS = [
         "readiness=by_rank", words.LaunchesWhatIsReady,
         ("collectives_match_across_ranks", "bucket_mismatch"),
     ),
-    defect("used=never", words.SkipsIncompleteBuckets, UNKNOWN),
+    defect("used=never", words.SkipsIncompleteBuckets, UNREDUCED),
     defect(
         "used=not_on_odd_ranks", PacksWhatIsUsed,
         ("every_wait_completes", "deadlock"),

@@ -30,7 +30,7 @@ class SendsFixedPoint(ModuleGrads):
 
     @override
     def reduce(self, bucket: Bucket) -> None:
-        bucket.buffer.copy_((bucket.buffer * 1024).round() / 1024)
+        bucket.buffer.copy_((bucket.buffer.double() * 1024).round() / 1024)
         super().reduce(bucket)
 
 
@@ -88,13 +88,16 @@ def without_module(scenario: Scenario) -> Scenario:
     return replace(scenario, module=PLAIN)
 
 
-def shown_by(name: str, subject: type[ModuleGrads]) -> FeatureDefect:
+def shown_by(
+    name: str, subject: type[ModuleGrads], cause: str = "out_of_bound"
+) -> FeatureDefect:
     return FeatureDefect(
         f"module={name}",
         subject,
         without_module,
         ROUNDING,
-        "out_of_bound",
+        cause,
+        frozenset({"shape=4 dims"} if name.startswith("conv") else ()),
         examples=200,  # of which one in 20 trains the module
     )
 
@@ -103,6 +106,6 @@ MODULE_DEFECTS = [
     shown_by("mlp", SendsFixedPoint),
     shown_by("conv", DropsSmallGradients),
     shown_by("conv_channels_last", CopiesStorage),
-    shown_by("moe", KeepsGradientsOfIdleExperts),
+    shown_by("moe", KeepsGradientsOfIdleExperts, "stale"),
     shown_by("gpt", DropsSmallGradients),
 ]
