@@ -1,3 +1,5 @@
+import struct
+
 import torch
 
 from syncverify.memory import MemoryRegion
@@ -7,6 +9,7 @@ from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
     LifecycleCall,
+    LifecycleReturn,
     Moment,
 )
 
@@ -98,6 +101,37 @@ def test_gradient_bound_later_is_found_in_its_bucket() -> None:
     gradients["w"] = bucket[4:]
     assert launch(recorder, bucket).parameters == ("w",)
     assert launch(recorder, bucket[:4]).parameters == ()
+
+
+def test_contents_are_as_they_were_when_it_was_issued() -> None:
+    sent, column = torch.arange(4.0), torch.arange(6.0).view(3, 2)[:, 1]
+    event = launch(Recorder(), sent[1:], column, floats(0))
+    sent.zero_()
+    assert event.contents == (
+        struct.pack("3f", 1, 2, 3),
+        struct.pack("5f", 1, 2, 3, 4, 5),  # with the gaps
+        b"",
+    )
+
+
+def test_contents_are_left_out_where_they_are_many() -> None:
+    assert launch(Recorder(), floats(2**14)).contents != ()
+    assert launch(Recorder(), floats(2**14), floats(1)).contents == ()
+
+
+def test_contents_on_a_device_are_left_out() -> None:
+    assert launch(Recorder(), torch.zeros(2, device="meta")).contents == ()
+
+
+def test_places_of_gradients_are_noted_as_a_call_returns() -> None:
+    recorder = Recorder()
+    gradients: dict[str, torch.Tensor] = {}
+    recorder.watch(lambda: gradients)
+    with recorder.calling(Moment("bind", 0)):
+        gradients["w"] = floats(8)[4:]
+    returned = recorder.events[-1]
+    assert isinstance(returned, LifecycleReturn)
+    assert returned.gradients == {"w": MemoryRegion(0, 16, 32)}
 
 
 def test_collective_without_tensors_is_recorded() -> None:
