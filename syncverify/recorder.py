@@ -25,6 +25,7 @@ from syncverify.trace import (
 
 # Whole numbers are played with few elements; real modules are judged by other means.
 _MAX_CONTENT_BYTES = 2**16
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class StorageNumbers:
@@ -259,10 +260,21 @@ def _contents(
     tensors: Sequence[torch.Tensor], regions: Sequence[MemoryRegion]
 ) -> tuple[bytes, ...]:
     """Read what is sent, without an operator that somebody else would see."""
-    sizes = [region.end_byte - region.start_byte for region in regions]
-    if sum(sizes) > _MAX_CONTENT_BYTES or any(not tensor.is_cpu for tensor in tensors):
+    num_bytes = sum(region.end_byte - region.start_byte for region in regions)
+    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors, regions)):
         return ()
     return tuple(
-        ctypes.string_at(tensor.data_ptr(), size) if size else b""
-        for tensor, size in zip(tensors, sizes, strict=True)
+        ctypes.string_at(
+            tensor.untyped_storage().data_ptr() + region.start_byte,
+            region.end_byte - region.start_byte,
+        )
+        for tensor, region in zip(tensors, regions, strict=True)
     )
+
+
+def _is_readable(tensor: torch.Tensor, region: MemoryRegion) -> bool:
+    """Tell whether the bytes are really there: wrappers and fakes only look like tensors."""
+    if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided:
+        return False
+    storage = tensor.untyped_storage()
+    return storage.device.type == "cpu" and storage.nbytes() >= region.end_byte

@@ -119,8 +119,23 @@ def test_contents_are_left_out_where_they_are_many() -> None:
     assert launch(Recorder(), floats(2**14), floats(1)).contents == ()
 
 
-def test_contents_on_a_device_are_left_out() -> None:
-    assert launch(Recorder(), torch.zeros(2, device="meta")).contents == ()
+class Wrapper(torch.Tensor):
+    """Looks like a tensor and has no memory of its own, as DTensor."""
+
+    @staticmethod
+    def __new__(cls) -> "Wrapper":
+        return torch.Tensor._make_wrapper_subclass(cls, (2,))
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> object:
+        return NotImplemented
+
+
+def test_contents_that_are_not_there_are_left_out() -> None:
+    given_back = floats(4)
+    given_back.untyped_storage().resize_(0)
+    for tensor in (given_back, torch.zeros(2, device="meta"), Wrapper()):
+        assert launch(Recorder(), tensor).contents == ()
 
 
 def test_places_of_gradients_are_noted_as_a_call_returns() -> None:
