@@ -45,7 +45,7 @@ def test_ranks_that_meet_must_agree(left: Any, right: Any) -> None:
     assert found([first(**left)], [first(**left)]) == []
 
 
-def of_copies(*values: tuple[float, ...]) -> list[Any]:
+def of_copies(*values: tuple[float, ...], carries_data: bool = True) -> list[Any]:
     """Let each rank send some values, from a buffer of its own."""
     launches = [
         first(
@@ -56,7 +56,7 @@ def of_copies(*values: tuple[float, ...]) -> list[Any]:
         for own in values
     ]
     traces = judgement(*([one] for one in launches))
-    played = replace(traces, run=replace(traces.run, carries_data=True))
+    played = replace(traces, run=replace(traces.run, carries_data=carries_data))
     return list(collectives_match_across_ranks(played))
 
 
@@ -74,6 +74,11 @@ def test_parts_that_no_axis_reduces_must_not_meet() -> None:
         "ranks [0, 1] met in one collective and disagree: no axis reduces few over these "
         "ranks"
     )
+
+
+def test_values_tell_nothing_where_collectives_move_none() -> None:
+    parts = own_part("few", 0), own_part("few", 1)
+    assert causes(of_copies(*parts, carries_data=False)) == {"collective_mismatch"}
 
 
 @pytest.mark.parametrize(
