@@ -235,6 +235,21 @@ def _stale(owed: Owed) -> Iterator[Explanation]:
             yield Cause("stale", f"it still contains {text}"), value + old
             yield Cause("stale", f"it is {text}, reduced again"), old * again
             yield Cause("stale", f"it still contains {text}"), value + old * again
+    yield from _never_cleared(owed)
+
+
+def _never_cleared(owed: Owed) -> Iterator[Explanation]:
+    """Sum up what one step after the other has left behind."""
+    oracle, spec, last = owed.reference, owed.spec, owed.step - 1
+    reduced = own = owed.value()
+    for first in reversed(range(owed.step)):
+        count = agenda.num_backwards(oracle.scenario, first)
+        reduced = reduced + oracle.reduced(spec, owed.rank, first)
+        own = own + oracle.local(spec, owed.rank, first, range(count))
+        for sum_of_all, words in ((reduced, "reduced"), (own, "own")):
+            text = f"it still contains the {words} gradients of steps {first} to {last}"
+            if first < last:
+                yield Cause("stale", text), sum_of_all
 
 
 def _known_factors(owed: Owed) -> Iterator[Explanation]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -21,6 +22,10 @@ from syncverify.trace import (
     LifecycleReturn,
     Moment,
 )
+
+# Whole numbers are played with few elements; real modules are judged by other means.
+_MAX_CONTENT_BYTES = 2**16
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class StorageNumbers:
@@ -79,7 +84,8 @@ class Recorder:
         self.enter(moment)
         with self.recording_accesses():
             yield
-        self.events.append(LifecycleReturn(moment, self.current_stream()))
+        returned = LifecycleReturn(moment, self.current_stream(), self._places())
+        self.events.append(returned)
 
     def enter(self, moment: Moment) -> None:
         """Note that the rank program is about to call the subject."""
@@ -207,6 +213,7 @@ class Recorder:
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
+            contents=_contents(tensors, regions),
         )
         self.events.append(event)
         return event
@@ -242,6 +249,32 @@ class Recorder:
         )
 
     def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
+        return find_slots(self._places(), regions)
+
+    def _places(self) -> dict[str, MemoryRegion]:
         gradients = self._gradients().items()
-        owned = {name: self._numbers.region(gradient) for name, gradient in gradients}
-        return find_slots(owned, regions)
+        return {name: self._numbers.region(gradient) for name, gradient in gradients}
+
+
+def _contents(
+    tensors: Sequence[torch.Tensor], regions: Sequence[MemoryRegion]
+) -> tuple[bytes, ...]:
+    """Read what is sent, without an operator that somebody else would see."""
+    num_bytes = sum(region.end_byte - region.start_byte for region in regions)
+    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors, regions)):
+        return ()
+    return tuple(
+        ctypes.string_at(
+            tensor.untyped_storage().data_ptr() + region.start_byte,
+            region.end_byte - region.start_byte,
+        )
+        for tensor, region in zip(tensors, regions, strict=True)
+    )
+
+
+def _is_readable(tensor: torch.Tensor, region: MemoryRegion) -> bool:
+    """Tell whether the bytes are really there: wrappers and fakes only look like tensors."""
+    if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided:
+        return False
+    storage = tensor.untyped_storage()
+    return storage.device.type == "cpu" and storage.nbytes() >= region.end_byte

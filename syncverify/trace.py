@@ -7,7 +7,8 @@ that it was enqueued on (`default` until a backend has several).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from typing_extensions import override
@@ -73,10 +74,19 @@ class LifecycleCall:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleReturn:
-    """The call returned; it has the fields of the call."""
+    """The call returned.
+
+    Attributes:
+        moment: Which call.
+        stream: Stream that is current.
+        gradients: Where the local gradients lie by then, by parameter name.
+    """
 
     moment: Moment
     stream: str = DEFAULT_STREAM
+    gradients: Mapping[str, MemoryRegion] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +224,8 @@ class CollectiveLaunch:
             were copied elsewhere first are not known by name.
         is_batched: Of a message, whether it is one of a batch; None where the backend
             cannot tell.
+        contents: The bytes of `regions`, gaps included, as they were when it was issued;
+            empty where they are on a device, or many.
     """
 
     moment: Moment
@@ -233,6 +245,7 @@ class CollectiveLaunch:
     root: int | None = None
     slots: tuple[ParameterSlot, ...] = ()
     is_batched: bool | None = None
+    contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def place(self) -> Place:

@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from syncverify.layout import local_shape
+from syncverify.layout import contributing_ranks, local_shape
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.properties.sent import senders
 from syncverify.slots import ParameterSlot
 from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch, Place
 
@@ -26,13 +27,14 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
     of several ranks are put together, no two ranks have different parameters at one place
     of the buffer, or one parameter at two places.
 
-    Catches: buckets of equal size in another order on one rank, which no check of shapes
+    Catches: a group of other ranks than those that share a parameter, where their parts
+    differ in size; buckets of equal size in another order on one rank, which no check of shapes
     sees; buckets packed from what a rank happens to use. Knows by name only gradients
     that are exchanged where they lie, and does not hold it against a rank that it has no
     bytes of a parameter.
     """
     meetings = _meetings(judgement)
-    found = [*_disagreements(meetings), *_absences(judgement, meetings)]
+    found = [*_disagreements(judgement, meetings), *_absences(judgement, meetings)]
     yield from found or _reported(judgement)
     for meeting in meetings.values():
         yield from _mixed_up(judgement, meeting)
@@ -47,7 +49,9 @@ def _meetings(judgement: Judgement) -> dict[Place, Meeting]:
     return meetings
 
 
-def _disagreements(meetings: dict[Place, Meeting]) -> Iterator[Finding]:
+def _disagreements(
+    judgement: Judgement, meetings: dict[Place, Meeting]
+) -> Iterator[Finding]:
     """Find the first meeting of each communicator in which ranks disagree.
 
     What follows it on the same communicator is out of step, and tells nothing new.
@@ -59,7 +63,31 @@ def _disagreements(meetings: dict[Place, Meeting]) -> Iterator[Finding]:
             if theirs.terms != launch.terms and (name, ranks) not in seen:
                 seen.add((name, ranks))
                 lines = (f"rank {one}: {launch}", f"rank {other}: {theirs}")
-                yield from _both("collective_mismatch", (one, other), "", lines)
+                foreign = _foreign(judgement, {one: launch, other: theirs})
+                if foreign:
+                    what = f": no axis reduces {', '.join(foreign)} over these ranks"
+                    cause = "foreign_contribution"
+                    yield from _both(cause, (one, other), what, lines)
+                else:
+                    yield from _both("collective_mismatch", (one, other), "", lines)
+
+
+def _foreign(judgement: Judgement, meeting: Meeting) -> tuple[str, ...]:
+    """Name what is sent, if no rank sends anything that is to be reduced there."""
+    if not judgement.run.carries_data:
+        return ()
+    mesh = judgement.scenario.mesh
+    specs = {spec.name: spec for spec in judgement.scenario.parameters}
+    found = list[str]()
+    for rank, launch in meeting.items():
+        names = senders(judgement.reference, rank, launch)
+        if names is None:
+            return ()
+        for name in names:
+            if {*launch.ranks} <= {*contributing_ranks(mesh, specs[name], rank)}:
+                return ()
+        found += names
+    return tuple(sorted({*found}))
 
 
 def _absences(

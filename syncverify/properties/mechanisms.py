@@ -6,8 +6,9 @@ the run leaves one of them only, it is the cause, with the line that made it.
 
 Note [What a trace can show]
     A launch names the parameters whose `.grad` lies in what is sent. Gradients that were
-    copied elsewhere first have no name there. So a launch that names nobody may be about
-    anybody, and nothing is concluded from its lack of names.
+    copied elsewhere first have no name there; some are known by their values (Note [Names
+    by value] in `sent.py`). A launch of which neither tells may be about anybody, and
+    nothing is concluded from its lack of names.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 
 import torch
 
 from syncverify.decoding import Cause
 from syncverify.memory import MemoryRegion
 from syncverify.owed import Owed
+from syncverify.properties.evidence import Evidence, memory, until, where
+from syncverify.properties.lost_views import moved, view_lost
+from syncverify.properties.sent import elements, senders, sends
+from syncverify.run import Observation, RankRun
+from syncverify.slots import find_slots
 from syncverify.trace import (
     AUTOGRAD,
-    REDUCING_OPERATIONS,
     Access,
     CollectiveLaunch,
     Event,
+    Moment,
 )
 
 _COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})
@@ -45,104 +49,51 @@ _LACKS_BACKWARDS = frozenset(
 )
 
 
-@dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
-class Evidence:
-    """A wrong gradient, and what its rank did.
-
-    Attributes:
-        owed: What the gradient should be.
-        observed: What it is.
-        kind: Of cause, as its value tells.
-        events: Of its rank.
-    """
-
-    owed: Owed
-    observed: torch.Tensor
-    kind: str
-    events: Sequence[Event]
-
-    @cached_property
-    def launches(self) -> list[CollectiveLaunch]:
-        """Collectives of the step, with other ranks."""
-        return [
-            event
-            for event in self.events
-            if isinstance(event, CollectiveLaunch)
-            and len(event.ranks) > 1
-            and event.moment.step == self.owed.step
-            and event.moment.phase in {"backward", "wait"}
-        ]
-
-    @cached_property
-    def reductions(self) -> list[CollectiveLaunch]:
-        """Those that reduce the gradient, by name."""
-        name = self.owed.spec.name
-        own = [event for event in self.launches if name in event.parameters]
-        return [event for event in own if event.operation in REDUCING_OPERATIONS]
-
-    @cached_property
-    def is_unsent(self) -> bool:
-        """Whether it is the rank's own gradient, and no launch of the step names it."""
-        name, own = self.owed.spec.name, self.owed.part(self.owed.rank)
-        return (
-            self.kind == "rank_contribution_missing"
-            and not any(name in event.parameters for event in self.launches)
-            and any(self.equals(own / divisor) for divisor in {1, self.owed.divisor})
-        )
-
-    def equals(self, value: torch.Tensor) -> bool:
-        """Compare with what was observed, in its dtype."""
-        return torch.equal(self.observed, value.to(self.observed.dtype))
-
-
 def mechanism(
-    owed: Owed, observed: torch.Tensor | None, cause: Cause, events: Sequence[Event]
+    owed: Owed, observation: Observation, cause: Cause, rank_run: RankRun
 ) -> Cause:
     """Name the call that made a gradient wrong.
 
     Args:
         owed: What the gradient should be.
-        observed: What it is.
+        observation: Shows what it is.
         cause: What its value tells.
-        events: What its rank did.
+        rank_run: What its rank did; what comes later explains nothing.
 
     Returns:
         What the trace tells, or `cause` if it tells nothing more.
     """
+    observed = observation.gradients[owed.spec.name]
     if observed is None:
         return cause
-    evidence = Evidence(owed, observed, cause.kind, events)
-    proposals = (_view_lost, _not_reduced, _reduced_twice, _reduced_early, _erased)
+    events = until(observation, rank_run.events)
+    earlier = itertools.takewhile(
+        lambda other: other is not observation, rank_run.observations
+    )
+    evidence = Evidence(owed, observed, cause.kind, events, [*earlier])
+    proposals = (
+        view_lost,
+        moved,
+        _not_reduced,
+        _reduced_twice,
+        _summed_again,
+        _reduced_early,
+        _erased,
+        _gone,
+    )
     told = (proposal(evidence) for proposal in proposals)
     return next((cause for cause in told if cause is not None), cause)
 
 
-def _view_lost(evidence: Evidence) -> Cause | None:
-    """Find a launch of memory in which the gradient lay in an earlier step."""
-    owed = evidence.owed
+def _not_reduced(evidence: Evidence) -> Cause | None:
+    owed, launches = evidence.owed, evidence.launches
     if not evidence.is_unsent:
         return None
-    for event in evidence.events:
-        if not isinstance(event, CollectiveLaunch) or event.moment.step >= owed.step:
-            continue
-        slots = list(_memory(owed.spec.name, event))
-        for launch in evidence.launches:
-            if any(own.overlaps(slot) for own in launch.regions for slot in slots):
-                text = (
-                    f"it is rank {owed.rank}'s own gradient: `.grad` does not lie in the "
-                    f"memory that is reduced {_place(launch)}, where it lay in step "
-                    f"{event.moment.step}"
-                )
-                return Cause("view_lost", text)
-    return None
-
-
-def _not_reduced(evidence: Evidence) -> Cause | None:
-    launches = evidence.launches
-    if not evidence.is_unsent or not all(event.parameters for event in launches):
+    names = [senders(owed.reference, owed.rank, launch) for launch in launches]
+    if any(sent is None or owed.spec.name in sent for sent in names):
         return None
-    named = sorted({name for launch in launches for name in launch.parameters})
-    told = f"they have {', '.join(named)}" if named else "there is none"
+    named = sorted({name for sent in names if sent for name in sent})
+    told = f"they have {', '.join(named) or 'zeros'}" if launches else "there is none"
     text = (
         f"it is rank {evidence.owed.rank}'s own gradient, and no collective of the step "
         f"has it: {told}"
@@ -166,7 +117,27 @@ def _reduced_twice(evidence: Evidence) -> Cause | None:
     first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
     text = (
         f"what ranks {list(first.ranks)} had summed they summed again: it was reduced "
-        f"{_place(first)} and {_place(second)}"
+        f"{where(first)} and {where(second)}"
+    )
+    return Cause("reduced_twice", text)
+
+
+def _summed_again(evidence: Evidence) -> Cause | None:
+    """Find a launch that sends what its ranks have summed before; see `_reduced_twice`."""
+    owed = evidence.owed
+    if evidence.kind not in _COUNTED_OFTEN or len(owed.ranks) == 1:
+        return None
+    summed, factor, again = owed.total(owed.ranks), 1, list[CollectiveLaunch]()
+    for launch in evidence.launches:
+        is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*owed.ranks}
+        if is_among and sends(launch, summed * factor):
+            again.append(launch)
+            factor *= len(launch.ranks)
+    if not again or not evidence.equals(owed.value() * factor):
+        return None
+    text = (
+        f"it was the sum over ranks {list(owed.ranks)} already when it was summed again "
+        f"{where(again[0])}"
     )
     return Cause("reduced_twice", text)
 
@@ -193,7 +164,7 @@ def _reduced_early(evidence: Evidence) -> Cause | None:
         if added is None:
             return None
         text = f"accumulated again after that ({added.moment})"
-    return Cause("reduced_early", f"it was reduced {_place(launch)}, and {text}")
+    return Cause("reduced_early", f"it was reduced {where(launch)}, and {text}")
 
 
 def _erased(evidence: Evidence) -> Cause | None:
@@ -206,16 +177,58 @@ def _erased(evidence: Evidence) -> Cause | None:
         return None
     text = (
         f"it is all zeros, although autograd added to it ({added.moment}) before it was "
-        f"reduced {_place(launch)}: it was cleared, or multiplied by 0"
+        f"reduced {where(launch)}: it was cleared, or multiplied by 0"
     )
     return Cause("erased", text)
+
+
+def _gone(evidence: Evidence) -> Cause | None:
+    """Find a gradient in the very memory that is all zeros in the end."""
+    if evidence.kind != "never_written" or not evidence.lay:
+        return None
+    place = evidence.lay[-1][1]
+    if place is None or place.repeats:  # with gaps, in which others may lie
+        return None
+    when = next(
+        itertools.chain(_sent_from(place, evidence), _seen_at(place, evidence)), ""
+    )
+    text = (
+        f"it is all zeros, although rank {evidence.owed.rank}'s own gradient was in this "
+        f"very memory {when}: it was cleared, or multiplied by 0"
+    )
+    return Cause("erased", text) if when else None
+
+
+def _sent_from(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
+    owed = evidence.owed
+    own = owed.part(owed.rank).reshape(-1)
+    for launch in evidence.launches:
+        sent = elements(launch)
+        for slot in find_slots({owed.spec.name: place}, launch.regions):
+            width = slot.num_bytes // len(own)
+            start = slot.offset_bytes // width
+            there = None if sent is None else sent[start : start + len(own)]
+            if there is not None and own.any() and torch.equal(there, own):
+                yield f"when it was sent {where(launch)}"
+
+
+def _seen_at(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
+    owed, lay = evidence.owed, dict(evidence.lay)
+    for seen in evidence.earlier:
+        at = Moment("backward", owed.step, seen.micro_batch)
+        gradient = seen.gradients[owed.spec.name]
+        if seen.step == owed.step and lay.get(at) == place and gradient is not None:
+            count = (seen.micro_batch or 0) + 1
+            own = owed.part(owed.rank, range(count))
+            if own.any() and torch.equal(gradient.double(), own):
+                yield f"after {at}"
 
 
 def _accumulations(
     owed: Owed, launch: CollectiveLaunch, events: Iterable[Event]
 ) -> Iterator[Access]:
     """Yield where autograd itself adds to the part of a launch that is owed."""
-    slots = list(_memory(owed.spec.name, launch))
+    slots = list(memory(owed.spec.name, launch))
     for event in events:
         if (
             isinstance(event, Access)
@@ -224,19 +237,3 @@ def _accumulations(
             and any(own.overlaps(slot) for own in event.writes for slot in slots)
         ):
             yield event
-
-
-def _memory(name: str, launch: CollectiveLaunch) -> Iterator[MemoryRegion]:
-    """Yield the bytes between the first and the last of a gradient in what is sent."""
-    offset_bytes = 0
-    for region in launch.regions:
-        end_byte = region.end_byte - region.start_byte + offset_bytes
-        for slot in launch.slots:
-            if slot.parameter == name and offset_bytes <= slot.offset_bytes < end_byte:
-                start = region.start_byte + slot.offset_bytes - offset_bytes
-                yield MemoryRegion(region.storage, start, start + slot.num_bytes)
-        offset_bytes = end_byte
-
-
-def _place(launch: CollectiveLaunch) -> str:
-    return f"at {launch.source} ({launch.moment})"

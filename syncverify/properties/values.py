@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -86,7 +87,10 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     yield from early
     if early:  # the values that follow from it would only repeat the story
         return
-    yield from compare(judgement, _accumulated(judgement))
+    ends = itertools.chain(
+        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    )
+    yield from compare(judgement, _accumulated(judgement), ends)
 
 
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
@@ -169,6 +173,7 @@ def _accumulated(judgement: Judgement) -> Iterator[tuple[Owed, Observation]]:
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
+    again: set[tuple[int, int]] | None = None  # costs much to know: if it is asked for
     for rank, rank_run in enumerate(judgement.run.ranks):
         for event in rank_run.events:
             if (
@@ -182,10 +187,13 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
             is_last = event.moment.micro_batch >= count - 1
             if event.reduces and not is_last:
                 names = ", ".join(event.parameters)
+                again = _reduced_again(judgement) if again is None else again
+                is_again = (rank, event.moment.step) in again
                 yield Finding(
-                    "reduced_early",
+                    "reduced_twice" if is_again else "reduced_early",
                     f"rank {rank} reduced in micro-batch {event.moment.micro_batch} of {count} "
-                    f"(step {event.moment.step}): {event}",
+                    f"(step {event.moment.step})"
+                    f"{', and later reduced the result again' * is_again}: {event}",
                     rank,
                     names or None,
                     {
@@ -196,24 +204,43 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 )
 
 
+def _reduced_again(judgement: Judgement) -> set[tuple[int, int]]:
+    """Find ranks and steps with right sums that were summed again: early ones lack nothing."""
+    found = compare(judgement, after_wait(judgement, reduced=True))
+    return {
+        (finding.evidence["rank"], finding.evidence["step"])
+        for finding in found
+        if finding.cause == "reduced_twice" and finding.evidence
+    }
+
+
 def compare(
-    judgement: Judgement, gradients: Iterable[tuple[Owed, Observation]]
+    judgement: Judgement,
+    gradients: Iterable[tuple[Owed, Observation]],
+    others: Iterable[tuple[Owed, Observation]] = (),
 ) -> Iterator[Finding]:
     """Explain all wrong gradients by as few kinds of causes as possible.
 
     A gradient of few elements may have several explanations. The one that also explains
     other gradients of the run, with more elements, is likelier to be true.
+
+    Args:
+        judgement: Of the run.
+        gradients: What to explain, and what it should be.
+        others: Of the same run: their explanations count, and are not yielded.
+
+    Yields:
+        What is wrong with each of `gradients`.
     """
     if judgement.scenario.module != PLAIN:
         yield from _compare_rounded(judgement, gradients)
         return
-    wrong: list[tuple[Owed, Observation, Cause]] = []
+    wrong = [*_explained(gradients)]
+    if not wrong:
+        return
     num_elements: Counter[str] = Counter()
-    for owed, observation in gradients:
-        cause = explain(owed, observation.gradients[owed.spec.name])
-        if cause is not None:
-            wrong.append((owed, observation, cause))
-            num_elements[cause.kind] += owed.value().numel()
+    for owed, _, cause in itertools.chain(_explained(others), wrong):
+        num_elements[cause.kind] += owed.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for owed, observation, cause in wrong:
         observed = observation.gradients[owed.spec.name]
@@ -224,6 +251,15 @@ def compare(
                 break
         else:
             yield _finding(judgement, owed, observation, cause)
+
+
+def _explained(
+    gradients: Iterable[tuple[Owed, Observation]],
+) -> Iterator[tuple[Owed, Observation, Cause]]:
+    for owed, observation in gradients:
+        cause = explain(owed, observation.gradients[owed.spec.name])
+        if cause is not None:
+            yield owed, observation, cause
 
 
 def _compare_rounded(
@@ -239,8 +275,7 @@ def _finding(
     judgement: Judgement, owed: Owed, observation: Observation, cause: Cause
 ) -> Finding:
     observed = observation.gradients[owed.spec.name]
-    if observation.micro_batch is None:  # earlier, most of the step is still to come
-        cause = mechanism(owed, observed, cause, judgement.run.ranks[owed.rank].events)
+    cause = mechanism(owed, observation, cause, judgement.run.ranks[owed.rank])
     return Finding(
         cause.kind,
         f"gradient of {owed.spec.name!r} on rank {owed.rank}, step {owed.step} is wrong: "

@@ -24,6 +24,7 @@ from syncverify.trace import (
     CollectiveLaunch,
     Event,
     HostWait,
+    LifecycleReturn,
     Mark,
     Moment,
     StorageFreed,
@@ -91,6 +92,9 @@ class _FinalNumbers:
         return self._numbers.setdefault(number, len(self._numbers))
 
     def renumber(self, event: Event) -> Event:
+        if isinstance(event, LifecycleReturn):
+            lie = {name: self._region(own) for name, own in event.gradients.items()}
+            return dataclasses.replace(event, gradients=lie)
         if not isinstance(event, CollectiveLaunch):
             return event
         return dataclasses.replace(

@@ -261,6 +261,21 @@ def test_wrong_dtype_is_said_even_if_the_values_are_right() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("whose", "counts"), [("reduced", ONCE), ("own", only(1))], ids=["reduced", "own"]
+)
+def test_what_is_never_cleared_holds_all_earlier_steps(
+    whose: str, counts: Counter[tuple[int, int]]
+) -> None:
+    three = replace(SCENARIO, accumulations=(3, 3, 3))
+    oracle = reference(three, Capabilities())
+    due = Owed(oracle, WEIGHT, 1, 2, 3, oracle.contributors(WEIGHT, 1), 1)
+    left = [add_up(counts, step=step, scenario=three) for step in (0, 1)]
+    cause = explain(due, (due.value() + sum(left)).to(torch.float32))
+    text = f"it still contains the {whose} gradients of steps 0 to 1"
+    assert cause == Cause("stale", text)
+
+
 def test_first_step_cannot_be_stale() -> None:
     cause = explain(owed(step=0), add_up(ONCE, step=1).to(torch.float32))
     assert cause is not None

@@ -1,3 +1,5 @@
+import struct
+
 import torch
 
 from syncverify.memory import MemoryRegion
@@ -7,6 +9,7 @@ from syncverify.trace import (
     CollectiveLaunch,
     CollectiveWait,
     LifecycleCall,
+    LifecycleReturn,
     Moment,
 )
 
@@ -98,6 +101,52 @@ def test_gradient_bound_later_is_found_in_its_bucket() -> None:
     gradients["w"] = bucket[4:]
     assert launch(recorder, bucket).parameters == ("w",)
     assert launch(recorder, bucket[:4]).parameters == ()
+
+
+def test_contents_are_as_they_were_when_it_was_issued() -> None:
+    sent, column = torch.arange(4.0), torch.arange(6.0).view(3, 2)[:, 1]
+    event = launch(Recorder(), sent[1:], column, floats(0))
+    sent.zero_()
+    assert event.contents == (
+        struct.pack("3f", 1, 2, 3),
+        struct.pack("5f", 1, 2, 3, 4, 5),  # with the gaps
+        b"",
+    )
+
+
+def test_contents_are_left_out_where_they_are_many() -> None:
+    assert launch(Recorder(), floats(2**14)).contents != ()
+    assert launch(Recorder(), floats(2**14), floats(1)).contents == ()
+
+
+class Wrapper(torch.Tensor):
+    """Looks like a tensor and has no memory of its own, as DTensor."""
+
+    @staticmethod
+    def __new__(cls) -> "Wrapper":
+        return torch.Tensor._make_wrapper_subclass(cls, (2,))
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> object:
+        return NotImplemented
+
+
+def test_contents_that_are_not_there_are_left_out() -> None:
+    given_back = floats(4)
+    given_back.untyped_storage().resize_(0)
+    for tensor in (given_back, torch.zeros(2, device="meta"), Wrapper()):
+        assert launch(Recorder(), tensor).contents == ()
+
+
+def test_places_of_gradients_are_noted_as_a_call_returns() -> None:
+    recorder = Recorder()
+    gradients: dict[str, torch.Tensor] = {}
+    recorder.watch(lambda: gradients)
+    with recorder.calling(Moment("bind", 0)):
+        gradients["w"] = floats(8)[4:]
+    returned = recorder.events[-1]
+    assert isinstance(returned, LifecycleReturn)
+    assert returned.gradients == {"w": MemoryRegion(0, 16, 32)}
 
 
 def test_collective_without_tensors_is_recorded() -> None:

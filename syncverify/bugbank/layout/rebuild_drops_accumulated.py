@@ -49,6 +49,6 @@ ENTRY = Entry(
     source="InfiniTensor/InfiniTrain#183",
     trigger="2 micro-batches",
     silent=True,
-    property="unreduced_stay_local",
+    property="accumulation_is_local_until_reduced",
     cause="micro_batch_missing",
 )

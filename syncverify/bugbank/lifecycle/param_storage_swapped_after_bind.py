@@ -33,7 +33,7 @@ ENTRY = Entry(
     source="pytorch/pytorch#104336",
     trigger="parameters that move after bind(), 2 steps",
     silent=True,
-    property="unreduced_stay_local",
+    property="accumulation_is_local_until_reduced",
     cause="view_lost",
     uses_streams=True,
 )

@@ -32,6 +32,6 @@ ENTRY = Entry(
     source="pytorch/torchtitan#2106",
     trigger="2 ranks, a gradient that arrives as Partial",
     silent=True,
-    property="gradient_equals_reference",
+    property="accumulation_is_local_until_reduced",
     cause="reduced_twice",
 )

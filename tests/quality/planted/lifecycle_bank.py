@@ -27,7 +27,6 @@ from syncverify.scenario import Scenario
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")
 LOST = (VALUE, "view_lost")
-UNKNOWN = (VALUE, "rank_contribution_missing")  # no earlier launch had `.grad`
 
 
 def without(topic: str) -> Callable[[Scenario], Scenario]:
@@ -67,8 +66,8 @@ LIFECYCLE_DEFECTS = [
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
-    defect("event=cast", words.TrustsViewsOfCast, UNKNOWN),
-    defect("event=move", TrustsViewsOfMoved, UNKNOWN),
+    defect("event=cast", words.TrustsViewsOfCast, LOST),
+    defect("event=move", TrustsViewsOfMoved, LOST),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),
@@ -90,6 +89,6 @@ LIFECYCLE_DEFECTS = [
     ),
     defect(
         "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,
-        ("unreduced_stay_local", "never_written"),
+        ("unreduced_stay_local", "erased"),
     ),
 ]  # fmt: skip

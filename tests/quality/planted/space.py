@@ -147,7 +147,6 @@ def setting(**fields: Any) -> Callable[[Scenario], Scenario]:
     return each_parameter(lambda spec: replace(spec, **fields))
 
 
-MISSING = "rank_contribution_missing"
 UNSENT = "not_reduced"
 FOREIGN = "foreign_contribution"
 ROW_BY_ROW = setting(memory_format="contiguous")
@@ -161,11 +160,12 @@ SPACE = [
         "placement=strided", KnowsOneKindOfShard, placed("_S", "S"), LOCAL, FOREIGN
     ),
     FeatureDefect(
-        "placement=partial", RedistributesWhatArrives, placed("P", "R"), VALUE, "scaled"
+        "placement=partial", RedistributesWhatArrives, placed("P", "R"), VALUE,
+        "reduced_twice",
     ),
     FeatureDefect(
         "shape=4 dims", LeavesConvolutionsOut, each_parameter(of_three_dims), VALUE,
-        MISSING,
+        UNSENT,
     ),
     FeatureDefect(
         "shape=empty", CountsHowManyFit, each_parameter(filled), LIVE,

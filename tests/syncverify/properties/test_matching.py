@@ -1,11 +1,14 @@
 """What `collectives_match_across_ranks` finds in traces, and what it lets pass."""
 
+import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from handmade_traces import causes, judgement, launch
+from handmade_traces import PARAMETERS, causes, judgement, launch
 
+from syncverify.memory import MemoryRegion
 from syncverify.properties.matching import collectives_match_across_ranks
 from syncverify.run import Fault
 from syncverify.trace import CollectiveLaunch, Event
@@ -40,6 +43,50 @@ def test_ranks_that_meet_must_agree(left: Any, right: Any) -> None:
         f"rank 1: {first(**right)}",
     ]
     assert found([first(**left)], [first(**left)]) == []
+
+
+def of_copies(*values: tuple[float, ...], carries_data: bool = True) -> list[Any]:
+    """Let each rank send some values, from a buffer of its own."""
+    launches = [
+        first(
+            numel=len(own),
+            regions=(MemoryRegion(0, 0, 4 * len(own)),),
+            contents=(struct.pack(f"{len(own)}f", *own),),
+        )
+        for own in values
+    ]
+    traces = judgement(*([one] for one in launches))
+    played = replace(traces, run=replace(traces.run, carries_data=carries_data))
+    return list(collectives_match_across_ranks(played))
+
+
+def own_part(name: str, rank: int) -> tuple[float, ...]:
+    oracle = judgement([], []).reference
+    (spec,) = (spec for spec in PARAMETERS if spec.name == name)
+    return tuple(oracle.local(spec, rank, 0, [0]).tolist())
+
+
+def test_parts_that_no_axis_reduces_must_not_meet() -> None:
+    """The group was left out, and so it is the default one."""
+    findings = of_copies(own_part("few", 0), own_part("few", 1))
+    assert causes(findings) == {"foreign_contribution"}
+    assert findings[0].summary == (
+        "ranks [0, 1] met in one collective and disagree: no axis reduces few over these "
+        "ranks"
+    )
+
+
+def test_values_tell_nothing_where_collectives_move_none() -> None:
+    parts = own_part("few", 0), own_part("few", 1)
+    assert causes(of_copies(*parts, carries_data=False)) == {"collective_mismatch"}
+
+
+@pytest.mark.parametrize(
+    "sent", [own_part("q", 0), (*own_part("few", 0), *own_part("q", 0)), (0.5,)]
+)
+def test_what_may_meet_or_is_unknown_is_a_mismatch(sent: tuple[float, ...]) -> None:
+    findings = of_copies(sent, ())
+    assert causes(findings) == {"collective_mismatch"}
 
 
 def test_what_follows_a_disagreement_on_the_same_communicator_is_not_told() -> None:

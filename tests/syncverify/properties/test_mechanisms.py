@@ -1,5 +1,7 @@
 """Each mechanism beside a trace that shows it, and one that shows too little for it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,7 +17,14 @@ from syncverify.run import Observation, RankRun, Run
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.slots import ParameterSlot
 from syncverify.subject import Capabilities
-from syncverify.trace import AUTOGRAD, Access, CollectiveLaunch, Event, Moment
+from syncverify.trace import (
+    AUTOGRAD,
+    Access,
+    CollectiveLaunch,
+    Event,
+    LifecycleReturn,
+    Moment,
+)
 
 WEIGHT = ParameterSpec("w", (4,), ("R",))
 OTHER = ParameterSpec("other", (4,), ("R",))
@@ -40,6 +49,7 @@ def launch(
     regions: tuple[MemoryRegion, ...] = (BUCKET,),
     reduce_op: str = "SUM",
     operation: str = "all_reduce",
+    contents: tuple[bytes, ...] = (),
 ) -> CollectiveLaunch:
     phase = "wait" if micro_batch is None else "backward"
     return CollectiveLaunch(
@@ -58,7 +68,17 @@ def launch(
             for name, offset in (("other", 0), ("w", 16))
             if name in names
         ),
+        contents=contents,
     )
+
+
+def copies(
+    of_weight: torch.Tensor, micro_batch: int | None = None, *, reduce_op: str = "SUM"
+) -> CollectiveLaunch:
+    """Send values of `w` behind the own gradient of `other`, as copies without a name."""
+    of_other = ORACLE.local(OTHER, 0, STEP, (0, 1))
+    sent = torch.cat([of_other, of_weight]).float().numpy().tobytes()
+    return launch(micro_batch, names=(), contents=(sent,), reduce_op=reduce_op)
 
 
 def accumulation(
@@ -68,12 +88,20 @@ def accumulation(
     return Access(moment, "default", "aten.add_.Tensor", (), (memory,), source)
 
 
-def told(observed: torch.Tensor, *events: Event) -> tuple[Cause, Cause]:
+def told(
+    observed: torch.Tensor,
+    *events: Event,
+    shown_at: MemoryRegion = ELSEWHERE,
+    earlier: tuple[Observation, ...] = (),
+) -> tuple[Cause, Cause]:
     """Return what the value alone tells, and what the trace adds."""
     wrong = observed.to(torch.float32)
     of_value = explain(OWED, wrong)
     assert of_value is not None
-    return of_value, mechanism(OWED, wrong, of_value, events)
+    returned = LifecycleReturn(Moment("wait", STEP), gradients={"w": shown_at})
+    seen = Observation("reduced", STEP, None, {"w": wrong})
+    rank_run = RankRun([*earlier, seen], [*events, returned])
+    return of_value, mechanism(OWED, seen, of_value, rank_run)
 
 
 SHOWN = {
@@ -149,6 +177,147 @@ def test_what_a_trace_does_not_show_is_not_said(
 ) -> None:
     of_value, cause = told(observed, *events)
     assert cause == of_value
+
+
+COPIES_SHOWN = {
+    "copies_of_others": (OWN, (copies(ZEROS),), "not_reduced"),
+    "sum_of_what_was_summed": (
+        TWICE_SUMMED,
+        (copies(OWN, 1), copies(OWED.value())),
+        "reduced_twice",
+    ),
+    "sum_that_was_not_seen_before": (
+        TWICE_SUMMED,
+        (copies(OWED.value()),),
+        "reduced_twice",
+    ),
+    "sent_from_where_it_is_zero": (ZEROS, (copies(OWN),), "erased"),
+}
+
+
+@pytest.mark.parametrize(
+    ("observed", "events", "kind"), COPIES_SHOWN.values(), ids=COPIES_SHOWN.keys()
+)
+def test_copies_are_known_by_their_values(
+    observed: torch.Tensor, events: tuple[Event, ...], kind: str
+) -> None:
+    of_value, cause = told(observed, *events, shown_at=IN_BUCKET)
+    assert cause.kind == kind
+    assert cause.text != of_value.text
+
+
+COPIES_SHOW_NOTHING = {
+    "own_copy": (OWN, (copies(OWN),)),
+    "unknown_copy": (OWN, (copies(OWN / 2),)),
+    "mean_of_what_was_summed": (TWICE_SUMMED, (copies(OWED.value(), reduce_op="AVG"),)),
+    "sum_of_its_own": (TWICE_SUMMED, (copies(OWN, 1), copies(OWN))),
+    "sum_that_is_larger": (OWED.value() * 4, (copies(OWED.value()),)),
+    "zeros_were_sent": (ZEROS, (copies(ZEROS),)),
+    "others_were_sent": (ZEROS, (copies(OWN.flip(0)),)),
+}
+
+
+@pytest.mark.parametrize(
+    ("observed", "events"),
+    COPIES_SHOW_NOTHING.values(),
+    ids=COPIES_SHOW_NOTHING.keys(),
+)
+def test_what_values_do_not_show_is_not_said(
+    observed: torch.Tensor, events: tuple[Event, ...]
+) -> None:
+    of_value, cause = told(observed, *events, shown_at=IN_BUCKET)
+    assert cause == of_value
+
+
+def test_zeros_beside_what_was_sent_are_not_erased() -> None:
+    of_value, cause = told(ZEROS, copies(OWN), shown_at=ELSEWHERE)
+    assert cause == of_value
+
+
+@pytest.mark.parametrize(
+    ("seen", "where", "kind"),
+    [
+        (OWED.part(0, [0]), IN_BUCKET, "erased"),
+        (OWED.part(0, [0]), ELSEWHERE, "never_written"),
+        (OWED.part(0, [1]), IN_BUCKET, "never_written"),
+        (ZEROS, IN_BUCKET, "never_written"),
+    ],
+)
+def test_what_was_there_between_micro_batches_is_erased(
+    seen: torch.Tensor, where: MemoryRegion, kind: str
+) -> None:
+    returned = LifecycleReturn(Moment("backward", STEP, 0), gradients={"w": where})
+    earlier = Observation("accumulated", STEP, 0, {"w": seen})
+    _, cause = told(ZEROS, returned, shown_at=IN_BUCKET, earlier=(earlier,))
+    assert cause.kind == kind
+
+
+MOVES = replace(SCENARIO, events=("plain", "move"))
+BOUND = (Moment("bind", 0), IN_BUCKET)
+STEP_ENDS = (Moment("zero_grad", 0), IN_BUCKET)
+MOVED = (Moment("zero_grad", STEP), ELSEWHERE)
+BACK, THIRD = (Moment("backward", STEP, 0), IN_BUCKET), MemoryRegion(9, 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "lay", "kind"),
+    [
+        (MOVES, (BOUND, STEP_ENDS, MOVED), "view_lost"),
+        (SCENARIO, (BOUND, STEP_ENDS, MOVED), "stale"),
+        (MOVES, (BOUND, STEP_ENDS, MOVED, BACK), "stale"),
+        (MOVES, (BOUND, (STEP_ENDS[0], THIRD), MOVED), "stale"),
+        (MOVES, ((BOUND[0], None), STEP_ENDS, MOVED), "stale"),
+        (MOVES, (BOUND, STEP_ENDS, (MOVED[0], IN_BUCKET), MOVED), "stale"),
+    ],
+    ids=["moved", "not_by_caller", "put_back", "moved_before", "unbound", "too_late"],
+)
+def test_gradient_that_the_caller_moved_is_lost(
+    scenario: Scenario,
+    lay: tuple[tuple[Moment, MemoryRegion | None], ...],
+    kind: str,
+) -> None:
+    oracle = reference(scenario, Capabilities())
+    owed = Owed(oracle, WEIGHT, 0, STEP, 1, (0,), 1)
+    wrong = (owed.value() + oracle.reduced(WEIGHT, 0, 0)).float()
+    seen = Observation("accumulated", STEP, 0, {"w": wrong})
+    last = (Moment("backward", STEP, 0), lay[-1][1])
+    returns = [
+        LifecycleReturn(at, gradients={} if own is None else {"w": own})
+        for at, own in (*lay, last)
+    ]
+    of_value = explain(owed, wrong)
+    assert of_value is not None
+    assert of_value.kind == "stale"
+    for launched, said in (
+        (launch(names=()), kind),
+        (launch(names=(), step=0), "stale"),
+        (launch(names=(), regions=(ELSEWHERE,)), "stale"),
+    ):
+        rank_run = RankRun([seen], [*returns[:-1], launched, returns[-1]])
+        assert mechanism(owed, seen, of_value, rank_run).kind == said
+
+
+def test_own_gradient_that_the_caller_moved_is_lost() -> None:
+    """No earlier launch had it: the caller moved it before the first one."""
+    scenario = replace(SCENARIO, events=("move", "plain"))
+    owed = Owed(reference(scenario, Capabilities()), WEIGHT, 0, 0, 2, (0, 1), 1)
+    own = owed.part(0).float()
+    seen = Observation("reduced", 0, None, {"w": own})
+    calls = (*BOUND[:1], Moment("zero_grad", 0), Moment("wait", 0))
+    returns = [
+        LifecycleReturn(at, gradients={"w": lies})
+        for at, lies in zip(calls, (IN_BUCKET, ELSEWHERE, ELSEWHERE), strict=True)
+    ]
+    events = [*returns[:2], launch(None, names=(), step=0), returns[2]]
+    of_value = explain(owed, own)
+    assert of_value is not None
+    cause = mechanism(owed, seen, of_value, RankRun([seen], events))
+    assert cause == Cause(
+        "view_lost",
+        "it is rank 0's own gradient: `.grad` does not lie in the memory that is reduced at "
+        "a.py:7 in launch (step 0, wait), where bind() had put it, since the caller changed "
+        "parameters before step 0",
+    )
 
 
 def test_place_of_each_call_is_named() -> None:

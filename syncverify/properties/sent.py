@@ -1,0 +1,100 @@
+"""Whose gradients a launch sends, as its values tell.
+
+Note [Names by value]
+    A gradient that was copied before it is sent has no name in a launch. But contributions
+    are whole numbers that differ between parameters, ranks, steps and micro-batches, so
+    what is sent as it is can be recognized. What was scaled, cast or reordered before
+    cannot: a launch is known only if all that it sends is recognized, but for zeros.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from syncverify import agenda
+from syncverify.layout import ranks_along, reduce_axes
+from syncverify.oracle import Reference, trainable
+from syncverify.scenario import ParameterSpec
+from syncverify.trace import CollectiveLaunch
+
+
+def elements(launch: CollectiveLaunch) -> torch.Tensor | None:
+    """Return what a launch sends, in float64 and one dim; None where it is not known."""
+    if len(launch.contents) != len(launch.regions):
+        return None
+    sent = bytearray(b"".join(launch.contents))
+    if not sent:
+        return torch.zeros(0, dtype=torch.float64)
+    return torch.frombuffer(sent, dtype=getattr(torch, launch.dtype)).double()
+
+
+def senders(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
+    """Name the parameters whose gradients a rank sends; see Note [Names by value].
+
+    Args:
+        reference: Of the run.
+        rank: Who sends.
+        launch: What.
+
+    Returns:
+        Names; None where something is sent that is not recognized.
+    """
+    if launch.parameters:
+        return launch.parameters
+    sent = elements(launch)
+    if sent is None:
+        return None
+    found, is_unknown = list[str](), sent != 0
+    for spec in trainable(reference.scenario):
+        for start, end in _places(sent, _forms(reference, spec, rank, launch)):
+            found.append(spec.name)
+            is_unknown[start:end] = False
+    return None if is_unknown.any() else tuple(dict.fromkeys(found))
+
+
+def sends(launch: CollectiveLaunch, part: torch.Tensor) -> bool:
+    """Tell whether a launch sends these very values, one behind the other."""
+    sent = elements(launch)
+    return sent is not None and any(_places(sent, [part]))
+
+
+def _forms(
+    reference: Reference, spec: ParameterSpec, rank: int, launch: CollectiveLaunch
+) -> Iterator[torch.Tensor]:
+    """Yield what a gradient may be by then: reduced over no axis yet, over some, or all."""
+    mesh, moment = reference.scenario.mesh, launch.moment
+    count = agenda.num_backwards(reference.scenario, moment.step)
+    if moment.micro_batch is not None:
+        count = moment.micro_batch + 1
+    axes = reduce_axes(mesh, spec)
+    for some in _subsets(axes):
+        ranks = ranks_along(mesh, some, rank)
+        for first in sorted({0, max(0, count - 1)}):
+            parts = [
+                reference.local(spec, r, moment.step, range(first, count))
+                for r in ranks
+            ]
+            yield torch.stack(parts).sum(dim=0)
+
+
+def _subsets(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for size in range(len(axes) + 1):
+        yield from itertools.combinations(axes, size)
+
+
+def _places(
+    sent: torch.Tensor, parts: Iterable[torch.Tensor]
+) -> Iterator[tuple[int, int]]:
+    """Find values among others; zeros stand for too much to be recognized."""
+    for part in parts:
+        flat = part.reshape(-1)
+        if len(flat) and flat.all():
+            for start in (sent == flat[0]).nonzero().reshape(-1).tolist():
+                end = start + len(flat)
+                if torch.equal(sent[start:end], flat):
+                    yield start, end

@@ -1,0 +1,93 @@
+"""Whose gradients are recognized by their values, and what is left unknown."""
+
+import pytest
+import torch
+from handmade_traces import launch
+
+from syncverify.memory import MemoryRegion
+from syncverify.oracle import reference
+from syncverify.properties.sent import elements, senders, sends
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
+from syncverify.trace import CollectiveLaunch, Moment
+
+WEIGHT = ParameterSpec("w", (3,), ("R", "R"))
+OTHER = ParameterSpec("other", (2,), ("R", "S0"))
+SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, OTHER), (2,), 2**20)
+ORACLE = reference(SCENARIO, Capabilities())
+BOTH = (0, 1)
+
+
+def local(spec: ParameterSpec, rank: int, *micro_batches: int) -> torch.Tensor:
+    return ORACLE.local(spec, rank, 0, micro_batches)
+
+
+OWN, OF_OTHER = local(WEIGHT, 1, *BOTH), local(OTHER, 1, *BOTH)
+ALONG_TP = OWN + local(WEIGHT, 0, *BOTH)
+ZERO = torch.zeros(1)
+
+
+def sent(
+    *parts: torch.Tensor, names: tuple[str, ...] = (), micro_batch: int | None = None
+) -> CollectiveLaunch:
+    """Let rank 1 send values out of one buffer."""
+    values = torch.cat([part.reshape(-1) for part in parts]).float()
+    phase = "wait" if micro_batch is None else "backward"
+    return launch(
+        "dp",
+        (1, 3),
+        0,
+        moment=Moment(phase, 0, micro_batch),
+        numel=len(values),
+        regions=(MemoryRegion(0, 0, 4 * len(values)),),
+        contents=(values.numpy().tobytes(),),
+        parameters=names,
+    )
+
+
+def test_elements_are_those_of_all_regions() -> None:
+    one, two = (sent(torch.ones(1) * number) for number in (1, 2))
+    regions, contents = one.regions + two.regions, one.contents + two.contents
+    both = launch("dp", (1, 3), 0, regions=regions, contents=contents)
+    assert torch.equal(elements(both), torch.tensor([1, 2], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("launched", "names"),
+    [
+        (sent(OWN), ("w",)),
+        (sent(OF_OTHER, OWN, ZERO), ("w", "other")),
+        (sent(ALONG_TP), ("w",)),
+        (sent(local(WEIGHT, 1, 0), micro_batch=0), ("w",)),
+        (sent(local(WEIGHT, 1, 1), micro_batch=1), ("w",)),
+        (sent(OWN, micro_batch=1), ("w",)),
+        (sent(ZERO), ()),
+        (sent(OWN / 2, names=("other",)), ("other",)),  # it lies there
+    ],
+)
+def test_gradients_are_recognized(
+    launched: CollectiveLaunch, names: tuple[str, ...]
+) -> None:
+    assert senders(ORACLE, 1, launched) == names
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        sent(OWN / 2),
+        sent(OWN.flip(0)),
+        sent(OWN[:-1]),
+        sent(OWN, torch.ones(1)),
+        sent(local(WEIGHT, 3, *BOTH)),
+        sent(OWN, micro_batch=0),
+        launch("dp", (1, 3), 0, regions=(MemoryRegion(0, 0, 12),)),
+    ],
+)
+def test_what_is_not_recognized_is_not_guessed(launched: CollectiveLaunch) -> None:
+    assert senders(ORACLE, 1, launched) is None
+
+
+def test_values_are_sent_one_behind_the_other() -> None:
+    assert sends(sent(ZERO, OWN), OWN)
+    assert not sends(sent(OWN[:1], ZERO, OWN[1:]), OWN)
+    assert not sends(sent(ZERO, ZERO), ZERO)
