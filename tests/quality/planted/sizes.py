@@ -29,7 +29,6 @@ LARGER: dict[str, Size] = {
     "LooksAtTwoAxes mesh=3 axes": ((1, 1, 2), 1, (1,)),
     "TakesReplicasForTheWorld placement=sub_mesh": ((2, 2), 1, (1,)),
     "KnowsOneKindOfShard placement=strided": ((2, 1), 1, (1,)),
-    "LeavesConvolutionsOut shape=4 dims": ((2,), 2, (1,)),
     "CountsHowManyFit shape=empty": ((1,), 1, (1,)),
     "CountsEachListing listed=twice": ((2,), 2, (1,)),
     "TrustsViews event=set_to_none": ((2,), 1, (1, 1)),
