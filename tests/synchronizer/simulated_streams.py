@@ -1,6 +1,6 @@
 """A device module that records what is asked of its streams, and gradients for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +54,15 @@ class SimulatedStreams:
         return SimpleNamespace(
             wait=lambda: self.log.append(f"work.wait on {self._current}")
         )
+
+    def logged(self, what: str, result: Any = None) -> Callable[..., Any]:
+        """Return an operator that is a line of `log`, in place of one of torch's."""
+
+        def operator(*_: Any, **__: Any) -> Any:
+            self.log.append(f"{what} on {self._current}")
+            return result
+
+        return operator
 
     def taken(self) -> list[str]:
         log, self.log[:] = list(self.log), []

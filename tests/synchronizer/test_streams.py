@@ -110,16 +110,12 @@ def test_a_product_is_made_once_its_stream_has_waited(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a stream that is not the one of `wait()`."""
-
-    def multiply(_: torch.Tensor, __: float) -> None:
-        streams.log.append(f"product on {streams._current}")
-
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         accumulate(a)
         synchronizer.wait()
         streams.taken()
-        monkeypatch.setattr(torch.Tensor, "mul_", multiply)
+        monkeypatch.setattr(torch.Tensor, "mul_", streams.logged("product"))
         with streams.on("optimizer"):
             synchronizer.scale_grads(3)
         assert streams.taken() == [
@@ -221,11 +217,8 @@ def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
 def test_what_is_not_finite_is_looked_for_on_the_side_stream(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        streams.log.append(f"look on {streams._current}")
-        return torch.zeros(()), torch.zeros(())
-
-    monkeypatch.setattr(torch, "aminmax", look)
+    extremes = torch.zeros(()), torch.zeros(())
+    monkeypatch.setattr(torch, "aminmax", streams.logged("look", extremes))
     (a,) = parameters(1)
     own = torch.nn.Parameter(torch.zeros(3))
     config = SynchronizerConfig(check_finite=True)
@@ -253,15 +246,12 @@ def test_what_is_not_finite_is_looked_for_on_the_side_stream(
 def test_zeros_are_written_after_the_reduction_on_any_stream(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def zero(_: torch.Tensor) -> None:
-        streams.log.append(f"zeros on {streams._current}")
-
     (a,) = parameters(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
         accumulate(a)
         synchronizer.wait()
         streams.taken()
-        monkeypatch.setattr(torch.Tensor, "zero_", zero)
+        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
         with streams.on("z"):
             synchronizer.zero_grad()
         assert streams.taken() == ["z waits for side", "zeros on z"]

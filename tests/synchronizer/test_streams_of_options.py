@@ -22,16 +22,12 @@ def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> N
 def test_flags_are_read_where_they_were_summed(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(_: torch.Tensor) -> list[float]:
-        streams.log.append(f"read on {streams._current}")
-        return [1.0]
-
     (a,) = parameters(1)
     config = SynchronizerConfig(unused="keep_none")
     with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
         accumulate(a)
         streams.taken()
-        monkeypatch.setattr(torch.Tensor, "tolist", read)
+        monkeypatch.setattr(torch.Tensor, "tolist", streams.logged("read", [1.0]))
         synchronizer.wait()
         edges = ["work.wait on side", "read on side", "main waits for side"]
         assert streams.taken() == edges
@@ -61,17 +57,13 @@ def test_zeros_for_what_did_not_come_are_written_once(
     streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`wait()` after `flush()` finds the reduction in flight."""
-
-    def zero(_: torch.Tensor) -> None:
-        streams.log.append(f"zeros on {streams._current}")
-
     a, b = parameters(2)
     config = SynchronizerConfig(unused="zeros")
     with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
         synchronizer.zero_grad(set_to_none=True)
         accumulate(a)
         streams.taken()
-        monkeypatch.setattr(torch.Tensor, "zero_", zero)
+        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
         synchronizer.flush()
         assert "zeros on main" in streams.taken()
         synchronizer.wait()
