@@ -61,12 +61,10 @@ def inversions(
         return
     yield from _of_two_collectives(found, traces, semantics)
     for until in _ends(found, events):
-        if until > after.end:
-            continue
-        late = after.until(until)
-        alone = frozenset({first})
-        yield Inversion(found.rank, late - alone, alone, until)
-        yield Inversion(found.rank, late, frozenset(), until)
+        if until <= after.end:
+            late, alone = after.until(until), frozenset({first})
+            yield Inversion(found.rank, late - alone, alone, until)
+            yield Inversion(found.rank, late, frozenset(), until)
 
 
 def _ends(race: Race, events: Sequence[Event]) -> Iterator[int]:

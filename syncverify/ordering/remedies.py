@@ -7,6 +7,7 @@ is what was missing. What one remedy removes is one disorder, told once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -137,7 +138,7 @@ def _key(found: Found) -> tuple[int, int, int]:
     """Identify it by events, whose positions change when edges are inserted."""
     if isinstance(found, Race):
         return (found.rank, id(found.first), id(found.second))
-    return (found.rank, id(found.use), -1 - found.freed.storage)
+    return (found.rank, id(found.use), found.freed.storage)
 
 
 def _edges_for(
@@ -158,20 +159,21 @@ def _edges_for(
 
 
 def _alike(found: Found, target: Found) -> bool:
+    """Tell whether it is another pair of the same event; a free has one use a pair."""
     if isinstance(found, Race) and isinstance(target, Race):
         return found.second is target.second
-    return _key(found) == _key(target)
+    return False
 
 
 def _best_edge(target: Found, traces: Traces, semantics: Semantics) -> Edge | None:
     """Return the edge that orders a pair and leaves the least; the first of equals."""
     best: Edge | None = None
-    fewest_left = 0
+    fewest_left = math.inf
     for edge in _candidates(target, traces[target.rank]):
         left = _all(judge_orderings(edge.applied(traces), semantics))
         if _key(target) in {_key(found) for found in left}:
             continue
-        if best is None or len(left) < fewest_left:
+        if len(left) < fewest_left:
             best, fewest_left = edge, len(left)
         if not left:
             break

@@ -7,7 +7,7 @@ on the same lane.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -92,6 +92,6 @@ class StorageShadow:
     def _near(self, region: MemoryRegion) -> Iterator[Cell]:
         for num_bits, cells in self._by_length.items():
             longest = (1 << num_bits) - 1
-            first = bisect_right(cells, (region.start_byte - longest, 0))
-            for _, _, cell in cells[first : bisect_left(cells, (region.end_byte, 0))]:
+            first = bisect_left(cells, (region.start_byte - longest + 1,))
+            for _, _, cell in cells[first : bisect_left(cells, (region.end_byte,))]:
                 yield cell

@@ -37,7 +37,8 @@ def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Sce
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (accumulations,), 2**20)
 
 
-@settings(max_examples=200)
+@pytest.mark.slow
+@settings(max_examples=2 * settings.default.max_examples)  # type: ignore[union-attr]  # conftest loads one
 @given(scenarios(max_ranks=16), st.data())
 @example(wide(3), None)
 @example(wide(9), None)

@@ -48,6 +48,8 @@ def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
     )
     assert torch.equal(oracle.local(WEIGHT, 3, 0, [0]), one)
     assert torch.equal(oracle.local(WEIGHT, 3, 0, [0, 1]), one + two)
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, []), one - one)
+    assert oracle.local(WEIGHT, 3, 0, []).dtype == torch.float64
 
 
 @pytest.mark.parametrize(("capabilities", "divisor"), [(SUM, 1), (MEAN, 2)])
