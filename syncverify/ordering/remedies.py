@@ -183,12 +183,10 @@ def _best_edge(target: Found, traces: Traces, semantics: Semantics) -> Edge | No
 def _candidates(target: Found, events: Sequence[Event]) -> Iterator[Edge]:
     if isinstance(target, Race):
         for place in _places(target, events):
-            waiting = target.second.stream
-            yield from _waits(target.first, target.second_index, events, waiting, place)
+            yield from _waits(target.first, events, target.second.stream, place)
     elif _runs_aside(target.use):
-        place = BeforeFree(target.freed.stream)
-        waiting, index = target.freed.stream, target.free_index
-        yield from _waits(target.use, index, events, waiting, place)
+        waiting = target.freed.stream
+        yield from _waits(target.use, events, waiting, BeforeFree(waiting))
     else:
         yield RecordStream(target.use.stream, target.use.source)
 
@@ -209,18 +207,14 @@ def _places(race: Race, events: Sequence[Event]) -> Iterator[Place]:
 
 
 def _waits(
-    awaited: MemoryUse,
-    index: int,
-    events: Sequence[Event],
-    waiting: str,
-    place: Place,
+    awaited: MemoryUse, events: Sequence[Event], waiting: str, place: Place
 ) -> Iterator[Edge]:
     if not _runs_aside(awaited):
         yield WaitForStream(waiting, awaited.stream, place)
         return
     assert isinstance(awaited, CollectiveLaunch)
-    # A stream that has the result already is easier to wait for than the work.
-    for stream in _streams_that_have(awaited, events[:index]):
+    # A stream that has the result by then is easier to wait for than the work.
+    for stream in _streams_that_get(awaited, events):
         if stream != waiting:
             yield WaitForStream(waiting, stream, place)
     yield WaitForWork(waiting, awaited.operation, awaited.source, place)
@@ -231,7 +225,7 @@ def _runs_aside(use: MemoryUse) -> bool:
     return isinstance(use, CollectiveLaunch) and use.communication_stream != use.stream
 
 
-def _streams_that_have(launch: CollectiveLaunch, events: Sequence[Event]) -> list[str]:
+def _streams_that_get(launch: CollectiveLaunch, events: Sequence[Event]) -> list[str]:
     waits = (
         event
         for event in events

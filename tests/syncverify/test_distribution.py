@@ -73,6 +73,11 @@ GRID = MeshSpec((2, 2), ("dp", "tp"))
         ),
         (ParameterSpec("p", (5, 4), ("P", "S1")), (Replicate(), Shard(1)), (4, 1)),
         (ParameterSpec("p", (5, 4), ("-", "S0")), (Shard(0),), (4, 1)),
+        (
+            ParameterSpec("p", (8,), ("_S0", "S0")),
+            (_StridedShard(0, split_factor=2), Shard(0)),
+            (1,),
+        ),
         # More than any memory holds: only the part is ever made.
         (ParameterSpec("p", (2**60,), ("R", "R")), (Replicate(), Replicate()), (1,)),
     ],

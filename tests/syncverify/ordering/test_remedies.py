@@ -9,7 +9,7 @@ from steps import STEPS, without
 
 from syncverify.ordering.edges import Edge
 from syncverify.ordering.happens_before import Semantics, Traces
-from syncverify.ordering.races import judge_orderings
+from syncverify.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.ordering.remedies import disorders
 
 
@@ -56,6 +56,17 @@ def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> No
     program = without("join", without("divide"))
     assert remedies(traces(program)) == [
         "insert `default.wait_stream(side)` before wait() returns: holds"
+    ]
+
+
+def test_a_stream_that_has_more_than_the_result_is_waited_for() -> None:
+    """It knows of the work by another stream, and waits for it itself only later."""
+    program = """
+        reduce n b[0:4] default>nccl; await n side; w c[0:4] third; wait third side;
+        @use r b[0:4] default; @use r c[0:4] default; await n third
+    """
+    assert remedies(traces(program)) == [
+        "insert `default.wait_stream(third)` before use: holds"
     ]
 
 
@@ -197,6 +208,18 @@ def test_one_remedy_has_few_edges() -> None:
     assert first.remedy is not None
     assert second.remedy is not None
     assert (len(first.remedy.edges), len(second.remedy.edges)) == (4, 1)
+
+
+def test_what_no_few_edges_order_is_told_without_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncverify.ordering.remedies._MAX_EDGES", 0)
+    (disorder,) = disorders(
+        traces("w b[0:4] side; r b[0:4] default; free b default"), "stream"
+    )
+    assert disorder.remedy is None
+    assert [type(found) for found in disorder.found] == [Race, EarlyFree]
+    assert disorder.semantics == "stream"
 
 
 def test_a_disorder_has_all_that_its_remedy_removes_and_the_rules_it_breaks() -> None:
