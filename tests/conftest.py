@@ -37,12 +37,18 @@ settings.load_profile("ci")
 NIGHTLY_TIMEOUT_SECONDS = 3600
 
 
+def takes_long(item: pytest.Item) -> bool:
+    """Tell whether a test is marked slow, or one of many examples."""
+    is_drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return is_drawn or item.get_closest_marker("slow") is not None
+
+
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave what is marked `nightly` to the nights, and say how much that is."""
     if settings.get_current_profile_name() == "mutation":  # most mutants die early
-        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+        items.sort(key=takes_long)
     if settings.get_profile("nightly").max_examples <= settings().max_examples:
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))

@@ -70,6 +70,17 @@ def test_which_ranks_and_micro_batches_use_a_parameter(
     assert agenda.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
 
 
+def test_every_other_rank_leaves_a_parameter_out() -> None:
+    spec = with_used("not_on_odd_ranks").parameters[0]
+    used = [agenda.is_used(PLAIN, spec, rank, 0, 0) for rank in range(6)]
+    assert used == [True, False] * 3
+
+
+def test_forward_comes_to_parameters_in_order_on_every_rank() -> None:
+    assert agenda.terms(PLAIN, 0, 0, 0) == PLAIN.parameters
+    assert agenda.terms(PLAIN, 1, 0, 0) == PLAIN.parameters
+
+
 def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
     spec = PLAIN.parameters[0]
     scenarios = [PLAIN, with_event("missing_backward"), with_event("empty_step")]

@@ -49,6 +49,8 @@ def test_strided_shards_are_torchs(codes: tuple[str, ...], factors: list[int]) -
         ("transposed", (2, 3), (1, 2)),
         ("transposed", (4, 2, 3), (6, 1, 2)),
         ("channels_last", (2, 3, 4, 5), (60, 1, 15, 3)),
+        ("transposed", (2, 0), (1, 1)),  # nothing to lay out
+        ("channels_last", (0, 3, 4, 5), (60, 20, 5, 1)),
     ],
 )
 def test_memory_formats(
