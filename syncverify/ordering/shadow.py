@@ -32,7 +32,8 @@ class Cell:
     region: MemoryRegion
     reads: Last = field(default_factory=dict)
     writes: Last = field(default_factory=dict)
-    neighbours: list[Cell] = field(default_factory=list)
+    # Each has this one among its own: a text of them all would not end soon.
+    neighbours: list[Cell] = field(default_factory=list, repr=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from pathlib import Path
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 # By what the module's name starts with.
 TARGETS = {
-    "race detector": ("syncverify.ordering.",),
+    "race detector": ("syncverify.ordering.", "syncverify.memory."),
     "reference": tuple(
         f"syncverify.{name}."
         for name in (

@@ -107,7 +107,7 @@ def test_ranks_that_nobody_asks_about_are_not_played() -> None:
 
 
 @pytest.mark.parametrize("key", [("f", 0, 0, 0), ("w", 4, 0, 0), ("w", -1, 0, 0)])
-def test_a_gradient_that_does_not_exist_is_a_key_error(
+def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
     key: tuple[str, int, int, int],
 ) -> None:
     oracle = reference(replace(SCENARIO, bucket_cap_bytes=66 + key[1]), SUM)
