@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncverify.memory import MemoryRegion, tensor_region
+from syncverify.memory import MemoryRegion, strided_region, tensor_region
 
 
 def floats(count: int) -> torch.Tensor:
@@ -31,6 +31,21 @@ def test_region_holds_the_bytes_of_a_tensor(
     tensor: torch.Tensor, start: int, end: int, repeats: tuple[tuple[int, int], ...]
 ) -> None:
     assert tensor_region(tensor, 0) == MemoryRegion(0, start, end, repeats)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((2, 0, 3), (1, 1, 1), MemoryRegion(7, 8, 8)),  # no bytes, wherever it lies
+        ((1, 4), (9, 2), MemoryRegion(7, 8, 36, ((4, 8),))),  # of one row only
+        ((2, 3), (20, 5), MemoryRegion(7, 8, 132, ((2, 80), (3, 20)))),
+        ((3, 2), (5, 20), MemoryRegion(7, 8, 132, ((2, 80), (3, 20)))),
+    ],
+)
+def test_region_holds_the_bytes_of_a_layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], expected: MemoryRegion
+) -> None:
+    assert strided_region(7, 2, shape, strides, 4) == expected
 
 
 @pytest.mark.parametrize(
