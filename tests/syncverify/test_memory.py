@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -56,10 +58,12 @@ def test_region_holds_the_bytes_of_a_layout(
         ((0, 0, 8), (0, 2, 3), True),
         ((0, 0, 8), (1, 0, 8), False),
         ((0, 4, 4), (0, 0, 8), False),
+        ((0, 4, 16), (0, 0, 20, ((2, 16),)), False),  # between two runs of 4 bytes
+        ((0, 4, 17), (0, 0, 20, ((2, 16),)), True),
     ],
 )
 def test_regions_overlap_where_they_share_a_byte(
-    one: tuple[int, int, int], other: tuple[int, int, int], expected: object
+    one: tuple[Any, ...], other: tuple[Any, ...], expected: object
 ) -> None:
     assert MemoryRegion(*one).overlaps(MemoryRegion(*other)) is expected
     assert MemoryRegion(*other).overlaps(MemoryRegion(*one)) is expected
