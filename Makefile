@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 
-.PHONY: verify test lint type fmt check bench peers soak catalogue clean
+.PHONY: verify test lint type fmt check bench peers soak mutation catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -46,13 +46,22 @@ soak: $(INSTALLED)
 	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py soak.jsonl \
 	  synchronizer=6000 ddp=6000 fsdp2=4000 syncverify.bugbank.bases.view_buckets:ViewBuckets=4000
 
+# Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
+# the name of one of our packages, so it works on links. Goes on where it was cut off.
+mutation: $(INSTALLED)
+	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutation]'
+	mkdir -p build/mutation
+	ln -sfn $(addprefix ../../,pyproject.toml strategies synchronizer syncverify tests) build/mutation/
+	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
+	$(BIN)/python tests/mutation/general_mutants.py build/mutation
+
 catalogue: $(INSTALLED)
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/property_catalogue.py
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/feature_catalogue.py
 	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/bank_page.py
 
 clean:
-	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "error: syncverify needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || :); try: make PYTHON=python3.12" >&2; exit 1; }

@@ -142,7 +142,7 @@ def _coprimes(span: int) -> tuple[int, ...]:
 
 def _hash(values: torch.Tensor) -> torch.Tensor:
     """Scramble int64 to non-negative int64 (the finalizer of MurmurHash3)."""
-    values = values.to(torch.int64) ^ (values >> 33)
+    values = values ^ (values >> 33)
     values = values * -49_064_778_989_728_563
     values = (values ^ (values >> 33)) * -4_265_267_296_055_464_877
     return (values ^ (values >> 33)) & 0x7FFF_FFFF_FFFF_FFFF

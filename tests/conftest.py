@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # The variable is for the processes that tests start; the call is for this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,16 +23,32 @@ settings.register_profile(
     print_blob=True,
     max_examples=10_000,
 )
+# Played for every mutant of the harness, where any example will do: docs/mutants.md.
+settings.register_profile(
+    "mutation",
+    deadline=None,
+    derandomize=True,
+    max_examples=15,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile("ci")
 
 # A thousand scenarios take minutes, and more where others use the machine.
 NIGHTLY_TIMEOUT_SECONDS = 3600
 
 
+def takes_long(item: pytest.Item) -> bool:
+    """Tell whether a test is marked slow, or one of many examples."""
+    is_drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return is_drawn or item.get_closest_marker("slow") is not None
+
+
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave what is marked `nightly` to the nights, and say how much that is."""
+    if settings.get_current_profile_name() == "mutation":  # most mutants die early
+        items.sort(key=takes_long)
     if settings.get_profile("nightly").max_examples <= settings().max_examples:
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))

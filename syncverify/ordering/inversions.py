@@ -61,12 +61,10 @@ def inversions(
         return
     yield from _of_two_collectives(found, traces, semantics)
     for until in _ends(found, events):
-        if until > after.end:
-            continue
-        late = after.until(until)
-        alone = frozenset({first})
-        yield Inversion(found.rank, late - alone, alone, until)
-        yield Inversion(found.rank, late, frozenset(), until)
+        if until <= after.end:
+            late, alone = after.until(until), frozenset({first})
+            yield Inversion(found.rank, late - alone, alone, until)
+            yield Inversion(found.rank, late, frozenset(), until)
 
 
 def _ends(race: Race, events: Sequence[Event]) -> Iterator[int]:
@@ -131,7 +129,7 @@ class After:
     first: int
     end: float = math.inf
     _lane: int = -1
-    _count: int = 0
+    _count: float = math.inf  # until the event comes, which nothing before it contains
     _indices: list[int] = field(default_factory=list)
 
     def queued(
@@ -142,7 +140,7 @@ class After:
         writes: tuple[MemoryRegion, ...],
     ) -> None:
         """Compare with the event."""
-        if lane.rank != self.rank or index < self.first:
+        if lane.rank != self.rank:
             return
         if index == self.first:
             self._lane, self._count = lane.index, lane.clock[lane.index]
@@ -155,8 +153,7 @@ class After:
 
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
         """Note when the host can have seen what the event did."""
-        is_later = rank == self.rank and index > self.first
-        if is_later and clock.get(self._lane, 0) >= self._count:
+        if rank == self.rank and clock.get(self._lane, 0) >= self._count:
             self.end = min(self.end, index)
 
     def until(self, end: int) -> frozenset[int]:

@@ -7,6 +7,7 @@ is what was missing. What one remedy removes is one disorder, told once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -137,7 +138,7 @@ def _key(found: Found) -> tuple[int, int, int]:
     """Identify it by events, whose positions change when edges are inserted."""
     if isinstance(found, Race):
         return (found.rank, id(found.first), id(found.second))
-    return (found.rank, id(found.use), -1 - found.freed.storage)
+    return (found.rank, id(found.use), found.freed.storage)
 
 
 def _edges_for(
@@ -158,20 +159,21 @@ def _edges_for(
 
 
 def _alike(found: Found, target: Found) -> bool:
+    """Tell whether it is another pair of the same event; a free has one use a pair."""
     if isinstance(found, Race) and isinstance(target, Race):
         return found.second is target.second
-    return _key(found) == _key(target)
+    return False
 
 
 def _best_edge(target: Found, traces: Traces, semantics: Semantics) -> Edge | None:
     """Return the edge that orders a pair and leaves the least; the first of equals."""
     best: Edge | None = None
-    fewest_left = 0
+    fewest_left = math.inf
     for edge in _candidates(target, traces[target.rank]):
         left = _all(judge_orderings(edge.applied(traces), semantics))
         if _key(target) in {_key(found) for found in left}:
             continue
-        if best is None or len(left) < fewest_left:
+        if len(left) < fewest_left:
             best, fewest_left = edge, len(left)
         if not left:
             break
@@ -181,12 +183,10 @@ def _best_edge(target: Found, traces: Traces, semantics: Semantics) -> Edge | No
 def _candidates(target: Found, events: Sequence[Event]) -> Iterator[Edge]:
     if isinstance(target, Race):
         for place in _places(target, events):
-            waiting = target.second.stream
-            yield from _waits(target.first, target.second_index, events, waiting, place)
+            yield from _waits(target.first, events, target.second.stream, place)
     elif _runs_aside(target.use):
-        place = BeforeFree(target.freed.stream)
-        waiting, index = target.freed.stream, target.free_index
-        yield from _waits(target.use, index, events, waiting, place)
+        waiting = target.freed.stream
+        yield from _waits(target.use, events, waiting, BeforeFree(waiting))
     else:
         yield RecordStream(target.use.stream, target.use.source)
 
@@ -207,18 +207,14 @@ def _places(race: Race, events: Sequence[Event]) -> Iterator[Place]:
 
 
 def _waits(
-    awaited: MemoryUse,
-    index: int,
-    events: Sequence[Event],
-    waiting: str,
-    place: Place,
+    awaited: MemoryUse, events: Sequence[Event], waiting: str, place: Place
 ) -> Iterator[Edge]:
     if not _runs_aside(awaited):
         yield WaitForStream(waiting, awaited.stream, place)
         return
     assert isinstance(awaited, CollectiveLaunch)
-    # A stream that has the result already is easier to wait for than the work.
-    for stream in _streams_that_have(awaited, events[:index]):
+    # A stream that has the result by then is easier to wait for than the work.
+    for stream in _streams_that_get(awaited, events):
         if stream != waiting:
             yield WaitForStream(waiting, stream, place)
     yield WaitForWork(waiting, awaited.operation, awaited.source, place)
@@ -229,7 +225,7 @@ def _runs_aside(use: MemoryUse) -> bool:
     return isinstance(use, CollectiveLaunch) and use.communication_stream != use.stream
 
 
-def _streams_that_have(launch: CollectiveLaunch, events: Sequence[Event]) -> list[str]:
+def _streams_that_get(launch: CollectiveLaunch, events: Sequence[Event]) -> list[str]:
     waits = (
         event
         for event in events

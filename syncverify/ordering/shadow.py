@@ -7,7 +7,7 @@ on the same lane.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -32,7 +32,8 @@ class Cell:
     region: MemoryRegion
     reads: Last = field(default_factory=dict)
     writes: Last = field(default_factory=dict)
-    neighbours: list[Cell] = field(default_factory=list)
+    # Each has this one among its own: a text of them all would not end soon.
+    neighbours: list[Cell] = field(default_factory=list, repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +93,6 @@ class StorageShadow:
     def _near(self, region: MemoryRegion) -> Iterator[Cell]:
         for num_bits, cells in self._by_length.items():
             longest = (1 << num_bits) - 1
-            first = bisect_right(cells, (region.start_byte - longest, 0))
-            for _, _, cell in cells[first : bisect_left(cells, (region.end_byte, 0))]:
+            first = bisect_left(cells, (region.start_byte - longest + 1,))
+            for _, _, cell in cells[first : bisect_left(cells, (region.end_byte,))]:
                 yield cell

@@ -7,6 +7,7 @@ and is not imitated.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ def reduce_op_of(opts: Any) -> Any:
 def reduce_op_name(reduce_op: Any) -> str:
     """Name a reduction, such as `SUM`."""
     kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
-    return str(kind).rpartition(".")[2]
+    return str(kind.name)
 
 
 def factor_of(reduce_op: Any) -> Factor | None:
@@ -73,18 +74,6 @@ def _average(stacked: torch.Tensor) -> torch.Tensor:
     return torch.div(_sum(stacked), len(stacked), rounding_mode=rounding)
 
 
-def _folded(
-    combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    def fold(stacked: torch.Tensor) -> torch.Tensor:
-        result = stacked[0]
-        for part in stacked[1:]:
-            result = combine(result, part)
-        return result
-
-    return fold
-
-
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "SUM": _sum,
     "PREMUL_SUM": _sum,
@@ -92,7 +81,7 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "PRODUCT": lambda stacked: stacked.prod(dim=0, dtype=stacked.dtype),
     "MIN": lambda stacked: stacked.amin(dim=0),
     "MAX": lambda stacked: stacked.amax(dim=0),
-    "BAND": _folded(torch.bitwise_and),
-    "BOR": _folded(torch.bitwise_or),
-    "BXOR": _folded(torch.bitwise_xor),
+    "BAND": lambda stacked: functools.reduce(torch.bitwise_and, stacked),
+    "BOR": lambda stacked: functools.reduce(torch.bitwise_or, stacked),
+    "BXOR": lambda stacked: functools.reduce(torch.bitwise_xor, stacked),
 }

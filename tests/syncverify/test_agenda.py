@@ -70,6 +70,27 @@ def test_which_ranks_and_micro_batches_use_a_parameter(
     assert agenda.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
 
 
+def test_every_other_rank_leaves_a_parameter_out() -> None:
+    spec = with_used("not_on_odd_ranks").parameters[0]
+    used = [agenda.is_used(PLAIN, spec, rank, 0, 0) for rank in range(6)]
+    assert used == [True, False] * 3
+
+
+def test_forward_comes_to_parameters_in_order_on_every_rank() -> None:
+    assert agenda.terms(PLAIN, 0, 0, 0) == PLAIN.parameters
+    assert agenda.terms(PLAIN, 1, 0, 0) == PLAIN.parameters
+
+
+def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
+    spec = PLAIN.parameters[0]
+    scenarios = [PLAIN, with_event("missing_backward"), with_event("empty_step")]
+    found = [
+        [agenda.contributes(scenario, spec, 0, 0, m) for m in range(3)]
+        for scenario in scenarios
+    ]
+    assert found == [[True, True, False], [True, False, False], [False] * 3]
+
+
 def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
     scenario = with_event("freeze", 1)
     frozen = [
@@ -84,6 +105,17 @@ def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
     spec = scenario.parameters[1]
     assert agenda.has_gradient(scenario, spec, (0,), 0)
     assert not agenda.has_gradient(scenario, spec, (0,), 1)
+
+
+def test_parameters_without_gradients_are_frozen_and_not_counted() -> None:
+    specs = [
+        ParameterSpec(f"p{n}", (2,), ("R",), requires_grad=n != 1) for n in range(6)
+    ]
+    scenario = replace(with_event("freeze"), parameters=tuple(specs))
+    frozen = [agenda.is_frozen(scenario, spec, 0) for spec in specs]
+    assert frozen == [False, True, True, False, True, False]
+    plain = replace(PLAIN, parameters=tuple(specs))
+    assert [agenda.is_frozen(plain, spec, 0) for spec in specs].count(True) == 1
 
 
 def test_each_rank_starts_with_another_parameter() -> None:

@@ -1,6 +1,7 @@
 """The verdict has zero tolerance because these sums are exact."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from strategies import scenarios
 from syncverify.contributions import contribution
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.vocabulary import HALVING
 
 
 def everything(
@@ -37,7 +39,8 @@ def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Sce
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (accumulations,), 2**20)
 
 
-@settings(max_examples=200)
+@pytest.mark.slow
+@settings(max_examples=2 * settings.default.max_examples)  # type: ignore[union-attr]  # conftest loads one
 @given(scenarios(max_ranks=16), st.data())
 @example(wide(3), None)
 @example(wide(9), None)
@@ -112,8 +115,8 @@ def test_contributions_of_one_element_are_distinct(
 
 
 def test_bfloat16_contributions_are_distinct_as_far_as_256_reaches() -> None:
-    """1 + ... + 16 = 136; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
-    for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4)):
+    """1 + ... + 22 = 253; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
+    for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4), (2, 11)):
         scenario = wide(num_ranks, accumulations=accumulations)
         parts = everything(scenario, scenario.parameters[0], 0, 0)
         assert distinct_per_element(parts), (num_ranks, accumulations)
@@ -135,6 +138,43 @@ def test_contributions_depend_on_step_parameter_rank_and_micro_batch() -> None:
     assert len(set(values.values())) == 16
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "dtype", "accumulations", "expected"),
+    [
+        (2, "float32", 2, [11612, -11174, -10503, 1412, 15134, 6990]),
+        (3, "float32", 1, [7557, -6627, -4707, 1647, 6228, 6489]),
+        (4, "bfloat16", 4, [12, -9, -6, 11, 4, 4]),
+        (3, "bfloat16", 3, [9, -27, -3, 12, 27, 9]),
+        (64, "bfloat16", 4, [1, -1, -1, 1, 1, 1]),
+        (6, "float16", 2, [87, -57, -51, 21, 27, 81]),
+    ],
+)
+def test_numbers_are_the_same_in_every_run_and_version(
+    num_ranks: int, dtype: str, accumulations: int, expected: list[int]
+) -> None:
+    """A replayed token shows the numbers of the report that it was taken from."""
+    scenario = wide(num_ranks, dtype, accumulations)
+    (spec,) = scenario.parameters
+    last = accumulations - 1
+    numbers = contribution(scenario, spec, rank=1, step=0, micro_batch=last)
+    assert numbers.tolist()[:6] == expected
+
+
+def test_numbers_of_each_step_and_parameter_are_the_same_in_every_version() -> None:
+    specs = tuple(ParameterSpec(f"p{i}", (5,), ("R",)) for i in range(3))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 2), 64)
+    numbers = contribution(scenario, specs[2], rank=1, step=1, micro_batch=0)
+    assert numbers.tolist() == [-5922, -4863, 15346, -14406, -15514]
+
+
+@pytest.mark.parametrize("backward", sorted(HALVING))
+def test_a_quarter_of_what_is_halved_twice_is_whole(backward: str) -> None:
+    scenario = replace(wide(2, "float32"), backward=backward)
+    parts = everything(scenario, scenario.parameters[0], 0, 0)
+    assert not parts.remainder(4).any()
+    assert parts.remainder(8).any()
+
+
 def test_the_backward_after_unbind_is_a_step_of_one_micro_batch() -> None:
     scenario = wide(2, "float32")
     (spec,) = scenario.parameters
@@ -144,7 +184,7 @@ def test_the_backward_after_unbind_is_a_step_of_one_micro_batch() -> None:
     assert not torch.equal(after, last)
 
 
-@pytest.mark.parametrize("num_ranks", [9, 13, 64])
+@pytest.mark.parametrize("num_ranks", [9, 13, 64, 259])
 def test_every_rank_of_a_wide_world_contributes_somewhere(num_ranks: int) -> None:
     scenario = wide(num_ranks)
     parts = everything(scenario, scenario.parameters[0], 0, 0)

@@ -1,15 +1,18 @@
 """Scenarios' words for layouts mean what torch's own types mean."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch.distributed.tensor import Partial
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from syncverify.backends.sim import SimBackend
-from syncverify.distribution import _placements, in_format
+from syncverify.distribution import _placements, in_format, wrap_local
 from syncverify.layout import contributing_ranks, coordinates, local_shape
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
@@ -46,6 +49,8 @@ def test_strided_shards_are_torchs(codes: tuple[str, ...], factors: list[int]) -
         ("transposed", (2, 3), (1, 2)),
         ("transposed", (4, 2, 3), (6, 1, 2)),
         ("channels_last", (2, 3, 4, 5), (60, 1, 15, 3)),
+        ("transposed", (2, 0), (1, 1)),  # nothing to lay out
+        ("channels_last", (0, 3, 4, 5), (60, 20, 5, 1)),
     ],
 )
 def test_memory_formats(
@@ -55,6 +60,44 @@ def test_memory_formats(
     formatted = in_format(tensor, memory_format)
     assert formatted.stride() == order
     assert torch.equal(formatted, tensor)
+
+
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "placements", "stride"),
+    [
+        (
+            ParameterSpec("p", (5, 4), ("S0", "R"), memory_format="transposed"),
+            (Shard(0), Replicate()),
+            (1, 5),
+        ),
+        (ParameterSpec("p", (5, 4), ("P", "S1")), (Replicate(), Shard(1)), (4, 1)),
+        (ParameterSpec("p", (5, 4), ("-", "S0")), (Shard(0),), (4, 1)),
+        (
+            ParameterSpec("p", (8,), ("_S0", "S0")),
+            (_StridedShard(0, split_factor=2), Shard(0)),
+            (1,),
+        ),
+        # More than any memory holds: only the part is ever made.
+        (ParameterSpec("p", (2**60,), ("R", "R")), (Replicate(), Replicate()), (1,)),
+    ],
+)
+def test_a_part_becomes_a_tensor_of_the_whole_without_communication(
+    spec: ParameterSpec,
+    placements: tuple[Placement, ...],
+    stride: tuple[int, ...],
+    on_ranks: Callable[[int, Callable[[int], Any]], list[Any]],
+) -> None:
+    def program(rank: int) -> tuple[object, ...]:
+        mesh = init_device_mesh("cpu", GRID.shape, mesh_dim_names=GRID.axis_names)
+        if rank:  # whoever communicated would wait for them
+            return ()
+        tensor = wrap_local(torch.zeros(1), mesh, GRID, spec)
+        return tensor.placements, tuple(tensor.shape), tensor.stride()
+
+    assert on_ranks(4, program)[0] == (placements, spec.global_shape, stride)
 
 
 def test_an_axis_that_is_not_the_parameters_is_not_summed_over() -> None:

@@ -10,6 +10,7 @@ from torch.distributed.tensor._utils import _compute_local_shape_and_global_offs
 
 from strategies import meshes, placements
 from syncverify.layout import (
+    axis_name,
     contributing_ranks,
     coordinates,
     local_shape,
@@ -19,6 +20,11 @@ from syncverify.layout import (
 from syncverify.scenario import MeshSpec, ParameterSpec
 
 GRID = MeshSpec((2, 3), ("dp", "tp"))
+
+
+def test_an_axis_without_a_name_is_called_by_its_index() -> None:
+    assert axis_name(GRID, 1) == "tp"
+    assert axis_name(MeshSpec((2, 3), ()), 1) == 1
 
 
 @st.composite

@@ -1,9 +1,11 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncverify.memory import MemoryRegion, tensor_region
+from syncverify.memory import MemoryRegion, strided_region, tensor_region
 
 
 def floats(count: int) -> torch.Tensor:
@@ -34,6 +36,21 @@ def test_region_holds_the_bytes_of_a_tensor(
 
 
 @pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((2, 0, 3), (1, 1, 1), MemoryRegion(7, 8, 8)),  # no bytes, wherever it lies
+        ((1, 4), (9, 2), MemoryRegion(7, 8, 36, ((4, 8),))),  # of one row only
+        ((2, 3), (20, 5), MemoryRegion(7, 8, 132, ((2, 80), (3, 20)))),
+        ((3, 2), (5, 20), MemoryRegion(7, 8, 132, ((2, 80), (3, 20)))),
+    ],
+)
+def test_region_holds_the_bytes_of_a_layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], expected: MemoryRegion
+) -> None:
+    assert strided_region(7, 2, shape, strides, 4) == expected
+
+
+@pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
         ((0, 0, 8), (0, 4, 12), True),
@@ -41,10 +58,12 @@ def test_region_holds_the_bytes_of_a_tensor(
         ((0, 0, 8), (0, 2, 3), True),
         ((0, 0, 8), (1, 0, 8), False),
         ((0, 4, 4), (0, 0, 8), False),
+        ((0, 4, 16), (0, 0, 20, ((2, 16),)), False),  # between two runs of 4 bytes
+        ((0, 4, 17), (0, 0, 20, ((2, 16),)), True),
     ],
 )
 def test_regions_overlap_where_they_share_a_byte(
-    one: tuple[int, int, int], other: tuple[int, int, int], expected: object
+    one: tuple[Any, ...], other: tuple[Any, ...], expected: object
 ) -> None:
     assert MemoryRegion(*one).overlaps(MemoryRegion(*other)) is expected
     assert MemoryRegion(*other).overlaps(MemoryRegion(*one)) is expected

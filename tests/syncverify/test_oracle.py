@@ -8,7 +8,7 @@ from strategies import scenarios
 from syncverify import agenda
 from syncverify.contributions import contribution
 from syncverify.layout import contributing_ranks
-from syncverify.oracle import reference, same_part, trainable
+from syncverify.oracle import _plainly_used, reference, same_part, trainable
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.subject import Capabilities
 
@@ -48,6 +48,8 @@ def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
     )
     assert torch.equal(oracle.local(WEIGHT, 3, 0, [0]), one)
     assert torch.equal(oracle.local(WEIGHT, 3, 0, [0, 1]), one + two)
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, []), one - one)
+    assert oracle.local(WEIGHT, 3, 0, []).dtype == torch.float64
 
 
 @pytest.mark.parametrize(("capabilities", "divisor"), [(SUM, 1), (MEAN, 2)])
@@ -90,6 +92,14 @@ def test_frozen_parameter_has_no_gradient() -> None:
     assert {name for name, *_ in oracle.micro_batches} == {"w", "b"}
 
 
+def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
+    """An engine that is on trial for its other features is no witness."""
+    oracle = reference(SCENARIO, SUM)
+    assert oracle.micro_batches["b", 0, 0, 0].dtype == torch.float64
+    specs = (replace(WEIGHT, use="twice"), PLAIN, FROZEN)
+    assert _plainly_used(replace(SCENARIO, parameters=specs)) == SCENARIO
+
+
 def test_ranks_that_nobody_asks_about_are_not_played() -> None:
     oracle = reference(replace(SCENARIO, bucket_cap_bytes=65), SUM)
     oracle.local(WEIGHT, 3, 0, [0])
@@ -97,11 +107,14 @@ def test_ranks_that_nobody_asks_about_are_not_played() -> None:
 
 
 @pytest.mark.parametrize("key", [("f", 0, 0, 0), ("w", 4, 0, 0), ("w", -1, 0, 0)])
-def test_a_gradient_that_does_not_exist_is_a_key_error(
+def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
     key: tuple[str, int, int, int],
 ) -> None:
-    with pytest.raises(KeyError):
-        reference(SCENARIO, SUM).micro_batches[key]
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=66 + key[1]), SUM)
+    for _ in range(2):  # a rank that was played is not played again
+        with pytest.raises(KeyError) as caught:
+            oracle.micro_batches[key]
+        assert caught.value.args == (key,)
 
 
 def test_same_part_lists_ranks_of_equal_shape() -> None:

@@ -1,6 +1,8 @@
 """An inserted wait stands where its line would run, and nowhere else."""
 
-from micro_traces import traces
+from dataclasses import replace
+
+from micro_traces import AT, traces
 
 from syncverify.ordering.edges import (
     BeforeFree,
@@ -11,7 +13,7 @@ from syncverify.ordering.edges import (
     WaitForStream,
     WaitForWork,
 )
-from syncverify.trace import CollectiveWait, Mark, StorageFreed, StreamWait
+from syncverify.trace import CollectiveWait, Mark, Moment, StorageFreed, StreamWait
 
 PROGRAM = """
     call wait 0; @copy r b[0:4] side; @copy r b[0:4] default; @other r b[0:4] side; return;
@@ -42,6 +44,8 @@ def test_a_return_is_that_of_one_method() -> None:
     assert isinstance(added[0], Mark)
     assert isinstance(added[1], StreamWait)
     assert (added[0].stream, added[1].stream) == ("default", "side")
+    assert added[0].moment == added[1].moment == Moment("wait", 0)
+    assert added[0].source == added[1].source == ""  # no line has written it
 
 
 def test_a_free_is_one_to_the_pool_of_a_stream() -> None:
@@ -66,6 +70,14 @@ def test_work_is_what_its_line_has_launched_by_then() -> None:
     (after,) = edge.applied(traces(program))
     waits = [event.sequence for event in after if isinstance(event, CollectiveWait)]
     assert waits == [ord("a"), ord("e")]
+
+
+def test_work_is_known_by_its_communicator_and_its_ranks() -> None:
+    ranks = traces("@launch reduce a b[0:4] default>nccl; @use r b[0:4] side")
+    launched = replace(ranks[0][0], communicator="dp", ranks=(0, 1))
+    edge = WaitForWork("side", "all_reduce", "launch", BeforeUse("use", "side"))
+    (after,) = edge.applied([[launched, ranks[0][1]]])
+    assert after[1] == CollectiveWait(AT, (0, 1), ord("a"), "side", "dp")
 
 
 def test_a_stream_is_recorded_for_what_its_line_has_used() -> None:

@@ -1,10 +1,11 @@
-"""Clocks stay as small as what is in flight."""
+"""Clocks know what was waited for, and stay as small as what is in flight."""
 
 from micro_traces import traces
 
 from syncverify.memory import MemoryRegion
 from syncverify.ordering.clocks import Clock, Lane, Meeting, join
 from syncverify.ordering.happens_before import walk
+from syncverify.ordering.races import judge_orderings
 from syncverify.trace import StorageFreed
 
 
@@ -38,6 +39,32 @@ def test_lanes_beside_the_host_are_used_again() -> None:
     lanes = Lanes()
     walk(traces(program), "host", lanes)
     assert len(lanes.seen) == 2
+
+
+def test_several_streams_may_wait_for_one_collective() -> None:
+    program = """
+        w b[0:8] default; reduce c b[0:8] default>nccl; await c default; await c side;
+        w b[0:4] default; w b[4:8] side
+    """
+    assert judge_orderings(traces(program)).races == ()
+    without = program.replace("await c side;", "")
+    assert len(judge_orderings(traces(without)).races) == 1
+
+
+def test_each_wait_of_the_host_orders_what_it_queues_from_then_on() -> None:
+    """Also on a stream that has seen an earlier one."""
+    once = "w {0}[0:8] default; mark {0} default; host {0}; r {0}[0:8] side;"
+    program = "".join(once.format(name) for name in "bcd")
+    assert judge_orderings(traces(program)).races == ()
+    for name in "bcd":
+        without = program.replace(f"host {name};", "")
+        assert len(judge_orderings(traces(without)).races) == 1
+
+
+def test_entries_are_numbered_from_one() -> None:
+    lane = Lane(3, 0, "side", {3: 0, 1: 7})
+    assert (lane.push(), lane.push()) == (1, 2)
+    assert lane.clock == {3: 2, 1: 7}
 
 
 def test_join_keeps_the_later_of_each_lane() -> None:

@@ -92,6 +92,8 @@ def test_the_worst_rank_and_step_are_named() -> None:
     expected = HeldMemory(2, 80, 64, rank=1, step=1)
     assert held_memory(traces(first + second, second + USE_B)) == expected
     assert held_memory(traces(first, first)) == HeldMemory(1, 16, 16, rank=0, step=0)
+    again = "call backward 1 0;" + USE_B.replace("b", "c") + SIDE_IS_DONE
+    assert held_memory(traces(first + again)).step == 0
 
 
 def test_another_rank_may_tell_the_host() -> None:

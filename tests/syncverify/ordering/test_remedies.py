@@ -9,7 +9,7 @@ from steps import STEPS, without
 
 from syncverify.ordering.edges import Edge
 from syncverify.ordering.happens_before import Semantics, Traces
-from syncverify.ordering.races import judge_orderings
+from syncverify.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.ordering.remedies import disorders
 
 
@@ -19,6 +19,7 @@ def remedies(ranks: Traces, semantics: Semantics = "stream") -> list[str]:
 
 def test_nothing_is_missing_from_the_whole() -> None:
     assert disorders(traces(STEPS, STEPS)) == []
+    assert disorders(traces(STEPS, without("join"))) != []
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,17 @@ def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> No
     program = without("join", without("divide"))
     assert remedies(traces(program)) == [
         "insert `default.wait_stream(side)` before wait() returns: holds"
+    ]
+
+
+def test_a_stream_that_has_more_than_the_result_is_waited_for() -> None:
+    """It knows of the work by another stream, and waits for it itself only later."""
+    program = """
+        reduce n b[0:4] default>nccl; await n side; w c[0:4] third; wait third side;
+        @use r b[0:4] default; @use r c[0:4] default; await n third
+    """
+    assert remedies(traces(program)) == [
+        "insert `default.wait_stream(third)` before use: holds"
     ]
 
 
@@ -151,6 +163,99 @@ def test_on_the_host_only_work_can_be_waited_for() -> None:
             "current, before refill: holds"
         )
     ]
+
+
+def test_of_edges_that_order_the_pair_the_one_that_leaves_least_is_told() -> None:
+    """Before the return only one of two writers had started."""
+    program = """
+        call wait 0; w b[0:4] side; return; call zero_grad 0; w c[0:4] side;
+        @optimizer r b[0:4] default; @optimizer r c[0:4] default
+    """
+    assert remedies(traces(program)) == [
+        "insert `default.wait_stream(side)` before optimizer goes on: holds"
+    ]
+
+
+def test_one_writer_and_several_readers_are_told_apart() -> None:
+    program = "w b[0:4] default; @one r b[0:4] side; @two r b[0:4] third"
+    assert remedies(traces(program)) == [
+        "insert `side.wait_stream(default)` before one: orders 1 of 2 such pairs",
+        "insert `third.wait_stream(default)` before two: holds",
+    ]
+
+
+def test_several_uses_of_freed_memory_are_told_apart_and_from_races() -> None:
+    program = """
+        @one r b[0:4] side; @two r b[0:4] third; free b default;
+        w c[0:4] default; @three r c[0:4] side
+    """
+    assert [remedy.rpartition(": ")[0] for remedy in remedies(traces(program))] == [
+        "insert `side.wait_stream(default)` before three",
+        (
+            "insert `tensor.record_stream(side)` after one, or hold a reference until "
+            "its stream waited for `side`"
+        ),
+        (
+            "insert `tensor.record_stream(third)` after two, or hold a reference until "
+            "its stream waited for `third`"
+        ),
+    ]
+
+
+def test_one_remedy_has_few_edges() -> None:
+    writers = "; ".join(f"w b[{n}:{n + 1}] s{n}" for n in range(5))
+    first, second = disorders(traces(f"{writers}; @all r b[0:5] default"))
+    assert first.remedy is not None
+    assert second.remedy is not None
+    assert (len(first.remedy.edges), len(second.remedy.edges)) == (4, 1)
+
+
+def test_what_no_few_edges_order_is_told_without_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncverify.ordering.remedies._MAX_EDGES", 0)
+    (disorder,) = disorders(
+        traces("w b[0:4] side; r b[0:4] default; free b default"), "stream"
+    )
+    assert disorder.remedy is None
+    assert [type(found) for found in disorder.found] == [Race, EarlyFree]
+    assert disorder.semantics == "stream"
+
+
+def test_a_disorder_has_all_that_its_remedy_removes_and_the_rules_it_breaks() -> None:
+    program = "w b[0:4] side; w c[0:4] side; @one r b[0:4] default; r c[0:4] default"
+    (disorder,) = disorders(traces(program))
+    assert [found.first.source for found in disorder.found] == ["line 0", "line 1"]
+    assert disorder.semantics == "stream"
+
+
+def test_on_the_host_nothing_is_asked_for_that_only_streams_lack() -> None:
+    """What the host itself runs is in order, whatever stream is current."""
+    program = """
+        w b[0:4] side; @launch reduce n c[0:4] default>gloo;
+        @gather gather m c[0:4] b[0:4] default>gloo
+    """
+    (disorder,) = disorders(traces(program), "host")
+    assert disorder.semantics == "host"
+    assert str(disorder.remedy) == (
+        "insert `work.wait()` of the all_reduce launched at launch, while `default` is "
+        "current, before gather: holds"
+    )
+
+
+def test_on_the_host_the_return_is_as_good_where_only_streams_want_more() -> None:
+    program = """
+        call wait 0; @launch reduce n c[0:4] default>gloo; return;
+        w b[0:4] side; @launch reduce m d[0:4] side>gloo;
+        @use r c[0:4] default; @use r b[0:4] default
+    """
+    ends = {"stream": "before use", "host": "before wait() returns"}
+    for semantics in ("stream", "host"):
+        (remedy,) = remedies(traces(program), semantics)
+        assert remedy == (
+            "insert `work.wait()` of the all_reduce launched at launch, while `default` "
+            f"is current, {ends[semantics]}: holds"
+        )
 
 
 WRONG = [case for case in CASES if case.label != "legal"]

@@ -7,7 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.sim.reductions import factor_of, reduce_op_name, reduced, refused
+from syncverify.sim.reductions import (
+    factor_of,
+    reduce_op_name,
+    reduce_op_of,
+    reduced,
+    refused,
+)
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
 
@@ -17,6 +23,12 @@ def test_average_of_whole_numbers_drops_the_remainder_exactly() -> None:
     large = 2**53 + 1
     stacked = torch.tensor([[large, 5, -5], [large, 0, 0]])
     assert reduced(stacked, "AVG").tolist() == [large, 2, -2]
+
+
+def test_sums_keep_their_dtype_and_overflow_as_it_does() -> None:
+    stacked = torch.tensor([[100], [100]], dtype=torch.int8)
+    assert reduced(stacked, "SUM").dtype == torch.int8
+    assert reduced(stacked, "AVG").tolist() == [-28]
 
 
 def test_scaled_sum_multiplies_each_rank_by_its_own_factor(on_ranks: OnRanks) -> None:
@@ -47,6 +59,14 @@ def test_names_and_factors_are_read_from_torch() -> None:
     )
     for op in (dist.ReduceOp.AVG, dist.ReduceOp(dist.ReduceOp.AVG)):
         assert (reduce_op_name(op), factor_of(op)) == ("AVG", None)
+
+
+def test_options_are_none_or_an_operator_or_have_one() -> None:
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    assert reduce_op_name(reduce_op_of(options)) == "MAX"
+    assert reduce_op_name(reduce_op_of(dist.ReduceOp.MIN)) == "MIN"
+    assert reduce_op_name(reduce_op_of(None)) == "SUM"
 
 
 def test_what_nccl_has_not_is_refused() -> None:
