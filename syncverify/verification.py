@@ -18,6 +18,7 @@ from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.errors import UsageError
+from syncverify.fresh_state import fresh_state
 from syncverify.ordering.held_memory import HeldMemory
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.numbers import bytes_text
@@ -127,6 +128,7 @@ def draw_seed() -> int:
     return secrets.randbelow(_MAX_SEED)
 
 
+@fresh_state()
 def run_search(
     subject: Subject,
     backend: AnyBackend,
