@@ -335,10 +335,17 @@ def _ending_when_interrupted() -> Iterator[None]:
         end.start()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _complain("interrupted", INTERRUPTED)
+        report(unraisable)
+
+    before, report = signal.signal(signal.SIGINT, interrupt), sys.unraisablehook
+    sys.unraisablehook = dropped
     try:
         yield
     finally:
+        sys.unraisablehook = report
         signal.signal(signal.SIGINT, before)
 
 
