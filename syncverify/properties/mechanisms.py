@@ -130,7 +130,8 @@ def _summed_again(evidence: Evidence) -> Cause | None:
     summed, factor, again = owed.total(owed.ranks), 1, list[CollectiveLaunch]()
     for launch in evidence.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*owed.ranks}
-        if is_among and sends(launch, summed * factor):
+        gradient = owed.spec.name, summed * factor
+        if is_among and sends(owed.reference, owed.rank, launch, gradient):
             again.append(launch)
             factor *= len(launch.ranks)
     if not again or not evidence.equals(owed.value() * factor):

@@ -57,10 +57,38 @@ def senders(
     return None if is_unknown.any() else tuple(dict.fromkeys(found))
 
 
-def sends(launch: CollectiveLaunch, part: torch.Tensor) -> bool:
-    """Tell whether a launch sends these very values, one behind the other."""
-    sent = elements(launch)
-    return sent is not None and any(_places(sent, [part]))
+def sends(
+    reference: Reference,
+    rank: int,
+    launch: CollectiveLaunch,
+    gradient: tuple[str, torch.Tensor],
+) -> bool:
+    """Tell whether a launch sends a gradient of these very values.
+
+    Args:
+        reference: Of the run.
+        rank: Who sends.
+        launch: What.
+        gradient: Name of its parameter, and its values, one behind the other.
+
+    Returns:
+        Whether they lie where the gradient does; where that is not known, whether they are
+        among values that are all recognized, see Note [Names by value].
+    """
+    sent, (name, values) = elements(launch), gradient
+    if sent is None or name not in (senders(reference, rank, launch) or ()):
+        return False
+    if not launch.parameters:
+        return any(_places(sent, [values]))
+    width = getattr(torch, launch.dtype).itemsize
+    return any(
+        torch.equal(
+            sent[slot.offset_bytes // width : slot.end_byte // width],
+            values.reshape(-1),
+        )
+        for slot in launch.slots
+        if slot.parameter == name and slot.offset_bytes >= 0
+    )
 
 
 def _forms(

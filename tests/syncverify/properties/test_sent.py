@@ -1,5 +1,7 @@
 """Whose gradients are recognized by their values, and what is left unknown."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from handmade_traces import launch
@@ -8,6 +10,7 @@ from syncverify.memory import MemoryRegion
 from syncverify.oracle import reference
 from syncverify.properties.sent import elements, senders, sends
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.slots import ParameterSlot
 from syncverify.subject import Capabilities
 from syncverify.trace import CollectiveLaunch, Moment
 
@@ -87,7 +90,27 @@ def test_what_is_not_recognized_is_not_guessed(launched: CollectiveLaunch) -> No
     assert senders(ORACLE, 1, launched) is None
 
 
+def is_sent(launched: CollectiveLaunch, values: torch.Tensor, name: str = "w") -> bool:
+    return sends(ORACLE, 1, launched, (name, values))
+
+
 def test_values_are_sent_one_behind_the_other() -> None:
-    assert sends(sent(ZERO, OWN), OWN)
-    assert not sends(sent(OWN[:1], ZERO, OWN[1:]), OWN)
-    assert not sends(sent(ZERO, ZERO), ZERO)
+    assert is_sent(sent(ZERO, OWN), OWN)
+    assert not is_sent(sent(OWN[:1], ZERO, OWN[1:]), OWN)
+    assert not is_sent(sent(ZERO, ZERO), ZERO)
+
+
+def test_values_among_others_that_nobody_knows_prove_nothing() -> None:
+    assert not is_sent(sent(OWN, OF_OTHER / 2), OWN)
+
+
+def test_values_in_the_place_of_another_prove_nothing() -> None:
+    own, of_other = (
+        ParameterSlot("w", 0, OWN.numel() * 4),
+        ParameterSlot("other", OWN.numel() * 4, OF_OTHER.numel() * 4),
+    )
+    launched = sent(OWN, OF_OTHER, names=("w", "other"))
+    placed = replace(launched, slots=(own, of_other))
+    assert is_sent(placed, OWN)
+    assert is_sent(placed, OF_OTHER, "other")
+    assert not is_sent(placed, OF_OTHER)
