@@ -1,56 +1,77 @@
 """Long search for false alarms: subjects that are right, seed after seed.
 
-    python tests/quality/soak.py soak.jsonl synchronizer=6000 ddp=6000
+    python tests/quality/soak.py soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
 
 Each line of the file is one finished search, so a soak that was cut off goes on where it
-was. Exits with 1 if any line of the file has a violation.
+was; start anew after a change of the harness. Exits with 1 if any line has a violation.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
-from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 
 from syncverify.backends.sim import SimBackend
 from syncverify.report.report import Report
-from syncverify.subject import Subject, resolve
+from syncverify.subject import resolve
 from syncverify.verification import run_search
 
 EXAMPLES_PER_SEED = 250
 RANKS = 4
 
 
-def soak(path: Path, wanted: dict[str, int]) -> list[dict[str, Any]]:
-    """Search until every subject has as many scenarios as wanted.
+class Wanted(click.ParamType):
+    """A subject and how many scenarios it is to play."""
+
+    name = "subject=number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Split what was typed."""
+        subject, _, number = value.rpartition("=")
+        if not subject or not number.isdecimal():
+            self.fail(f"expected {self.name}, got {value!r}", param, ctx)
+        return subject, int(number)
+
+
+def searches(
+    wanted: dict[str, int], found: list[dict[str, Any]]
+) -> Iterator[tuple[str, int]]:
+    """Yield the subject and the seed of each search that is still to be made.
 
     Args:
-        path: JSON lines, of earlier soaks too; lines are appended.
         wanted: Scenarios by subject.
-
-    Returns:
-        All lines of the file.
+        found: Lines of earlier soaks.
     """
-    for name, examples in wanted.items():
-        played = Counter(line["subject"] for line in lines(path))[name]
-        with closing(SimBackend()) as backend:
-            for seed in range(played, -(-examples // EXAMPLES_PER_SEED)):
-                line = as_line(search(resolve(name), backend, seed))
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-    return lines(path)
+    made = {(line["subject"], line["seed"]) for line in found}
+    for subject, examples in wanted.items():
+        for seed in range(-(-examples // EXAMPLES_PER_SEED)):
+            if (subject, seed) not in made:
+                yield subject, seed
 
 
-def search(subject: Subject, backend: SimBackend, seed: int) -> Report:
+def search(subject: str, seed: int) -> dict[str, Any]:
     """Play one seed's scenarios, with the schedules that a plain run plays."""
-    return run_search(
-        subject, backend, ranks=RANKS, examples=EXAMPLES_PER_SEED, seed=seed
-    )
+    torch.set_num_threads(1)
+    with closing(SimBackend()) as backend:
+        report = run_search(
+            resolve(subject),
+            backend,
+            ranks=RANKS,
+            examples=EXAMPLES_PER_SEED,
+            seed=seed,
+        )
+    return as_line(report)
 
 
 def as_line(report: Report) -> dict[str, Any]:
@@ -79,20 +100,26 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def main(path: str, *wanted: str) -> int:
-    """Soak, and say how it went."""
-    torch.set_num_threads(1)
-    counts = {
-        name: int(number) for name, _, number in (w.rpartition("=") for w in wanted)
-    }
-    found = soak(Path(path), counts)
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("wanted", type=Wanted(), nargs=-1, required=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+def main(path: Path, wanted: tuple[tuple[str, int], ...], jobs: int) -> None:
+    """Search until each subject has played as many scenarios as WANTED, and sum up."""
+    left = [*searches(dict(wanted), lines(path))]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        for done in as_completed([pool.submit(search, *each) for each in left]):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done.result()) + "\n")
+    found = lines(path)
     for name in dict.fromkeys(line["subject"] for line in found):
         own = [line for line in found if line["subject"] == name]
         alarms = sum(len(line["violations"]) for line in own)
         played = sum(line["examples"] for line in own)
-        sys.stdout.write(f"{name}: {played} scenarios, {alarms} alarm(s)\n")
-    return any(line["violations"] for line in found)
+        click.echo(f"{name}: {played} scenarios, {alarms} alarm(s)")
+    sys.exit(any(line["violations"] for line in found))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main()

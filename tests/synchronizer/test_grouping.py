@@ -12,7 +12,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from synchronizer import SynchronizerConfig, UnsupportedPlacementError
-from synchronizer.grouping import BucketPlan, plan_buckets
+from synchronizer.grouping import BucketPlan, local_tensor, plan_buckets
 from synchronizer.scope import reduce_axes, spanned_ranks
 
 
@@ -240,3 +240,15 @@ def test_ranks_that_share_buckets_launch_them_in_one_order(
         assert ready, f"ranks wait for each other: {heads}"
         for rank in ready[0][0]:
             waiting[rank].pop(0)
+
+
+@pytest.mark.parametrize("grad_enabled", [True, False])
+def test_a_local_part_is_outside_of_any_graph(
+    on_rank: Callable[[int, int], None], grad_enabled: bool
+) -> None:
+    on_rank(0, 2)
+    mesh = init_device_mesh("cpu", (2,))
+    with torch.set_grad_enabled(grad_enabled):
+        part = local_tensor(shard(mesh, 4, Replicate()))
+    assert not part.requires_grad
+    assert part.is_leaf
