@@ -1,6 +1,7 @@
 """Planning: who shares a bucket, in which order, at which offset."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -242,13 +243,14 @@ def test_ranks_that_share_buckets_launch_them_in_one_order(
             waiting[rank].pop(0)
 
 
-@pytest.mark.parametrize("grad_enabled", [True, False])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
 def test_a_local_part_is_outside_of_any_graph(
-    on_rank: Callable[[int, int], None], grad_enabled: bool
+    on_rank: Callable[[int, int], None],
+    mode: Callable[[], AbstractContextManager[None]],
 ) -> None:
     on_rank(0, 2)
     mesh = init_device_mesh("cpu", (2,))
-    with torch.set_grad_enabled(grad_enabled):
+    with mode():
         part = local_tensor(shard(mesh, 4, Replicate()))
     assert not part.requires_grad
     assert part.is_leaf
