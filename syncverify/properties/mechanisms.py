@@ -208,8 +208,9 @@ def _sent_from(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
         for slot in find_slots({owed.spec.name: place}, launch.regions):
             width = slot.num_bytes // len(own)
             start = slot.offset_bytes // width
-            there = None if sent is None else sent[start : start + len(own)]
-            if there is not None and own.any() and torch.equal(there, own):
+            if sent is None or start < 0:  # it starts in the middle of the gradient
+                continue
+            if own.any() and torch.equal(sent[start : start + len(own)], own):
                 yield f"when it was sent {where(launch)}"
 
 
