@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Placement
 from typing_extensions import override
 
 from syncverify.bugbank.bases.contracts import only
@@ -20,10 +22,16 @@ class RedistributesWhatArrives(MainGrads):
     @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         if isinstance(parameter.grad, DTensor) and isinstance(parameter, DTensor):
-            parameter.grad = parameter.grad.redistribute(
-                placements=parameter.placements
-            )
+            parameter.grad = reduced(parameter.grad, parameter.placements)
         super().on_accumulated(slot, parameter)
+
+
+def reduced(grad: DTensor, placements: Sequence[Placement]) -> DTensor:
+    """Redistribute axis by axis: torch warns where several are reduced at once."""
+    for axis in range(len(placements)):
+        left = grad.placements[axis + 1 :]
+        grad = grad.redistribute(placements=[*placements[: axis + 1], *left])
+    return grad
 
 
 ENTRY = Entry(
