@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from .grouping import BucketPlan, ParameterPlan
 from .ownership import owned_part
-from .scope import ReduceScope, shard_axes, spanned_ranks
+from .scope import ReduceScope, mesh_scope, shard_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,5 @@ def _spread(member: ParameterPlan, plan: BucketPlan) -> ReduceScope | None:
     if not isinstance(parameter, DTensor):
         return plan.key.scope if is_scattered else None
     mesh = parameter.device_mesh
-    axes = {*shard_axes(mesh, parameter.placements)}
-    axes.update(member.reduce_axes if is_scattered else ())
-    ordered = tuple(sorted(axes))
-    ranks = spanned_ranks(mesh, ordered)
-    return ReduceScope(ranks, mesh, ordered) if len(ranks) > 1 else None
+    summed = member.reduce_axes if is_scattered else ()
+    return mesh_scope(mesh, (*shard_axes(mesh, parameter.placements), *summed))

@@ -14,7 +14,7 @@ the same for two parameters shares buckets, on whatever meshes it was found.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -25,7 +25,7 @@ from .arguments import AxisReduction
 from .config import SynchronizerConfig
 from .errors import InvalidArgumentError, UnsupportedPlacementError
 from .process_groups import usable_ranks
-from .scope import ReduceScope, reduce_axes, spanned_ranks
+from .scope import ReduceScope, mesh_scope, reduce_axes, spanned_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,13 @@ def reduction_of(
         return _over_group(config)
     mesh = parameter.device_mesh
     words = _words(parameter, name, config)
-    averaged = _axes(words, "avg")
-    scope = _scope(mesh, sorted((*_axes(words, "sum"), *averaged)))
+    scope = mesh_scope(mesh, _axes(words, "sum", "avg"))
     # Nobody divides on a mesh of which this rank is not a part.
-    divisor = math.prod(mesh.size(axis) for axis in averaged) if scope else 1
+    averaged = _axes(words, "avg") if scope else ()
     return Reduction(
         scope,
-        divisor,
-        _scope(mesh, _axes(words, "check")),
+        math.prod(map(mesh.size, averaged)),
+        mesh_scope(mesh, _axes(words, "check")),
         spanned_ranks(mesh, alone) if (alone := _axes(words, "none")) else (),
         tuple(words.values()) if set(words.values()) - {"sum"} else (),
     )
@@ -129,15 +128,8 @@ def _axis_keys(mesh: DeviceMesh) -> tuple[str | int, ...]:
     return mesh.mesh_dim_names or tuple(range(mesh.ndim))
 
 
-def _axes(words: dict[int, AxisReduction], wanted: AxisReduction) -> tuple[int, ...]:
-    return tuple(axis for axis, word in words.items() if word == wanted)
-
-
-def _scope(mesh: DeviceMesh, axes: Sequence[int]) -> ReduceScope | None:
-    if not axes:
-        return None
-    ranks = spanned_ranks(mesh, axes)
-    return ReduceScope(ranks, mesh, tuple(axes)) if len(ranks) > 1 else None
+def _axes(words: dict[int, AxisReduction], *wanted: AxisReduction) -> tuple[int, ...]:
+    return tuple(axis for axis, word in words.items() if word in wanted)
 
 
 def _over_group(config: SynchronizerConfig) -> Reduction:

@@ -91,3 +91,17 @@ def spanned_ranks(mesh: DeviceMesh, axes: Sequence[int]) -> tuple[int, ...]:
         slice(None) if axis in axes else coordinate[axis] for axis in range(mesh.ndim)
     )
     return tuple(sorted(mesh.mesh[index].flatten().tolist()))
+
+
+def mesh_scope(mesh: DeviceMesh, axes: Sequence[int]) -> ReduceScope | None:
+    """Collect the ranks that meet along mesh axes.
+
+    Args:
+        mesh: A mesh, of which this rank need not be a part.
+        axes: Indices of mesh axes, each of size 2 or more.
+
+    Returns:
+        The ranks; None if this one meets nobody.
+    """
+    ranks = spanned_ranks(mesh, axes)
+    return ReduceScope(ranks, mesh, tuple(axes)) if len(ranks) > 1 else None

@@ -155,6 +155,15 @@ def test_spanned_ranks_vary_along_the_given_axes_only(
     assert spanned_ranks(mesh, ()) == (5,)
 
 
+def test_spanned_ranks_ascend_whatever_order_the_mesh_has_them_in(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(2, 4)
+    mesh = DeviceMesh("cpu", [[3, 1], [2, 0]])
+    assert spanned_ranks(mesh, (0,)) == (2, 3)
+    assert spanned_ranks(mesh, (0, 1)) == (0, 1, 2, 3)
+
+
 def test_a_mesh_without_this_rank_needs_no_communication(
     on_rank: Callable[[int, int], None],
 ) -> None:
