@@ -160,6 +160,22 @@ def test_no_policy_forgives_a_missing_backward(unused) -> None:
             accumulate(b, 1)
 
 
+@pytest.mark.parametrize("unused", ["zeros", "keep_none"])
+def test_backwards_of_the_step_before_are_not_counted(unused) -> None:
+    a, b = plain(), plain()
+    with GradientSynchronizer(
+        [[a, b]], 1, 2, config=SynchronizerConfig(unused=unused)
+    ) as synchronizer:
+        for _ in range(2):
+            accumulate(a, 1)
+        synchronizer.wait()
+        synchronizer.zero_grad()
+        accumulate(a, 1)
+        with pytest.raises(BucketNotReadyError) as caught:
+            synchronizer.wait()
+        assert "got:      1" in str(caught.value)
+
+
 def test_scales_pass_over_what_is_none() -> None:
     a, b = plain(), plain()
     with GradientSynchronizer(
