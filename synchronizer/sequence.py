@@ -319,7 +319,7 @@ class BucketSequence:
         with ExitStack() as stack:
             stack.callback(self._forget)
             stack.callback(self.groups.destroy)
-            for bucket in reversed(self.buckets):
+            for bucket in self.buckets:
                 stack.callback(bucket.release)
             for bucket in reversed(self.buckets):
                 stack.callback(self._complete, bucket, bucket.abandon)
