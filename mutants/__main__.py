@@ -6,7 +6,7 @@ stderr), 3 the synchronizer itself fails, so nothing can be said about its mutan
 
 import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -35,7 +35,10 @@ SURVIVED, BAD_USAGE, BROKEN = 1, 2, 3
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None,
     help="Write outcomes here; if it is there, go on where it was cut off.",
 )  # fmt: skip
-def main(only: str, jobs: int, examples: int, json_path: Path | None) -> int:
+@click.option("--again", is_flag=True, help="Try those in the file once more.")
+def main(
+    only: str, jobs: int, examples: int, json_path: Path | None, *, again: bool
+) -> int:
     """Put mistakes into the synchronizer and see whether they are noticed."""
     chosen = [mutant for mutant in mutants() if mutant.id.startswith(only)]
     if not chosen:
@@ -44,11 +47,14 @@ def main(only: str, jobs: int, examples: int, json_path: Path | None) -> int:
         raise click.UsageError(f"cannot write {str(json_path)!r}: no such folder")
     equivalent = {} if only else reasons()
     outcomes = stored(json_path)
-    left = [m for m in chosen if m.id not in outcomes and m.id not in equivalent]
+    known = {id_: each.killed_by for id_, each in outcomes.items()}
+    left = [
+        m for m in chosen if m.id not in equivalent and (again or m.id not in known)
+    ]
     console = Console(highlight=False, soft_wrap=True)
     if not only and _refuse_broken(tried(unchanged(), examples)):
         return BROKEN
-    for mutant, outcome in _all(left, jobs, examples):
+    for mutant, outcome in _all(left, jobs, examples, known):
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)
         if json_path is not None:
@@ -64,11 +70,14 @@ def _refuse_broken(outcome: Outcome) -> bool:
 
 
 def _all(
-    left: Sequence[Mutant], jobs: int, examples: int
+    left: Sequence[Mutant], jobs: int, examples: int, known: Mapping[str, str]
 ) -> Iterator[tuple[Mutant, Outcome]]:
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running = {pool.submit(tried, mutant, examples): mutant for mutant in left}
+        running = {
+            pool.submit(tried, mutant, examples, known.get(mutant.id, "")): mutant
+            for mutant in left
+        }
         for done in as_completed(running):
             yield running[done], done.result()
 

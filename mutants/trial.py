@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -57,19 +58,20 @@ class Outcome:
     seconds: float
 
 
-def tried(mutant: Mutant, examples: int) -> Outcome:
+def tried(mutant: Mutant, examples: int, before: str = "") -> Outcome:
     """Try a mutant until something notices it.
 
     Args:
         mutant: Whom.
         examples: Scenarios of the longest search.
+        before: What noticed it another time; a test is asked first.
 
     Returns:
         What noticed it, and when.
     """
     started = monotonic()
     played = 0
-    for stage in _stages(mutant, examples):
+    for stage in _stages(mutant, examples, before):
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             _write(mutant, Path(folder))
             killed_by, count = _in_process(stage, Path(folder))
@@ -79,10 +81,12 @@ def tried(mutant: Mutant, examples: int) -> Outcome:
     return Outcome("", played, monotonic() - started)
 
 
-def _stages(mutant: Mutant, examples: int) -> list[Stage]:
+def _stages(mutant: Mutant, examples: int, before: str) -> list[Stage]:
+    known = [TESTS / before] if before.startswith("test_") else []
     near = [TESTS / f"test_{name}.py" for name in TARGETS[mutant.path.stem]]
     others = sorted({*TESTS.glob("test_*.py")} - {*near}, key=_cost)
     return [
+        *(partial(_ask, test=test) for test in known),
         lambda answer: _search(answer, SMALL, SMALL_EXAMPLES),
         lambda answer: _search(answer, LARGE, LARGE_EXAMPLES),
         lambda answer: _test(answer, [*near, *others]),
@@ -172,17 +176,28 @@ def _search(answer: Connection, ranks: int, examples: int) -> None:
             answer.send(("", report.examples))
 
 
+def _ask(answer: Connection, test: Path) -> None:
+    """Run one test, which may be gone."""
+    answer.send((_first_failure([test])[0], 0))
+
+
 def _test(answer: Connection, files: list[Path]) -> None:
     """Run tests up to the first one that fails."""
+    name, code = _first_failure(files)
+    answer.send((name or ("" if code == 0 else f"pytest ended with {code}"), 0))
+
+
+def _first_failure(tests: list[Path]) -> tuple[str, int]:
+    """Return the test that failed, empty if none did, and how pytest ended."""
     failed = FirstFailure()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
     # Some plugins were imported before the fork, and warnings are errors.
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     limit = f"--timeout={TEST_LIMIT_SECONDS}"
     code = pytest.main(
-        [*options, limit, "--rootdir", str(ROOT), *map(str, files)], plugins=[failed]
+        [*options, limit, "--rootdir", str(ROOT), *map(str, tests)], plugins=[failed]
     )
-    answer.send((failed.name or ("" if code == 0 else f"pytest ended with {code}"), 0))
+    return failed.name, int(code)
 
 
 class FirstFailure:

@@ -25,11 +25,19 @@ def test_a_scenario_notices_a_sum_that_nobody_waits_for(tmp_path: Path) -> None:
     ended = command(*only)
     assert ended.returncode == 0, ended.stderr
     (entry,) = json.loads(written.read_text())
-    assert entry["killed_by"] == "gradient_equals_reference (rank_contribution_missing)"
+    assert entry["killed_by"] == "wait_orders_reads_after_reduce (read_before_reduced)"
     assert entry["examples"] <= 20
     again = command(*only)
     assert again.returncode == 0, again.stderr
     assert entry["id"] not in again.stdout, "what was killed is not tried again"
+    gone = [{**entry, "killed_by": "test_scope.py::test_that_is_gone"}]
+    written.write_text(json.dumps(gone))
+    again = command(*only, "--again")
+    assert again.returncode == 0, again.stderr
+    (found,) = json.loads(written.read_text())
+    assert found["killed_by"] == entry["killed_by"], (
+        "a test that is gone notices nothing"
+    )
 
 
 @pytest.mark.slow
