@@ -98,17 +98,6 @@ def test_the_table_says_that_it_was_rebuilt(alone) -> None:
         )
 
 
-def test_gradients_are_none_after_a_rebuild_too(alone) -> None:
-    group = alone("abcd")
-    with make(group) as sums:
-        for name in "adcb":
-            accumulate(group[name], 1)
-        sums.wait()
-        sums.zero_grad(set_to_none=True)
-        assert sums.explain().is_rebuilt
-        assert all(each.grad is None for each in group.values())
-
-
 def test_buckets_that_were_in_order_stay(alone) -> None:
     group = alone("abcd")
     with make(group) as sums:

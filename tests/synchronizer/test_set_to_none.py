@@ -40,25 +40,26 @@ def test_every_step_gives_its_own_sums(ranks) -> None:
 
     def program(rank: int) -> list[Any]:
         mesh = init_device_mesh("cpu", (2,))
-        group = [dtensor(mesh, Replicate()), dtensor(mesh, Shard(0))]
+        group = [dtensor(mesh, each) for each in (Replicate(), Replicate(), Shard(0))]
         group.append(nn.Parameter(torch.zeros(3)))
         found = []
         with GradientSynchronizer([group], 2**-20, 2) as synchronizer:
             for step in range(3):
-                for parameter in group if step else reversed(group):
-                    accumulate([parameter], 1 + rank + 10 * step)
                 accumulate(group, 100)
+                for parameter in group:  # which is the other way round than buckets are
+                    accumulate([parameter], 1 + rank + 10 * step)
                 synchronizer.wait()
                 found.append(values(group))
                 synchronizer.zero_grad(set_to_none=True)
                 found.append(values(group))
+            assert synchronizer.explain().is_rebuilt
         return found
 
     for rank, found in enumerate(ranks.run(2, program)):
         for step in range(3):
             own = 101 + rank + 10 * step
-            assert found[2 * step] == [203 + 20 * step, own, own]
-            assert found[2 * step + 1] == [None, None, None]
+            assert found[2 * step] == [203 + 20 * step] * 2 + [own] * 2
+            assert found[2 * step + 1] == [None] * 4
 
 
 @pytest.mark.parametrize(("unused", "nothing"), [("zeros", 0), ("keep_none", None)])
