@@ -10,6 +10,7 @@ from syncverify import agenda
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.oracle import trainable
 from syncverify.properties.judgement import Finding, Judgement
+from syncverify.properties.sent import true_slots
 from syncverify.trace import CollectiveLaunch
 
 
@@ -41,18 +42,21 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 not judgement.reference.capabilities.reduces_each_micro_batch
                 and judgement.scenario.event(step) != "extra_backward"
             ):
-                yield from _reduced_twice(rank, step, reductions)
+                yield from _reduced_twice(judgement, rank, step, reductions)
             if rank_run.at("reduced", step) is not None:
                 yield from _too_few_elements(judgement, rank, step, launches)
 
 
 def _reduced_twice(
-    rank: int, step: int, launches: list[CollectiveLaunch]
+    judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
 ) -> Iterator[Finding]:
     for first, second in itertools.combinations(launches, 2):
-        common = sorted({*first.parameters} & {*second.parameters})
-        overlap = any(a.overlaps(b) for a in first.regions for b in second.regions)
-        if first.ranks == second.ranks and overlap and common:
+        if first.ranks != second.ranks or not _overlap(first, second):
+            continue
+        common = sorted(
+            _named(judgement, rank, first) & _named(judgement, rank, second)
+        )
+        if common:
             yield Finding(
                 "reduced_twice",
                 f"rank {rank} reduced the same memory twice in step {step}",
@@ -65,6 +69,14 @@ def _reduced_twice(
                     "second": f"{second} ({second.moment})",
                 },
             )
+
+
+def _named(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> set[str]:
+    return {s.parameter for s in true_slots(judgement.reference, rank, launch)}
+
+
+def _overlap(first: CollectiveLaunch, second: CollectiveLaunch) -> bool:
+    return any(a.overlaps(b) for a in first.regions for b in second.regions)
 
 
 def _too_few_elements(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.properties.judgement import Finding, Judgement
-from syncverify.properties.sent import senders
+from syncverify.properties.sent import senders, true_slots
 from syncverify.slots import ParameterSlot
 from syncverify.trace import REDUCING_OPERATIONS, CollectiveLaunch, Place
 
@@ -140,12 +140,14 @@ def _conflicts(
     (rank, launch), (peer, theirs) = one, other
     if launch.slots == theirs.slots:
         return
-    common = {s.parameter for s in launch.slots} & {s.parameter for s in theirs.slots}
-    for slot in launch.slots:
-        for their_slot in theirs.slots:
+    slots = true_slots(judgement.reference, rank, launch)
+    their_slots = true_slots(judgement.reference, peer, theirs)
+    common = {s.parameter for s in slots} & {s.parameter for s in their_slots}
+    for slot in slots:
+        for their_slot in their_slots:
             if slot.parameter == their_slot.parameter:
                 moved = slot.offset_bytes != their_slot.offset_bytes
-                if moved and not _also_there(slot, theirs):
+                if moved and not _also_there(slot, their_slots):
                     yield slot, their_slot
             elif not common & {slot.parameter, their_slot.parameter}:
                 known = _holds(judgement, peer, slot) or _holds(
@@ -155,11 +157,11 @@ def _conflicts(
                     yield slot, their_slot
 
 
-def _also_there(slot: ParameterSlot, theirs: CollectiveLaunch) -> bool:
+def _also_there(slot: ParameterSlot, theirs: Iterable[ParameterSlot]) -> bool:
     """Tell whether a gradient that a contribution holds twice lies here as well."""
     return any(
         (s.parameter, s.offset_bytes) == (slot.parameter, slot.offset_bytes)
-        for s in theirs.slots
+        for s in theirs
     )
 
 

@@ -3,8 +3,8 @@
 Note [Names by value]
     A gradient that was copied before it is sent has no name in a launch. But contributions
     are whole numbers that differ between parameters, ranks, steps and micro-batches, so
-    what is sent as it is can be recognized. What was scaled, cast or reordered before
-    cannot: a launch is known only if all that it sends is recognized, but for zeros.
+    what is sent as it is, or divided for a mean, can be recognized. What was scaled
+    otherwise, cast or reordered before cannot: a launch is known only if all that it sends is recognized, but for zeros.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from syncverify import agenda
 from syncverify.layout import ranks_along, reduce_axes
 from syncverify.oracle import Reference, trainable
 from syncverify.scenario import ParameterSpec
+from syncverify.slots import ParameterSlot
 from syncverify.trace import CollectiveLaunch
 
 
@@ -50,11 +51,38 @@ def senders(
     if sent is None:
         return None
     found, is_unknown = list[str](), sent != 0
-    for spec in trainable(reference.scenario):
-        for start, end in _places(sent, _forms(reference, spec, rank, launch)):
-            found.append(spec.name)
-            is_unknown[start:end] = False
+    for name, start, end in _recognized(reference, rank, launch, sent):
+        found.append(name)
+        is_unknown[start:end] = False
     return None if is_unknown.any() else tuple(dict.fromkeys(found))
+
+
+def true_slots(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[ParameterSlot, ...]:
+    """Return the slots of a launch in which gradients of their own parameters may lie.
+
+    `.grad` may be left in a staging buffer that the gradients of others pass through: where
+    values tell that all of a slot is theirs, it is no slot any more.
+
+    Args:
+        reference: Of the run.
+        rank: Who sends.
+        launch: What.
+
+    Returns:
+        Slots of the launch, all of them where its values are not known.
+    """
+    sent = elements(launch)
+    if sent is None or not launch.slots:
+        return launch.slots
+    found = [*_recognized(reference, rank, launch, sent)]
+    width = getattr(torch, launch.dtype).itemsize
+    return tuple(
+        slot
+        for slot in launch.slots
+        if not _is_of_others(slot, _indices(slot, width, len(sent)), found)
+    )
 
 
 def sends(
@@ -91,10 +119,40 @@ def sends(
     )
 
 
+def _indices(slot: ParameterSlot, width_bytes: int, sent_numel: int) -> range:
+    """Return which of the elements that are sent lie in a slot."""
+    start = max(0, slot.offset_bytes // width_bytes)
+    return range(start, min(sent_numel, slot.end_byte // width_bytes))
+
+
+def _is_of_others(
+    slot: ParameterSlot, indices: range, found: Iterable[tuple[str, int, int]]
+) -> bool:
+    covered = set[int]()
+    for name, start, end in found:
+        part = {*range(start, end)} & {*indices}
+        if part and name == slot.parameter:
+            return False
+        covered |= part
+    return len(covered) == len(indices) > 0
+
+
+def _recognized(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> Iterator[tuple[str, int, int]]:
+    """Yield whose gradients are among values, where each begins, and one past its end."""
+    for spec in trainable(reference.scenario):
+        for place in _places(sent, _forms(reference, spec, rank, launch)):
+            yield spec.name, *place
+
+
 def _forms(
     reference: Reference, spec: ParameterSpec, rank: int, launch: CollectiveLaunch
 ) -> Iterator[torch.Tensor]:
-    """Yield what a gradient may be by then: reduced over no axis yet, over some, or all."""
+    """Yield what a gradient may be by then: reduced over no axis yet, over some, or all.
+
+    A mean may be divided before.
+    """
     mesh, moment = reference.scenario.mesh, launch.moment
     count = agenda.num_backwards(reference.scenario, moment.step)
     if moment.micro_batch is not None:
@@ -107,7 +165,9 @@ def _forms(
                 reference.local(spec, r, moment.step, range(first, count))
                 for r in ranks
             ]
-            yield torch.stack(parts).sum(dim=0)
+            yield (whole := torch.stack(parts).sum(dim=0))
+            if reference.capabilities.reduction == "mean":
+                yield whole / len(ranks_along(mesh, axes, rank))
 
 
 def _subsets(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bank_page import figures
 from soak import lines
-from test_alarms import OF_DDP, PROGRAMS
+from test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "false-alarms.md"
@@ -47,6 +47,7 @@ def page() -> str:
     table.append(f"| all | {played:,} | {alarms} |")
     listed = [f"- `synchronizer`: {name}" for name in PROGRAMS]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
+    listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
     return "\n".join([HEAD, *table, "", TOLD, *listed, ""])
 
 

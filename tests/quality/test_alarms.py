@@ -1,13 +1,19 @@
 """Programs about which the harness once cried wolf: a right synchronizer is right in them."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
+import torch
+import torch.distributed as dist
+from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.features import ALL_BEYOND
 from syncverify.properties import check
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.subject import Capabilities, resolve
 
 ALONE = MeshSpec((1,), ("dp",))
 GRID = MeshSpec((2, 2), ("dp", "tp"))
@@ -55,13 +61,55 @@ OF_DDP = {
         parameter(), launch="parameter_streams", backward="grad_beside"
     ),
 }
+
+
+class LeavesViewsBehind(PlainGrads):
+    """Averages in one staging buffer, in which `.grad` stays unless a rank owns it.
+
+    DeepSpeed's ZeRO-1 does; who reads gradients gets those of their owners.
+    """
+
+    capabilities: ClassVar = Capabilities(
+        reduction="mean", tensors="local", outside=ALL_BEYOND
+    )
+
+    @override
+    def wait(self) -> None:
+        staging = torch.empty(max(p.numel() for p in self.parameters))
+        owned = [self.reduced(staging, *each) for each in enumerate(self.parameters)]
+        for parameter, gradient in zip(self.parameters, owned, strict=True):
+            dist.all_reduce(gradient)
+            parameter.grad = gradient.view_as(parameter)
+
+    def reduced(
+        self, staging: torch.Tensor, number: int, parameter: torch.Tensor
+    ) -> torch.Tensor:
+        staged = staging[: parameter.numel()].copy_(parameter.grad.view(-1))
+        parameter.grad.data = staged.view_as(parameter)
+        dist.all_reduce(staged.div_(dist.get_world_size()))
+        if number % dist.get_world_size() != dist.get_rank():
+            return torch.zeros_like(staged)
+        owned = staged.clone()
+        parameter.grad.data = owned.view_as(parameter)
+        return owned
+
+
+OF_DEEPSPEED = {
+    # They gave names to the gradients of others that passed through it later.
+    "views that were left in a staging buffer": program(
+        *(parameter(f"p{number}", shape=(2,)) for number in range(4)),
+        mesh=MeshSpec((2,), ("dp",)),
+    ),
+}
 PLAYED = [
     *(("synchronizer", scenario) for scenario in PROGRAMS.values()),
     *(("ddp", scenario) for scenario in OF_DDP.values()),
+    *((f"{__name__}:LeavesViewsBehind", each) for each in OF_DEEPSPEED.values()),
 ]
+NAMES = [*PROGRAMS, *OF_DDP, *OF_DEEPSPEED]
 
 
-@pytest.mark.parametrize(("subject", "scenario"), PLAYED, ids=[*PROGRAMS, *OF_DDP])
+@pytest.mark.parametrize(("subject", "scenario"), PLAYED, ids=NAMES)
 def test_no_alarm(subject: str, scenario: Scenario) -> None:
     found = resolve(subject)
     run = SimBackend().run(scenario, found)
