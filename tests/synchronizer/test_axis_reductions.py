@@ -382,3 +382,14 @@ def test_ranks_that_are_alone_need_not_have_the_same_neighbours(ranks) -> None:
         return reduced([shard, a], 2**rank, axis_reductions={"tp": "none"})
 
     assert ranks.run(4, program) == [[5, 5], [10, 10]] * 2
+
+
+def test_shards_of_one_parameter_that_nobody_reduces_may_differ(ranks) -> None:
+    """It is left alone on dp: ranks of tp hold other parts of it, and are not asked."""
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        a = parameter(mesh, Replicate(), Shard(0), numel=3 + rank % 2)
+        return reduced([a], 2**rank, axis_reductions={"dp": "none"})
+
+    assert ranks.run(4, program) == [[1], [2], [4], [8]]
