@@ -321,7 +321,7 @@ class BucketSequence:
             stack.callback(self.groups.destroy)
             for bucket in self.buckets:
                 stack.callback(bucket.release)
-            for bucket in reversed(self.buckets):
+            for bucket in self.buckets:
                 stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(self._attachments.remove_hooks)
 
