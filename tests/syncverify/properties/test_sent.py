@@ -8,7 +8,7 @@ from handmade_traces import launch
 
 from syncverify.memory import MemoryRegion
 from syncverify.oracle import reference
-from syncverify.properties.sent import elements, senders, sends
+from syncverify.properties.sent import elements, senders, sends, true_slots
 from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
 from syncverify.slots import ParameterSlot
 from syncverify.subject import Capabilities
@@ -114,3 +114,41 @@ def test_values_in_the_place_of_another_prove_nothing() -> None:
     assert is_sent(placed, OWN)
     assert is_sent(placed, OF_OTHER, "other")
     assert not is_sent(placed, OF_OTHER)
+
+
+def left(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
+    """Name the slots that are believed."""
+    found = true_slots(ORACLE, 1, replace(launched, slots=slots))
+    return [slot.parameter for slot in found]
+
+
+FIRST = ParameterSlot("other", 0, OF_OTHER.numel() * 4)
+WHOLE = ParameterSlot("w", 0, OWN.numel() * 4)
+
+
+def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
+    assert left(sent(OWN), FIRST, WHOLE) == ["w"]
+    assert left(sent(OF_OTHER), FIRST, WHOLE) == ["other"]  # which is shorter
+    assert left(sent(OF_OTHER), replace(WHOLE, offset_bytes=-4)) == []
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        sent(OF_OTHER, OWN),
+        sent(OF_OTHER / 2, ZERO),  # scaled, though not for a mean
+        sent(OWN[:1], ZERO, OWN[2:]),
+        launch("dp", (1, 3), 0, regions=(MemoryRegion(0, 0, 12),)),
+    ],
+)
+def test_a_slot_with_its_own_gradient_or_unknown_values_is_believed(
+    launched: CollectiveLaunch,
+) -> None:
+    assert left(launched, FIRST) == ["other"]
+
+
+def test_a_mean_may_be_divided_before_it_is_sent() -> None:
+    mean = reference(SCENARIO, Capabilities(reduction="mean"))
+    assert senders(mean, 1, sent(OWN / 4)) == ("w",)
+    assert senders(mean, 1, sent(OWN)) == ("w",)
+    assert senders(mean, 1, sent(OWN / 2)) is None
