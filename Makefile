@@ -45,8 +45,8 @@ peers: $(INSTALLED)
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
 soak: $(INSTALLED)
 	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py docs/soak.jsonl \
-	  --jobs 2 synchronizer=12000 ddp=16000 fsdp2=8000 hsdp=6000 replicate=6000 replicate-fsdp=6000 \
-	  syncverify.bugbank.bases.view_buckets:ViewBuckets=6000
+	  --jobs 2 synchronizer=16000 ddp=16000 replicate=8000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
+	  syncverify.bugbank.bases.view_buckets:ViewBuckets=10000
 
 # Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.
