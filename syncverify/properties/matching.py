@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from syncverify.layout import contributing_ranks, local_shape
 from syncverify.properties.judgement import Finding, Judgement
@@ -138,16 +138,27 @@ def _conflicts(
 ) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
     """Find pairs of slots of two ranks that exclude each other."""
     (rank, launch), (peer, theirs) = one, other
-    if launch.slots == theirs.slots:
+    # Most launches agree, and to look at their values takes longer than all else.
+    if any(_excluding(judgement, (rank, launch.slots), (peer, theirs.slots))):
+        slots = true_slots(judgement.reference, rank, launch)
+        their_slots = true_slots(judgement.reference, peer, theirs)
+        yield from _excluding(judgement, (rank, slots), (peer, their_slots))
+
+
+def _excluding(
+    judgement: Judgement,
+    one: tuple[int, Sequence[ParameterSlot]],
+    other: tuple[int, Sequence[ParameterSlot]],
+) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
+    (rank, slots), (peer, theirs) = one, other
+    if slots == theirs:
         return
-    slots = true_slots(judgement.reference, rank, launch)
-    their_slots = true_slots(judgement.reference, peer, theirs)
-    common = {s.parameter for s in slots} & {s.parameter for s in their_slots}
+    common = {s.parameter for s in slots} & {s.parameter for s in theirs}
     for slot in slots:
-        for their_slot in their_slots:
+        for their_slot in theirs:
             if slot.parameter == their_slot.parameter:
                 moved = slot.offset_bytes != their_slot.offset_bytes
-                if moved and not _also_there(slot, their_slots):
+                if moved and not _also_there(slot, theirs):
                     yield slot, their_slot
             elif not common & {slot.parameter, their_slot.parameter}:
                 known = _holds(judgement, peer, slot) or _holds(
