@@ -1,11 +1,11 @@
 """The command: give all methods the defects of the bug bank, and write what they find.
 
-Exit codes: 0 all was played, 1 for some defect no scenario was found, 2 bad usage.
+Exit codes: 0 all was played, 1 for some defect no scenario was found, 2 bad usage,
+130 interrupted.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from comparison.processes import compared_in
 from comparison.smallest import SmallestScenarios
 from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
+from syncverify.command_line import run_command
 
-NOT_FOUND, BAD_USAGE = 1, 2
+NOT_FOUND = 1
 
 
 @click.command()
@@ -81,8 +82,4 @@ def _line(outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main.main(prog_name="python -m comparison", standalone_mode=False))
-    except click.ClickException as error:
-        click.echo(f"python -m comparison: {error.format_message()}", err=True)
-        sys.exit(BAD_USAGE)
+    run_command(main, "python -m comparison")

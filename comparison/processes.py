@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import os
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import torch
 
 from comparison.cases import Case
 from comparison.outcomes import Outcome, compared
 from comparison.rigs import Rigs
+from syncverify.side_by_side import side_by_side
 
 
 def compared_in(jobs: int, cases: Sequence[Case]) -> Iterator[Outcome]:
@@ -24,26 +22,13 @@ def compared_in(jobs: int, cases: Sequence[Case]) -> Iterator[Outcome]:
         cases: What to play.
     """
     # Spawned: a fork would copy threads that a search has started.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare) as pool:
-        for done in as_completed([pool.submit(_compared, case) for case in cases]):
-            yield done.result()
-
-
-def _prepare() -> None:
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process, and so what its rigs started, if the command is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    spawn = multiprocessing.get_context("spawn")
+    for _, outcome in side_by_side(_compared, cases, jobs=jobs, context=spawn):
+        yield outcome
 
 
 def _compared(case: Case) -> Outcome:
+    torch.set_num_threads(1)
     return compared(case, _rigs())
 
 

@@ -22,8 +22,8 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when to end
     torch.set_num_threads(1)
     connection = Connection(descriptor)
-    connection.send(Ready())
     try:
+        connection.send(Ready())
         serve(connection)
     finally:
         os._exit(0)  # whatever threads still wait for

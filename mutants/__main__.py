@@ -1,13 +1,12 @@
 """The command: try mutants of the synchronizer, and list those that nothing notices.
 
 Exit codes: 0 each one is noticed or equivalent, 1 some survive, 2 bad usage (one line on
-stderr), 3 the synchronizer itself fails, so nothing can be said about its mutants.
+stderr), 3 the synchronizer itself fails, so nothing can be said about its mutants, 130
+interrupted.
 """
 
 import multiprocessing
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,9 +15,11 @@ from rich.console import Console
 from mutants.equivalents import reasons
 from mutants.generation import Mutant, mutants, unchanged
 from mutants.results import Outcomes, store, stored, survivors, table
-from mutants.trial import Outcome, tried
+from mutants.trial import Outcome, Trial, tried
+from syncverify.command_line import run_command
+from syncverify.side_by_side import side_by_side
 
-SURVIVED, BAD_USAGE, BROKEN = 1, 2, 3
+SURVIVED, BROKEN = 1, 3
 
 
 @click.command()
@@ -52,9 +53,12 @@ def main(
         m for m in chosen if m.id not in equivalent and (again or m.id not in known)
     ]
     console = Console(highlight=False, soft_wrap=True)
-    if not only and _refuse_broken(tried(unchanged(), examples)):
+    if not only and _refuse_broken(tried(Trial(unchanged(), examples))):
         return BROKEN
-    for mutant, outcome in _all(left, jobs, examples, known):
+    fork = multiprocessing.get_context("fork")
+    trials = [Trial(each, examples, known.get(each.id, "")) for each in left]
+    for trial, outcome in side_by_side(tried, trials, jobs=jobs, context=fork):
+        mutant = trial.mutant
         outcomes[mutant.id] = outcome
         console.print(_line(mutant, outcome), markup=False)
         if json_path is not None:
@@ -67,19 +71,6 @@ def _refuse_broken(outcome: Outcome) -> bool:
     if outcome.killed_by:
         click.echo(f"mutants: unchanged, it fails: {outcome.killed_by}", err=True)
     return bool(outcome.killed_by)
-
-
-def _all(
-    left: Sequence[Mutant], jobs: int, examples: int, known: Mapping[str, str]
-) -> Iterator[tuple[Mutant, Outcome]]:
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running = {
-            pool.submit(tried, mutant, examples, known.get(mutant.id, "")): mutant
-            for mutant in left
-        }
-        for done in as_completed(running):
-            yield running[done], done.result()
 
 
 def _line(mutant: Mutant, outcome: Outcome) -> str:
@@ -103,8 +94,4 @@ def _summary(
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main.main(prog_name="python -m mutants", standalone_mode=False))
-    except click.ClickException as error:
-        click.echo(f"python -m mutants: {error.format_message()}", err=True)
-        sys.exit(BAD_USAGE)
+    run_command(main, "python -m mutants")

@@ -24,6 +24,7 @@ import pytest
 from mutants.first_violation import FirstViolation, ViolationFoundError
 from mutants.generation import PACKAGE, Mutant
 from mutants.targets import TARGETS
+from syncverify.side_by_side import end_with_parent
 from syncverify.subject import resolve
 from syncverify.verification import run_search
 
@@ -58,22 +59,35 @@ class Outcome:
     seconds: float
 
 
-def tried(mutant: Mutant, examples: int, before: str = "") -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to do with a mutant.
+
+    Attributes:
+        mutant: Whom to try.
+        examples: Scenarios of the longest search.
+        before: What noticed it another time; a test is asked first.
+    """
+
+    mutant: Mutant
+    examples: int
+    before: str = ""
+
+
+def tried(trial: Trial) -> Outcome:
     """Try a mutant until something notices it.
 
     Args:
-        mutant: Whom.
-        examples: Scenarios of the longest search.
-        before: What noticed it another time; a test is asked first.
+        trial: Whom, and how long.
 
     Returns:
         What noticed it, and when.
     """
     started = monotonic()
     played = 0
-    for stage in _stages(mutant, examples, before):
+    for stage in _stages(trial):
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            _write(mutant, Path(folder))
+            _write(trial.mutant, Path(folder))
             killed_by, count = _in_process(stage, Path(folder))
         played += count
         if killed_by:
@@ -81,16 +95,16 @@ def tried(mutant: Mutant, examples: int, before: str = "") -> Outcome:
     return Outcome("", played, monotonic() - started)
 
 
-def _stages(mutant: Mutant, examples: int, before: str) -> list[Stage]:
-    known = [TESTS / before] if before.startswith("test_") else []
-    near = [TESTS / f"test_{name}.py" for name in TARGETS[mutant.path.stem]]
+def _stages(trial: Trial) -> list[Stage]:
+    known = [TESTS / trial.before] if trial.before.startswith("test_") else []
+    near = [TESTS / f"test_{name}.py" for name in TARGETS[trial.mutant.path.stem]]
     others = sorted({*TESTS.glob("test_*.py")} - {*near}, key=_cost)
     return [
         *(partial(_ask, test=test) for test in known),
         lambda answer: _search(answer, SMALL, SMALL_EXAMPLES),
         lambda answer: _search(answer, LARGE, LARGE_EXAMPLES),
         lambda answer: _test(answer, [*near, *others]),
-        lambda answer: _search(answer, LARGE, examples),
+        lambda answer: _search(answer, LARGE, trial.examples),
     ]
 
 
@@ -136,6 +150,8 @@ def _end_group(leader: int) -> None:
 
 def _run(stage: Stage, folder: Path, answer: Connection) -> None:
     os.setsid()
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
     assert PACKAGE.name not in sys.modules, "a stage imports the mutant, nothing else"
     sys.path.insert(0, str(folder))
     # For the processes that a test may start.

@@ -2,7 +2,8 @@
 
 python -m peers [--examples N] [--json PATH] [NAME ...]
 
-Exit code 0 means that every violation is one of `KNOWN`, 1 that there is another one.
+Exit code 0 means that every violation is one of `KNOWN`, 1 that there is another one, 2 bad
+usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from peers.played import Played, play
 from peers.roster import PEERS
+from syncverify.command_line import run_command
 from syncverify.errors import SubjectError
 from syncverify.subject import resolve
 
@@ -73,4 +75,4 @@ def _table(rows: list[Played]) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "python -m peers")

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 import click
 import torch
@@ -36,6 +32,12 @@ from syncverify.backends.choice import BACKEND_NAMES, AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bank_command.command import bank
+from syncverify.command_line import (
+    BAD_USAGE,
+    complain,
+    ending_when_interrupted,
+    leave_at_once,
+)
 from syncverify.errors import SyncverifyError, UsageError
 from syncverify.graphs.modes import ignore_reports_of_anomalies
 from syncverify.properties import check
@@ -55,13 +57,11 @@ from syncverify.verification import (
     with_witness,
 )
 
-BAD_USAGE = 2
+_NAME = "syncverify"
 HARNESS_FAILED = 3
 COVERAGE_GAP = 4
-INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
-NOBODY_READS = 141  # likewise: 128 + SIGPIPE
+NOBODY_READS = 141  # by convention of shells: 128 + SIGPIPE
 DEFAULT_DATABASE = Path(".syncverify")
-_INTERRUPT_GRACE_SECONDS = 5.0
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
@@ -309,44 +309,8 @@ def _coverage_table(report: Report) -> Table:
 
 def _leave(code: int, backend: AnyBackend) -> None:
     if isinstance(backend, TorchrunBackend) and backend.is_lost:
-        _leave_at_once(code)  # a thread of this process hangs in a collective
+        leave_at_once(code)  # a thread of this process hangs in a collective
     raise SystemExit(code)
-
-
-def _leave_at_once(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-@contextmanager
-def _ending_when_interrupted() -> Iterator[None]:
-    """Make Ctrl-C end this process for certain.
-
-    Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
-    or into a finalizer, and a search is full of both.
-    """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        end = threading.Timer(
-            _INTERRUPT_GRACE_SECONDS, _leave_at_once, args=[INTERRUPTED]
-        )
-        end.daemon = True
-        end.start()
-        raise KeyboardInterrupt
-
-    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _complain("interrupted", INTERRUPTED)
-        report(unraisable)
-
-    before, report = signal.signal(signal.SIGINT, interrupt), sys.unraisablehook
-    sys.unraisablehook = dropped
-    try:
-        yield
-    finally:
-        sys.unraisablehook = report
-        signal.signal(signal.SIGINT, before)
 
 
 def main() -> None:
@@ -354,33 +318,24 @@ def main() -> None:
     ignore_reports_of_anomalies()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     try:
-        with _ending_when_interrupted():
+        with ending_when_interrupted(_NAME):
             code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        _complain(error.format_message(), BAD_USAGE)
+        complain(_NAME, error.format_message(), BAD_USAGE)
     except UsageError as error:
-        _complain(str(error), BAD_USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted", INTERRUPTED)
+        complain(_NAME, str(error), BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NOBODY_READS)
     except SyncverifyError as error:
-        _complain(f"the harness itself failed: {error}", HARNESS_FAILED)
+        complain(_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
     except Exception:  # noqa: BLE001  # the last resort: a fault of ours
         traceback.print_exc()
-        _complain(
+        complain(
+            _NAME,
             "the harness itself failed; please report the traceback above",
             HARNESS_FAILED,
         )
-
-
-def _complain(message: str, code: int) -> None:
-    line = message if code == HARNESS_FAILED else " ".join(message.split())
-    click.echo(f"syncverify: {line}", err=True)
-    if code == INTERRUPTED:
-        _leave_at_once(code)  # rank threads may still play
-    sys.exit(code)

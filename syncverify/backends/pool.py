@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,12 +36,14 @@ class WorkerProcess:
     def __init__(self, module: str = "syncverify.backends.worker") -> None:
         self.num_jobs = 0
         self.connection, theirs = Pipe(duplex=True)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-        )
+        changes = {"PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"}
+        with _interrupts_blocked():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **changes},
+                stdin=subprocess.DEVNULL,
+            )
         theirs.close()
 
     def await_ready(self) -> None:
@@ -110,6 +115,19 @@ def await_any(
 ) -> list[Connection]:
     """Return the connections that have something to say, none after the timeout."""
     return [c for c in wait(connections, timeout_seconds) if isinstance(c, Connection)]
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let a process that is started inherit that Ctrl-C does not reach it.
+
+    It ignores it, but only once it has imported what that takes.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _import_path() -> str:

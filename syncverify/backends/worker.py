@@ -80,8 +80,11 @@ class Worker:
             )  # whatever ends this thread: without it nothing ends the process
 
     def _send(self, message: object) -> None:
-        with self._send_lock:
-            self._connection.send(message)
+        try:
+            with self._send_lock:
+                self._connection.send(message)
+        except OSError:
+            os._exit(0)  # as in `_control`: the parent is gone
 
     def _status(self) -> Status:
         frame = sys._current_frames().get(self._player.ident or 0)

@@ -33,4 +33,4 @@ def test_interrupt_that_python_drops_ends_the_command_all_the_same() -> None:
         check=False,
     )
     assert ended.returncode == 130
-    assert ended.stderr.splitlines()[-1] == "some.benchmark: interrupted"
+    assert ended.stderr.splitlines()[-1] == "python -m some.benchmark: interrupted"

@@ -77,7 +77,7 @@ def test_bad_usage_is_one_line_and_code_2(
         main()
     assert left.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("benchmarks.harness: ")
+    assert err.startswith("python -m benchmarks.harness: ")
     assert complaint in err
     assert err.count("\n") == 1
 

@@ -78,7 +78,7 @@ def test_interrupt_leaves_no_process_behind() -> None:
         running.communicate()
         raise
     assert running.returncode == 130
-    assert err.splitlines()[-1] == "benchmarks.synchronizer: interrupted"
+    assert err.splitlines()[-1] == "python -m benchmarks.synchronizer: interrupted"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_bad_usage_is_one_line_and_code_2(
         main()
     assert left.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("benchmarks.synchronizer: ")
+    assert err.startswith("python -m benchmarks.synchronizer: ")
     assert complaint in err
     assert err.count("\n") == 1

@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,9 @@ import click
 import torch
 
 from syncverify.backends.sim import SimBackend
+from syncverify.command_line import run_command
 from syncverify.report.report import Report
+from syncverify.side_by_side import side_by_side
 from syncverify.subject import resolve
 from syncverify.verification import run_search
 
@@ -60,8 +61,9 @@ def searches(
                 yield subject, seed
 
 
-def search(subject: str, seed: int) -> dict[str, Any]:
+def search(subject_and_seed: tuple[str, int]) -> dict[str, Any]:
     """Play one seed's scenarios, with the schedules that a plain run plays."""
+    subject, seed = subject_and_seed
     torch.set_num_threads(1)
     with closing(SimBackend()) as backend:
         report = run_search(
@@ -108,10 +110,9 @@ def main(path: Path, wanted: tuple[tuple[str, int], ...], jobs: int) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
     left = [*searches(dict(wanted), lines(path))]
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        for done in as_completed([pool.submit(search, *each) for each in left]):
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(done.result()) + "\n")
+    for _, line in side_by_side(search, left, jobs=jobs, context=spawn):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
     found = lines(path)
     for name in dict.fromkeys(line["subject"] for line in found):
         own = [line for line in found if line["subject"] == name]
@@ -122,4 +123,4 @@ def main(path: Path, wanted: tuple[tuple[str, int], ...], jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "soak.py")

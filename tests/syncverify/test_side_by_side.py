@@ -1,0 +1,86 @@
+"""Calls in several processes end with the command that makes them."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncverify.side_by_side import side_by_side
+
+COMMAND = """
+import multiprocessing, os, threading
+import click
+from syncverify.command_line import run_command
+from syncverify.side_by_side import side_by_side
+
+def wait_for_ever(number):
+    if number:
+        os.write(1, b"waits\\n")
+        threading.Event().wait()
+
+@click.command()
+def command():
+    fork = multiprocessing.get_context("fork")
+    for _ in side_by_side(wait_for_ever, [0, 1, 2, 3], jobs=2, context=fork):
+        pass
+
+run_command(command, "some.command")
+"""
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_every_item_comes_with_its_result() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    found = side_by_side(double, range(3), jobs=2, context=spawn)
+    assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
+
+
+@pytest.mark.parametrize("who", [os.killpg, os.kill])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_command_leaves_no_process(who, number) -> None:
+    """Whether or not processes are told as well: they hold stdout open while they live."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", COMMAND],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    try:
+        assert [running.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
+        who(running.pid, number)
+        out, err = running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
+    assert running.returncode == 130
+    assert (out, err.strip()) == ("", "some.command: interrupted")
+
+
+def test_killed_command_leaves_no_process() -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-c", COMMAND],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    try:
+        assert [running.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
+        running.kill()
+        running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+        raise
