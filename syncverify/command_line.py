@@ -16,7 +16,6 @@ import click
 BAD_USAGE = 2
 INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
 _GRACE_SECONDS = 5.0  # to end ranks on the way out
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_command(command: click.Command, name: str) -> NoReturn:
@@ -35,10 +34,11 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 
 @contextmanager
 def ending_when_interrupted(name: str) -> Iterator[None]:
-    """Make Ctrl-C, or SIGTERM, end this process for certain.
+    """Make Ctrl-C end this process for certain.
 
     Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
-    or into a finalizer, and a search is full of both.
+    or into a finalizer, and a search is full of both. SIGTERM keeps its meaning, which
+    torchrun counts on: it ends a rank that hangs where no handler would ever run.
 
     Args:
         name: Of the command.
@@ -59,16 +59,15 @@ def ending_when_interrupted(name: str) -> Iterator[None]:
             end()
         report(unraisable)
 
-    before = {each: signal.signal(each, interrupt) for each in _SIGNALS}
-    report, sys.unraisablehook = sys.unraisablehook, dropped
+    before, report = signal.signal(signal.SIGINT, interrupt), sys.unraisablehook
+    sys.unraisablehook = dropped
     try:
         yield
     except (click.Abort, KeyboardInterrupt):
         end()
     finally:
         sys.unraisablehook = report
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, before)
 
 
 def leave_at_once(code: int) -> None:

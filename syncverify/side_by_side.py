@@ -49,7 +49,6 @@ def side_by_side(
 def end_with_parent() -> None:
     """Let this process end when the one that made it has, and not before, by Ctrl-C."""
     signal.signal(signal.SIGINT, _leave_it_to_the_parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_after_parent, daemon=True).start()
 
 
