@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,9 +44,9 @@ def test_every_item_comes_with_its_result() -> None:
     assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
 
 
-@pytest.mark.parametrize("who", [os.killpg, os.kill])
-def test_interrupted_command_leaves_no_process(who) -> None:
-    """Whether or not processes are told as well: they hold stdout open while they live."""
+@contextmanager
+def at_work() -> Iterator[subprocess.Popen[str]]:
+    """Start the command, and wait until two processes wait for ever."""
     running = subprocess.Popen(
         [sys.executable, "-c", COMMAND],
         cwd=Path(__file__).parents[2],
@@ -56,31 +58,26 @@ def test_interrupted_command_leaves_no_process(who) -> None:
     assert running.stdout is not None
     try:
         assert [running.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
-        who(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        yield running
     except BaseException:
         os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
         running.communicate()
         raise
+
+
+@pytest.mark.parametrize("who", [os.killpg, os.kill])
+def test_interrupted_command_leaves_no_process(who) -> None:
+    """Whether or not processes are told as well: they hold stdout open while they live."""
+    with at_work() as running:
+        who(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert (out, err.strip()) == ("", "some.command: interrupted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_killed_command_leaves_no_process(number) -> None:
-    running = subprocess.Popen(
-        [sys.executable, "-c", COMMAND],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert running.stdout is not None
-    try:
-        assert [running.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
+    with at_work() as running:
         running.send_signal(number)
         running.communicate(timeout=60)
-    except BaseException:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
-        raise
+    assert running.returncode == -number
