@@ -9,8 +9,11 @@ import pytest
 from handmade_traces import PARAMETERS, causes, judgement, launch
 
 from syncverify.memory import MemoryRegion
+from syncverify.oracle import reference
 from syncverify.properties.matching import collectives_match_across_ranks
 from syncverify.run import Fault
+from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.subject import Capabilities
 from syncverify.trace import CollectiveLaunch, Event
 
 PAIR = (0, 1)
@@ -45,7 +48,11 @@ def test_ranks_that_meet_must_agree(left: Any, right: Any) -> None:
     assert found([first(**left)], [first(**left)]) == []
 
 
-def of_copies(*values: tuple[float, ...], carries_data: bool = True) -> list[Any]:
+def of_copies(
+    *values: tuple[float, ...],
+    carries_data: bool = True,
+    more: tuple[ParameterSpec, ...] = (),
+) -> list[Any]:
     """Let each rank send some values, from a buffer of its own."""
     launches = [
         first(
@@ -56,7 +63,13 @@ def of_copies(*values: tuple[float, ...], carries_data: bool = True) -> list[Any
         for own in values
     ]
     traces = judgement(*([one] for one in launches))
-    played = replace(traces, run=replace(traces.run, carries_data=carries_data))
+    scenario = replace(traces.scenario, parameters=PARAMETERS + more)
+    played = replace(
+        traces,
+        scenario=scenario,
+        run=replace(traces.run, carries_data=carries_data),
+        reference=reference(scenario, Capabilities()),
+    )
     return list(collectives_match_across_ranks(played))
 
 
@@ -74,6 +87,17 @@ def test_parts_that_no_axis_reduces_must_not_meet() -> None:
         "ranks [0, 1] met in one collective and disagree: no axis reduces few over these "
         "ranks"
     )
+
+
+def test_all_parts_that_no_axis_reduces_are_named() -> None:
+    fewer = ParameterSpec("fewer", (2,), ("S0",))
+    oracle = reference(
+        Scenario(MeshSpec((2,), ("dp",)), (*PARAMETERS, fewer), (1,), 64),
+        Capabilities(),
+    )
+    one, other = (tuple(oracle.local(fewer, rank, 0, [0]).tolist()) for rank in PAIR)
+    findings = of_copies(own_part("few", 0) + one, other, more=(fewer,))
+    assert "no axis reduces few, fewer over" in findings[0].summary
 
 
 def test_values_tell_nothing_where_collectives_move_none() -> None:

@@ -1,5 +1,6 @@
 """What `each_bucket_reduced_once_per_step` finds in traces, and what it lets pass."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,24 @@ def test_parameters_of_both_are_named_in_order() -> None:
 )
 def test_what_is_something_else_is_no_second_reduction(changes: dict[str, Any]) -> None:
     assert found(reduction(0), reduction(1, **changes)) == []
+
+
+def test_what_other_ranks_reduce_between_does_not_hide_it() -> None:
+    wider = launch("world", (0, 1, 2), 0, [("p", 0)], regions=BYTES)
+    assert len(found(reduction(0), wider, reduction(1))) == 1
+
+
+def test_a_gradient_that_passes_where_another_was_left_is_no_second_reduction() -> None:
+    """`.grad` of p stays in the buffer in which q is staged."""
+    oracle = judgement((), ()).reference
+    p, q = (
+        (struct.pack("4f", *oracle.local(spec, 0, 0, [0]).tolist()),)
+        for spec in oracle.scenario.parameters[:2]
+    )
+    first = reduction(0, contents=p)
+    assert found(first, reduction(1, contents=q)) == []
+    assert found(reduction(0, contents=q), reduction(1, contents=p)) == []
+    assert len(found(first, reduction(1, contents=p))) == 1
 
 
 def test_every_axis_of_a_mesh_reduces_once() -> None:
