@@ -1,11 +1,13 @@
-# `make verify` shows the product at work, `make test` runs the tests, `make check` is CI.
+# `make verify` shows the product at work, `make test` is the everyday test run, `make check`
+# is CI.
 # All of them need only Python 3.11 or newer: make PYTHON=python3.12 verify
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify test lint type fmt check bench peers soak mutation catalogue clean
+.PHONY: verify test long lint type fmt check bench peers soak mutation catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -13,12 +15,18 @@ verify: $(INSTALLED)
 	$(RUN) synchronizer --backend gloo --ranks 4 --examples 25 --seed 0
 	$(RUN) ddp --backend gloo --ranks 4 --examples 25 --seed 0
 
+# Two minutes on two cores: all quick tests and a part of the slow ones.
 test: $(INSTALLED)
-	$(BIN)/pytest -n auto
+	$(PYTEST) -m "not long"
+
+# The other tests: searches for planted defects, processes, examples.
+long: $(INSTALLED)
+	$(PYTEST) -m long
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m prose
 
 type: $(INSTALLED)
 	$(BIN)/mypy
@@ -27,7 +35,7 @@ fmt: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check: lint type test
+check: lint type test long
 
 # d9d's metadata asks for a newer torch than ours, though its synchronizer runs on it.
 bench: $(INSTALLED)
@@ -44,7 +52,7 @@ peers: $(INSTALLED)
 # Hours of two cores for 76,000 scenarios; goes on where it was cut off. After a change of the
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
 soak: $(INSTALLED)
-	PYTHONPATH=.:tests/quality OMP_NUM_THREADS=1 $(BIN)/python tests/quality/soak.py docs/soak.jsonl \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pages.soak studies/results/soak.jsonl \
 	  --jobs 2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
 	  syncverify.bugbank.bases.view_buckets:ViewBuckets=18000
 
@@ -55,13 +63,33 @@ mutation: $(INSTALLED)
 	mkdir -p build/mutation
 	ln -sfn $(addprefix ../../,pyproject.toml strategies synchronizer syncverify tests) build/mutation/
 	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
-	$(BIN)/python tests/mutation/general_mutants.py build/mutation
+	$(BIN)/python -m mutants.general build/mutation
 
 catalogue: $(INSTALLED)
-	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/property_catalogue.py
-	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/feature_catalogue.py
-	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/bank_page.py
-	PYTHONPATH=.:tests/quality $(BIN)/python tests/quality/alarms_page.py
+	PYTHONPATH=tests/quality $(BIN)/python -m pages.property_catalogue
+	PYTHONPATH=tests/quality $(BIN)/python -m pages.feature_catalogue
+	PYTHONPATH=tests/quality $(BIN)/python -m pages.bank_page
+	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
+
+# Branch coverage of the three packages; make coverage ARGS=tests/syncverify/sim measures a part.
+.PHONY: coverage versions changelog release
+coverage: $(INSTALLED)
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -n auto $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+# The tests under each version of Python and torch, as far as the Pythons are installed.
+versions: $(INSTALLED)
+	$(BIN)/nox --session tests
+
+changelog: $(INSTALLED)
+	$(BIN)/towncrier build --draft --version next
+
+# A commit and a tag, nothing is uploaded; see docs/releasing.md.
+release: $(INSTALLED)
+	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[release]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/release "$(VERSION)"
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,31 +1,72 @@
 """Hypothesis strategies for distributed training scenarios.
 
-Functions that return a strategy remember it. Scenarios ask for strategies in the middle of
-a draw, where Hypothesis examines each new object for longer than it draws from it.
+    from hypothesis import given
+
+    from strategies import scenarios
+
+    @given(scenarios(max_ranks=2))
+    def test_local_shards_cover_the_parameter(scenario): ...
+
+=========================== ============================================================
+strategy                    draws
+=========================== ============================================================
+`scenarios`                 whole scenarios: all of the following, combined
+`meshes`                    device meshes
+`parameters`                one parameter
+`parameter_lists`           parameters `p0`, `p1`, ...
+`shapes`, `placements`      shape and placements of one parameter
+`used_by`                   the ranks and micro-batches whose losses use a parameter
+`uses`                      the operators through which a loss uses a parameter
+`modules`                   the name of a `torch.nn` module that the scenario trains
+`module_parameter_lists`    the parameters of such a module
+`accumulations`             the number of micro-batches of each step
+`bucket_caps`               bucket caps in bytes
+`backwards`                 the way in which backward runs
+`caller_streams`            the streams on which the training program works
+`readiness_orders`          the order in which gradients become ready
+`step_events`               changes to single steps, such as a second `wait()`
+`schedules`                 the timing of a run on the `sim` backend
+=========================== ============================================================
+
+`usages`, `launches` and `events` are earlier names of `used_by`, `caller_streams` and
+`step_events`.
+
+All strategies shrink toward a plain training step on one rank. They construct legal values
+and filter none away, so Hypothesis discards no example. A `capabilities` argument restricts
+a strategy to the contract of one subject.
+
+Functions that return a strategy cache it: Hypothesis validates each new strategy object,
+which takes longer than one draw from it.
 """
 
 from __future__ import annotations
 
-from strategies.backwards import backwards
+from strategies.accumulations import accumulations
 from strategies.bucket_caps import bucket_caps
-from strategies.events import events
-from strategies.launches import launches
 from strategies.meshes import meshes
 from strategies.modules import module_parameter_lists, modules
+from strategies.parameter_uses import used_by, uses
 from strategies.parameters import parameter_lists, parameters
 from strategies.placements import placements
-from strategies.readiness import readiness_orders
 from strategies.scenarios import scenarios
 from strategies.schedules import schedules
 from strategies.shapes import shapes
-from strategies.steps import accumulations
-from strategies.usage import usages
-from strategies.uses import uses
+from strategies.training_programs import (
+    backwards,
+    caller_streams,
+    readiness_orders,
+    step_events,
+)
+
+events = step_events
+launches = caller_streams
+usages = used_by
 
 __all__ = [
     "accumulations",
     "backwards",
     "bucket_caps",
+    "caller_streams",
     "events",
     "launches",
     "meshes",
@@ -38,6 +79,8 @@ __all__ = [
     "scenarios",
     "schedules",
     "shapes",
+    "step_events",
     "usages",
+    "used_by",
     "uses",
 ]

@@ -10,44 +10,39 @@ from collections.abc import Iterator
 import torch
 from hypothesis import strategies as st
 
-from syncverify.layout import local_shape
-from syncverify.scenario import MeshSpec, ParameterSpec
+from syncverify.scenario.layout import local_shape
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
-_EVERYTHING_IN_ONE_BUCKET_BYTES = 2**20
-# Around the size of one small parameter, and of several.
+_ONE_BUCKET_CAP_BYTES = 2**20
+# The size of one small parameter, and of several, in bytes.
 _SPLITTING_CAP_BYTES = (64, 512)
 
 
 @functools.cache
 def bucket_caps() -> st.SearchStrategy[int]:
-    """Generate bucket caps in bytes that split and that do not; shrinks to no split."""
+    """Generate bucket caps in bytes, with and without a split; shrinks toward no split."""
     splitting = [st.integers(1, limit) for limit in _SPLITTING_CAP_BYTES]
-    return st.one_of(st.just(_EVERYTHING_IN_ONE_BUCKET_BYTES), *splitting)
+    return st.one_of(st.just(_ONE_BUCKET_CAP_BYTES), *splitting)
 
 
 def bucket_caps_for(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
 ) -> st.SearchStrategy[int]:
-    """Generate bucket caps for some parameters; shrinks to no split.
+    """Return a strategy for bucket caps in bytes; shrinks toward no split.
 
-    Args:
-        mesh: Their mesh.
-        parameters: As many as there are.
-        near_misses: Whether to list caps that are one element off, and parts of a
-            parameter, beside those that the first parameters on rank 0 fill to the byte.
-
-    Returns:
-        A strategy for caps in bytes.
+    Caps that the first parameters fill to the byte on rank 0 are always included. With
+    `near_misses`, so are caps one element off, and parts of one parameter.
     """
     sizes = [(_local_numel(mesh, spec), _itemsize(spec)) for spec in parameters]
     exact = itertools.accumulate(numel * itemsize for numel, itemsize in sizes)
     caps = [max(1, total) for total in exact]
     if near_misses:
-        caps += list(_near(caps, sizes))
+        caps += list(_near_misses(caps, sizes))
     return bucket_caps() | st.sampled_from(caps)
 
 
-def _near(caps: list[int], sizes: list[tuple[int, int]]) -> Iterator[int]:
+def _near_misses(caps: list[int], sizes: list[tuple[int, int]]) -> Iterator[int]:
+    """Yield caps in bytes beside the exact ones; sizes are (numel, itemsize) pairs."""
     for total, (numel, itemsize) in zip(caps, sizes, strict=True):
         yield total + itemsize
         yield max(1, total - itemsize)

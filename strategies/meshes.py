@@ -8,8 +8,8 @@ import math
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.rarities import with_rare
-from syncverify.scenario import MeshSpec
+from strategies.weights import with_rare
+from syncverify.scenario.specs import MeshSpec
 
 _AXIS_NAMES = ("dp", "tp", "ep")
 _ONE_RARE_MESH_IN = 3
@@ -19,20 +19,20 @@ _ONE_RARE_MESH_IN = 3
 def meshes(
     *, max_ranks: int = 4, max_axes: int = 2, unnamed: bool = False
 ) -> st.SearchStrategy[MeshSpec]:
-    """Generate meshes of one or two axes, now and then three, axes of size 1 included.
+    """Generate meshes of one or two axes, now and then three; an axis may have size 1.
 
-    Shrinks toward axes with names, then few ranks, then few axes.
+    Shrinks toward named axes, then few ranks, then few axes.
 
     Args:
         max_ranks: Largest number of ranks.
         max_axes: Largest number of axes, 1 to 3.
-        unnamed: Whether axes may be without names, now and then.
+        unnamed: Whether axes have no names, now and then.
 
     Returns:
         A strategy for `MeshSpec`.
 
     Raises:
-        InvalidArgument: No such mesh exists.
+        InvalidArgument: `max_ranks` or `max_axes` is out of range.
     """
     if max_ranks < 1:
         raise InvalidArgument(f"expected max_ranks >= 1, got max_ranks={max_ranks!r}")
@@ -50,16 +50,17 @@ def meshes(
 
 
 def _shapes(max_ranks: int, nums_axes: range) -> list[tuple[int, ...]]:
+    """List mesh shapes, the smallest first, with weights as repetitions at the end."""
     shapes: list[tuple[int, ...]] = []
     for num_axes in nums_axes:
         shapes += _products(max_ranks, num_axes)
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
-    # Meshes without a degenerate axis are few among the products: list them more often.
+    # Most products have an axis of size 1; meshes without one get more weight.
     return shapes + [s for s in shapes if len(s) > 1 and min(s) > 1] * 3
 
 
 def _products(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
-    """List the shapes of at most so many ranks."""
+    """List the shapes of `num_axes` axes and at most `max_ranks` ranks."""
     shapes: list[tuple[int, ...]] = [()]
     for _ in range(num_axes):
         shapes = [

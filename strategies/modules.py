@@ -1,4 +1,4 @@
-"""Strategies for real modules and their parameters."""
+"""Strategies for `torch.nn` modules and their parameters."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from syncverify.features import beyond
-from syncverify.modules import module_parameters
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
-from syncverify.vocabulary import MODULES, PLAIN
+from syncverify.program.modules import module_parameters
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import MODULES, PLAIN
 
-# A module costs as much as several scenarios without one, and shows less of their space.
-_ONE_IN = 20
+# A scenario with a module takes as long as several without one, and has fewer features.
+_ONE_MODULE_IN = 20
 _NAMES = [name for name in MODULES if name != PLAIN]
 _Dtypes = tuple[str, str | None]
 
@@ -24,33 +25,35 @@ _Dtypes = tuple[str, str | None]
 def modules(
     mesh: MeshSpec, *, capabilities: Capabilities = DEFAULT_CAPABILITIES
 ) -> st.SearchStrategy[str]:
-    """Generate names of modules; most scenarios have none.
+    """Generate names of modules, mostly the word for no module.
 
-    Shrinks toward none, then toward few parameters.
+    Shrinks toward no module, then toward few parameters.
 
     Args:
         mesh: Mesh of DTensor parameters.
-        capabilities: What the subject promises.
+        capabilities: Contract of the subject.
 
     Returns:
         A strategy for words of `vocabulary.MODULES`.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
-    return st.sampled_from([PLAIN] * max(1, (_ONE_IN - 1) * len(fitting)) + fitting)
+    return st.sampled_from(
+        [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * len(fitting)) + fitting
+    )
 
 
 @functools.lru_cache
 def module_parameter_lists(
     name: str, mesh: MeshSpec, *, capabilities: Capabilities = DEFAULT_CAPABILITIES
 ) -> st.SearchStrategy[tuple[ParameterSpec, ...]]:
-    """Generate the parameters of a module, of one dtype, in one group or two.
+    """Generate the parameters of a module: one dtype, one or two groups.
 
     Shrinks toward trainable float32 parameters in one group.
 
     Args:
         name: A word of `vocabulary.MODULES`.
         mesh: Mesh of DTensor parameters.
-        capabilities: What the subject promises.
+        capabilities: Contract of the subject.
 
     Returns:
         A strategy for tuples of `ParameterSpec`.
@@ -59,30 +62,37 @@ def module_parameter_lists(
     dtypes: list[_Dtypes] = [("float32", None), ("bfloat16", None)]
     if capabilities.separate_grad_dtype:
         dtypes.append(("bfloat16", "float32"))
-    # Every parameter is trainable or every other one, and likewise for groups.
+    # One of `trainable_every` parameters is trainable; groups take turns.
     kinds = list(itertools.product((1, 2), (1, 2), dtypes))
     return st.sampled_from(kinds).map(lambda kind: _of_kind(listed, *kind))
 
 
 def _fits(name: str, mesh: MeshSpec, capabilities: Capabilities) -> bool:
+    """Tell whether a contract covers a module and every feature of its parameters."""
     if not capabilities.covers("module", name):
         return False
     specs = module_parameters(name, mesh)
     scenario = Scenario(mesh, specs, (1,), bucket_cap_bytes=1, module=name)
-    features = all(capabilities.covers(*feature) for feature in beyond(scenario))
+    features = all(
+        capabilities.covers(*feature) for feature in optional_features(scenario)
+    )
     return features and capabilities.lacking(scenario) is None
 
 
 def _of_kind(
-    listed: tuple[ParameterSpec, ...], one_in: int, num_groups: int, dtypes: _Dtypes
+    listed: tuple[ParameterSpec, ...],
+    trainable_every: int,
+    num_groups: int,
+    dtypes: _Dtypes,
 ) -> tuple[ParameterSpec, ...]:
+    dtype, grad_dtype = dtypes
     return tuple(
         replace(
             spec,
-            dtype=dtypes[0],
-            grad_dtype=dtypes[1],
+            dtype=dtype,
+            grad_dtype=grad_dtype,
             group=index % num_groups,
-            requires_grad=index % one_in == 0,
+            requires_grad=index % trainable_every == 0,
         )
         for index, spec in enumerate(listed)
     )

@@ -1,8 +1,8 @@
 """Strategies for parameters and lists of them.
 
-Each parameter takes few choices (shape, placements, kind, words, and whether another one
-follows), because Hypothesis deletes only a few consecutive choices at a time: drawn field
-by field, superfluous parameters would survive shrinking.
+A parameter takes few choices: shape, placements, kind, fields, and whether another one
+follows. Hypothesis deletes only a few consecutive choices at a time, so superfluous
+parameters would survive shrinking if every field took a choice.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.parameter_words import parameter_words
+from strategies.parameter_fields import parameter_fields
 from strategies.placements import placements
-from strategies.rarities import with_rare
 from strategies.shapes import shapes
-from syncverify.scenario import (
+from strategies.weights import with_rare
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.specs import (
     DTYPES,
     REPLICATE,
     MeshSpec,
@@ -25,18 +26,17 @@ from syncverify.scenario import (
     num_pieces,
     sharded_dim,
 )
-from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
 
 _BASIC_DTYPES = DTYPES[:3]
 _FLOAT64 = DTYPES[3]
 _ONE_FLOAT64_IN = 8
 
-# Models have few dtypes, groups and placements. Drawn one by one, parameters rarely agree
-# on these, and those that do not agree share no bucket. Equal shapes matter as well:
-# swapped buckets of equal size are invisible to every check of shapes.
+# Parameters share a bucket only if these fields are equal, which independent draws rarely
+# are. Equal shapes matter as well: a check of shapes cannot see swapped buckets of equal
+# size.
 _SAME_BUCKET = ("dtype", "grad_dtype", "group")
 _SAME_SIZE = ("global_shape", "placements", "memory_format")
-_IN_COMMON = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
+_COMMON_FIELDS = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
 
 
 @functools.lru_cache
@@ -47,17 +47,17 @@ def parameters(
     *,
     capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> ParameterSpec:
-    """Generate one parameter, its name left to the list that holds it.
+    """Generate one parameter with an empty name; the list that holds it names it.
 
     Shrinks toward a trainable, replicated float32 scalar in group 0.
 
     Args:
         draw: Provided by Hypothesis.
         mesh: Mesh of DTensor parameters.
-        capabilities: What the subject promises.
+        capabilities: Contract of the subject.
 
     Returns:
-        A parameter with an empty name.
+        A parameter.
     """
     shape = draw(
         shapes(
@@ -82,7 +82,7 @@ def parameters(
         float64=capabilities.covers("dtype", _FLOAT64),
     )
     dtype, grad_dtype, group, requires_grad = draw(kinds)
-    said = parameter_words(num_dims=len(shape), capabilities=capabilities)
+    fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
         name="",
         global_shape=_even(shape, placed, mesh),
@@ -91,7 +91,7 @@ def parameters(
         grad_dtype=grad_dtype,
         requires_grad=requires_grad,
         group=group,
-        **({} if said is None else dict(draw(said))),
+        **({} if fields is None else dict(draw(fields))),
     )
 
 
@@ -103,7 +103,7 @@ def parameter_lists(
     max_size: int = 8,
     capabilities: Capabilities = DEFAULT_CAPABILITIES,
 ) -> st.SearchStrategy[tuple[ParameterSpec, ...]]:
-    """Generate parameters `p0`, `p1`, ... of which at least one is trainable.
+    """Generate parameters `p0`, `p1`, ..., at least one of them trainable.
 
     Shrinks toward one parameter.
 
@@ -111,13 +111,13 @@ def parameter_lists(
         mesh: Mesh of DTensor parameters.
         min_size: Smallest number of parameters.
         max_size: Largest number of parameters.
-        capabilities: What the subject promises.
+        capabilities: Contract of the subject.
 
     Returns:
         A strategy for tuples of `ParameterSpec`.
 
     Raises:
-        InvalidArgument: No such list exists.
+        InvalidArgument: Not `1 <= min_size <= max_size`.
     """
     if not 1 <= min_size <= max_size:
         raise InvalidArgument(f"expected 1 <= {min_size=} <= {max_size=}")
@@ -126,15 +126,15 @@ def parameter_lists(
         min_size=min_size,
         max_size=max_size,
     )
-    return st.tuples(st.sampled_from(_IN_COMMON), drawn).map(
-        lambda pair: _named(_alike(*pair))
+    return st.tuples(st.sampled_from(_COMMON_FIELDS), drawn).map(
+        lambda pair: _named(_with_common_fields(*pair))
     )
 
 
 def _even(
     shape: tuple[int, ...], placed: tuple[str, ...] | None, mesh: MeshSpec
 ) -> tuple[int, ...]:
-    """Round dims with strided shards up to what divides without a rest."""
+    """Round dims with strided shards up to a multiple of their number of pieces."""
     sizes = list(shape)
     for code in placed or ():
         dim = sharded_dim(code)
@@ -148,7 +148,7 @@ def _even(
 def _kinds(
     *, separate_grad_dtype: bool, float64: bool
 ) -> st.SearchStrategy[tuple[str, str | None, int, bool]]:
-    """Generate (dtype, gradient dtype, group, requires_grad), the plainest first."""
+    """Generate (dtype, gradient dtype, group, requires_grad); shrinks toward the plainest."""
     dtypes = DTYPES if float64 else _BASIC_DTYPES
     grad_dtypes = (None, *dtypes) if separate_grad_dtype else (None,)
     trainable = [
@@ -161,15 +161,15 @@ def _kinds(
     usual = [kind for kind in trainable if _FLOAT64 not in kind]
     wide = [kind for kind in trainable if _FLOAT64 in kind]
     frozen = [(*kind[:3], False) for kind in usual]
-    # Frozen ones only dilute a scenario.
+    # Frozen parameters are reduced by no collective: they get half the weight.
     return with_rare([*usual, *usual, *frozen], wide, one_in=_ONE_FLOAT64_IN)
 
 
-def _alike(
-    in_common: tuple[str, ...], specs: list[ParameterSpec]
+def _with_common_fields(
+    names: tuple[str, ...], specs: list[ParameterSpec]
 ) -> list[ParameterSpec]:
-    """Give all parameters what the first one has."""
-    common = {name: getattr(specs[0], name) for name in in_common}
+    """Set the named fields of all parameters to the values of the first one."""
+    common = {name: getattr(specs[0], name) for name in names}
     return [replace(spec, **common) for spec in specs]
 
 

@@ -7,8 +7,8 @@ import itertools
 
 from hypothesis import strategies as st
 
-from strategies.rarities import with_rare
-from syncverify.scenario import (
+from strategies.weights import with_rare
+from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
     REPLICATE,
@@ -18,7 +18,8 @@ from syncverify.scenario import (
 )
 
 _ONE_RARE_PLACEMENT_IN = 9
-_MAX_OFTEN = 64  # there are ever more others
+# Extra weight of replication; the number of other placements grows with dims and axes.
+_MAX_REPLICATED = 64
 Placements = tuple[str, ...]
 
 
@@ -33,24 +34,24 @@ def placements(
 ) -> st.SearchStrategy[Placements | None]:
     """Generate one placement per mesh axis, or None for a plain tensor.
 
-    Shrinks toward replication over every axis. Dims need not be divisible by the axis:
-    local shards may be uneven or empty, unless they are strided.
+    Shrinks toward replication over every axis. Local shards may be uneven or empty, unless
+    they are strided: a dim need not be divisible by the size of the axis.
 
     Args:
-        mesh: The mesh.
-        num_dims: Number of dims of the tensor; a scalar can only be replicated.
-        sub_meshes: Whether the tensor may live on some axes only, now and then.
-        strided: Whether an axis may cut what later axes cut before it, now and then.
-        partial: Whether its gradient may arrive as `Partial`, now and then.
+        mesh: Mesh of the tensor.
+        num_dims: Number of tensor dims; a scalar can only be replicated.
+        sub_meshes: Whether the tensor lives on some mesh axes only, now and then.
+        strided: Whether an axis cuts a dim that a later axis cuts first, now and then.
+        partial: Whether the gradient arrives as `Partial`, now and then.
 
     Returns:
-        A strategy for tuples of placement codes, one choice each.
+        A strategy for tuples of placement codes, drawn by one choice.
     """
     codes = [REPLICATE, *(shard(dim) for dim in range(num_dims))]
     placed = list(itertools.product(codes, repeat=len(mesh.shape)))
     replicated, *others = placed
-    # Listed more often: replication is what a synchronizer exists for.
-    often = min(len(others), _MAX_OFTEN)
+    # A synchronizer reduces replicated parameters: they get more weight, plain ones some.
+    often = min(len(others), _MAX_REPLICATED)
     usual = [replicated, None, *others, *[replicated] * (1 + often)]
     usual += [None] * (1 + often // 4)
     kinds = {
@@ -65,7 +66,7 @@ def placements(
 def _rare(
     codes: list[str], kinds: list[tuple[str, ...]], mesh: MeshSpec
 ) -> list[list[Placements | None]]:
-    """List, for each kind, the placements that have a code of it and none of later ones."""
+    """List for each kind the placements with a code of that kind and none of a later kind."""
     known = [*codes, *itertools.chain(*kinds)]
     legal = [
         placed

@@ -6,22 +6,28 @@ import functools
 
 from hypothesis import strategies as st
 
-from strategies.backwards import backwards
+from strategies.accumulations import accumulations
 from strategies.bucket_caps import bucket_caps_for
-from strategies.crowds import crowded
-from strategies.events import events
-from strategies.launches import launches
+from strategies.combined_scenarios import combined_scenarios
 from strategies.meshes import meshes
 from strategies.modules import module_parameter_lists, modules
+from strategies.parameter_uses import used_by, uses
 from strategies.parameters import parameter_lists
-from strategies.readiness import readiness_orders
-from strategies.steps import accumulations
-from strategies.usage import usages
-from strategies.uses import uses
-from syncverify.features import ALL_BEYOND, of_parameter, without_excuses
-from syncverify.scenario import MeshSpec, Scenario
-from syncverify.subject import DEFAULT_CAPABILITIES, Capabilities
-from syncverify.vocabulary import PLAIN
+from strategies.training_programs import (
+    backwards,
+    caller_streams,
+    readiness_orders,
+    step_events,
+)
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.features import (
+    ALL_OPTIONAL_TOPICS,
+    parameter_features,
+    without_clear_errors,
+)
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
 
 
 @st.composite
@@ -38,47 +44,46 @@ def scenarios(
     Args:
         draw: Provided by Hypothesis.
         max_ranks: Largest number of ranks.
-        capabilities: What the subject promises.
+        capabilities: Contract of the subject.
 
     Returns:
         A scenario.
     """
-    capabilities = draw(_asked(capabilities))
+    # The order of draws is part of the format of a seed: a draw that moves changes every
+    # scenario that a seed stands for.
+    capabilities = draw(_contracts(capabilities))
     mesh = draw(_meshes(max_ranks, capabilities))
     module = draw(modules(mesh, capabilities=capabilities))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     counts = draw(accumulations(varying=capabilities.varying_accumulations))
-    special = {"=".join(each) for spec in parameters for each in of_parameter(spec)}
-    happening = draw(
-        events(len(counts), beside=frozenset(special), capabilities=capabilities)
+    events = draw(
+        step_events(
+            len(counts), beside=_features_of(parameters), capabilities=capabilities
+        )
     )
-    launch = draw(launches(capabilities=capabilities))
-    beside = {f"launch={launch}", *(f"event={event}" for event in happening)}
-    backward = draw(backwards(beside=frozenset(beside), capabilities=capabilities))
-    parameters = draw(usages(parameters, capabilities=capabilities))
-    used = uses(
+    launch = draw(caller_streams(capabilities=capabilities))
+    beside = frozenset({f"launch={launch}", *(f"event={event}" for event in events)})
+    backward = draw(backwards(beside=beside, capabilities=capabilities))
+    parameters = draw(used_by(parameters, capabilities=capabilities))
+    operators = uses(
         parameters,
         beside=frozenset({f"backward={backward}"}),
         capabilities=capabilities,
     )
     scenario = Scenario(
         mesh=mesh,
-        parameters=draw(used),
+        parameters=draw(operators),
         accumulations=counts,
-        # Whoever promises plain steps alone is searched with plain caps, as ever.
-        bucket_cap_bytes=draw(
-            bucket_caps_for(
-                mesh, parameters, near_misses=not capabilities.outside >= ALL_BEYOND
-            )
-        ),
-        events=happening,
+        bucket_cap_bytes=draw(_caps(mesh, parameters, capabilities)),
+        events=events,
         launch=launch,
         backward=backward,
         readiness=draw(readiness_orders(capabilities=capabilities)),
     )
     if module != PLAIN:
-        # All else was drawn before, in either case: to Hypothesis the fewest choices are
-        # the simplest. Modules take plain steps, see NEVER_TOGETHER.
+        # The draws above happen with and without a module: to Hypothesis an example with
+        # fewer choices is simpler, and shrinking would lead to modules. A module takes
+        # plain steps, see NEVER_TOGETHER.
         listed = module_parameter_lists(module, mesh, capabilities=capabilities)
         scenario = Scenario(
             mesh=mesh,
@@ -87,17 +92,16 @@ def scenarios(
             bucket_cap_bytes=scenario.bucket_cap_bytes,
             module=module,
         )
-    return draw(crowded(scenario, capabilities=capabilities))
+    return draw(combined_scenarios(scenario, capabilities=capabilities))
 
 
 @functools.cache
-def _asked(capabilities: Capabilities) -> st.SearchStrategy[Capabilities]:
-    """Ask mostly for what the subject must get right: an error ends what else there is.
+def _contracts(capabilities: Capabilities) -> st.SearchStrategy[Capabilities]:
+    """Return a strategy for a scenario's contract, mostly without features that may raise.
 
-    Returns:
-        A strategy for the contract that one scenario keeps to.
+    A legal error ends the run, and the rest of the scenario shows nothing.
     """
-    strict = without_excuses(capabilities)
+    strict = without_clear_errors(capabilities)
     if strict == capabilities:
         return st.just(capabilities)
     return st.sampled_from([strict, strict, capabilities])
@@ -109,3 +113,18 @@ def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[Mes
         max_axes=3 if capabilities.covers("mesh", "3 axes") else 2,
         unnamed=capabilities.covers("mesh", "unnamed"),
     )
+
+
+def _features_of(parameters: tuple[ParameterSpec, ...]) -> frozenset[str]:
+    return frozenset(
+        "=".join(each) for spec in parameters for each in parameter_features(spec)
+    )
+
+
+def _caps(
+    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], capabilities: Capabilities
+) -> st.SearchStrategy[int]:
+    # A subject that promises plain steps alone keeps plain caps: its scenarios do not
+    # depend on features that it does not cover.
+    only_plain_steps = capabilities.outside >= ALL_OPTIONAL_TOPICS
+    return bucket_caps_for(mesh, parameters, near_misses=not only_plain_steps)

@@ -1,4 +1,4 @@
-"""Strategies for schedules: what timing decides."""
+"""Strategies for schedules: the choices that timing would make in a run."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import functools
 
 from hypothesis import strategies as st
 
-from syncverify.schedule import Schedule
+from syncverify.scenario.schedule import Schedule
 
 _MAX_DEVIATIONS = 8
-# Options wrap around where there are fewer; more would be ranks that are far behind.
+# An option beyond the last one wraps around. Larger numbers would add ranks far behind.
 _MAX_OPTION = 3
 
 
 @functools.lru_cache
 def schedules(num_decisions: int) -> st.SearchStrategy[Schedule]:
-    """Generate schedules that differ from the default early and often, or here and there.
+    """Generate schedules with many early deviations from the default, or a few anywhere.
 
     Shrinks toward the default schedule.
 
     Args:
-        num_decisions: Bound on how late the last difference comes.
+        num_decisions: Largest number of decisions up to the last deviation.
 
     Returns:
-        A strategy.
+        A strategy for schedules.
     """
     choice = st.integers(0, _MAX_OPTION)
     place = st.integers(0, max(num_decisions - 1, 0))

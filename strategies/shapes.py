@@ -8,7 +8,7 @@ import math
 
 from hypothesis import strategies as st
 
-from strategies.rarities import with_rare
+from strategies.weights import with_rare
 
 _ONE_RARE_SHAPE_IN = 12
 _EMPTY = [(0,), (0, 2), (3, 0), (2, 0, 3), (0, 0)]
@@ -22,9 +22,9 @@ def shapes(
     """Generate tensor shapes; shrinks toward few elements, then few dims.
 
     Args:
-        scalars: Whether there may be no dims.
-        four_dims: Whether there may be four dims rather than three, now and then.
-        empty: Whether there may be no elements, now and then.
+        scalars: Whether a shape may have no dims.
+        four_dims: Whether a shape has four dims rather than up to three, now and then.
+        empty: Whether a shape has no elements, now and then.
 
     Returns:
         A strategy for shapes.
@@ -47,7 +47,7 @@ def shapes(
 
 
 def _evenly(kinds: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
-    """List kinds about equally often, of which some have many more shapes than others."""
+    """Repeat shapes so that each kind has about equal weight; the smallest shapes first."""
     most = max(map(len, kinds))
-    listed = [shape for few in kinds for shape in few * (most // len(few))]
+    listed = [shape for kind in kinds for shape in kind * (most // len(kind))]
     return sorted(listed, key=lambda s: (math.prod(s), len(s), s))

@@ -1,8 +1,37 @@
-"""A gradient synchronizer for DTensor training on any mesh."""
+"""A gradient synchronizer for DTensor training on any mesh.
 
-from .comm_hook import CommHook, HookBucket
-from .config import SynchronizerConfig
-from .errors import (
+Folders, lowest first. A module imports its own folder and the folders above it in this
+table.
+
+    contract     options, checks of arguments, errors, the interface of comm hooks
+    ranks        sets of ranks, process groups, notes through the rendezvous store
+    plan         the ranks and the bucket of each gradient, and the order of buckets
+    transport    the reduction of one bucket: collectives, comm hooks, checks, streams
+    bucket       one flat buffer, its gradient views and its state
+    backward     autograd hooks on parameters, and the end of the outermost backward
+    step         all buckets in a step: launch order, refusals, rebuild, norm, debug mode
+
+On top lie `synchronizer.py`, the class, and `hooks.py`, the ready comm hooks.
+
+The way of a gradient through a step:
+
+1. `bind()` assigns each parameter to a bucket (`plan/grouping.py`), compares the plans of
+   the ranks (`plan/plan_agreement.py`), and makes each `.grad` a view into a flat buffer
+   (`bucket/gradient_view.py`).
+2. Backward accumulates into the view. A hook (`backward/autograd_hooks.py`) tells the
+   bucket, through `step/sequence.py`.
+3. A bucket with all its gradients is ready. `step/launch_order.py` launches ready buckets
+   in the order that all ranks share; `transport/bucket_reduction.py` starts the reduction
+   on a side stream.
+4. `wait()` orders the current stream after all reductions.
+5. `zero_grad()` starts the next step. The first time, it may cut the buckets anew
+   (`step/rebuild.py`).
+"""
+
+from synchronizer.bucket.timing import BucketTiming
+from synchronizer.contract.comm_hook import CommHook, HookBucket
+from synchronizer.contract.config import SynchronizerConfig
+from synchronizer.contract.errors import (
     AlreadyBoundError,
     BucketNotReadyError,
     CommHookError,
@@ -30,10 +59,10 @@ from .errors import (
     TooManyAccumulationsError,
     UnsupportedPlacementError,
 )
-from .explanation import ExplainedBucket, Explanation
-from .ownership import OwnedGradient
+from synchronizer.plan.explanation import ExplainedBucket, Explanation
+from synchronizer.plan.ownership import OwnedGradient
+
 from .synchronizer import GradientSynchronizer
-from .timing import BucketTiming
 
 __all__ = [
     "AlreadyBoundError",

@@ -1,21 +1,22 @@
-"""Comm hooks that are ready for use: sums in bfloat16, half the traffic of float32.
+"""Ready comm hooks: sums in bfloat16, for half the traffic of float32.
 
-Each of these is a value of `SynchronizerConfig(comm_hook=...)`, the same on all ranks.
-A gradient is rounded to 8 significant bits before the sum, and the sum again wherever
-the process group rounds. Gradients are still accumulated in their own dtype.
+Each hook is a value of `SynchronizerConfig(comm_hook=...)`, equal on all ranks. A hook
+rounds a gradient to 8 significant bits before the sum. The process group may round the
+sum again. Gradients are still accumulated in their own dtype.
 """
 
 import torch
 import torch.distributed as dist
 
-from .comm_hook import HookBucket
+from synchronizer.contract.comm_hook import HookBucket
 
 
 def bf16_compression(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:
     """Sum a bucket in bfloat16.
 
     Args:
-        bucket: Of a dtype that bfloat16 does not hold exactly; otherwise it is useless.
+        bucket: A bucket in a dtype with more bits than bfloat16; otherwise the hook
+            saves nothing.
 
     Returns:
         A future of the sums, in bfloat16.
@@ -24,23 +25,25 @@ def bf16_compression(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:
 
 
 def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:
-    """Sum a bucket in bfloat16, and make up in the next step for what was rounded away.
+    """Sum a bucket in bfloat16, and add the rounding error to the next step.
 
-    What this rank's own rounding lost is kept and added to the next gradient, so over
-    many steps it does not add up. What the process group rounds is lost.
+    The hook keeps the error of this rank's own rounding and adds it to the next
+    gradient, so errors do not add up over many steps. Errors of the process group's
+    rounding are lost.
 
-    The residual is as large as the bucket, stays on the device in `offload()`, and
-    belongs to the bucket: `unbind()` and `reset()` lose it, and no checkpoint holds it.
-    What is lost is less than one rounding of one step.
+    The residual is as large as the bucket, and `offload()` leaves it on the device. It
+    belongs to the bucket: `unbind()` and `reset()` drop it, and no checkpoint holds it.
+    The loss is then less than one rounding of one step.
 
     Args:
-        bucket: Of a dtype that bfloat16 does not hold exactly.
+        bucket: A bucket in a dtype with more bits than bfloat16.
 
     Returns:
         A future of the sums, in bfloat16.
 
     Source:
-        Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014), section 3.1.
+        Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014), section
+        3.1.
     """
     buffer = bucket.buffer
     residual = bucket.state.get("residual")
@@ -49,7 +52,7 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     buffer.add_(residual)
     compressed = buffer.bfloat16()
     torch.sub(buffer, compressed, out=residual)
-    # Otherwise a gradient that is not finite would spoil every step after its own.
+    # A NaN or an infinity in the residual would spoil every later step.
     torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0, out=residual)
     return _all_reduce(compressed, bucket.group)
 

@@ -8,19 +8,21 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from . import arguments, refusals
-from .agreement import Fingerprint, refuse_disagreement
-from .config import DEFAULT_CONFIG, SynchronizerConfig
-from .errors import (
+from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
+from synchronizer.contract.errors import (
     AlreadyBoundError,
     ReductionFailedError,
 )
-from .explanation import Explanation
-from .grouping import cut_buckets, list_candidates, plan_buckets
-from .rebuild import Rebuild
-from .reduced_gradients import ReducedGradients
-from .rendezvous import meet
-from .sequence import BucketSequence
+from synchronizer.plan.explanation import Explanation
+from synchronizer.plan.grouping import cut_buckets, list_candidates, plan_buckets
+from synchronizer.plan.plan_agreement import Fingerprint, refuse_different_plans
+from synchronizer.ranks.rendezvous import open_rendezvous
+from synchronizer.step.rebuild import Rebuild
+from synchronizer.step.reduced_gradients import ReducedGradients
+from synchronizer.step.sequence import BucketSequence
+
+from .contract import arguments
+from .step import refusals
 
 MIB_BYTES = 2**20
 
@@ -28,34 +30,34 @@ MIB_BYTES = 2**20
 class GradientSynchronizer(ReducedGradients):
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
-    The gradient of a DTensor parameter is summed over every mesh axis on which it is
-    replicated and over none on which it is sharded, be it local or still Partial when it
-    comes; the config may say otherwise. Plain parameters stay local unless the config has
-    a process group for them. Sums start from inside the last backward of a step, bucket by
-    bucket, in an order that is the same on all ranks. All ranks must pass the same
-    parameters in the same order.
+    A DTensor parameter's gradient is summed over every mesh axis on which the parameter
+    is replicated, and over no axis on which it is sharded. The gradient may arrive
+    local or still Partial. The config may choose other reductions. Plain parameters
+    stay local unless the config has a process group for them. Sums start from inside
+    the last backward of a step, bucket by bucket, in an order that is equal on all
+    ranks. All ranks must pass the same parameters in the same order.
 
-    From `bind()` to `unbind()`, which sets it to None, each `.grad` is a view into a flat
-    buffer; the first `zero_grad()` after a reduced step may move it to another one. A
-    synchronizer that is dropped while bound sets it to None as well. Also a
-    context manager, which binds and unbinds.
+    From `bind()` to `unbind()` each `.grad` is a view into a flat buffer. `unbind()`
+    sets it to None; so does the end of a synchronizer that is dropped while bound. The
+    first `zero_grad()` after a reduced step may move a `.grad` to another buffer. As a
+    context manager, the object binds and unbinds.
 
     Args:
-        param_groups: Parameters share buckets only within their group. One that is
-            listed twice counts once; a frozen one is left alone.
+        param_groups: Groups of parameters; only parameters of one group share buckets.
+            A parameter that is listed twice counts once; a frozen one is ignored.
         bucket_size_mb: Upper bound on a bucket, in MiB (2**20 bytes) of local elements
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
-            set. A larger parameter gets a bucket of its own.
-        require_accumulations: Backwards in which each parameter gets a gradient in a
-            step. However many gradients one backward brings, it counts once.
-        parameter_names: How messages call the parameters.
+            set. A larger parameter has a bucket for itself.
+        require_accumulations: Number of backwards in a step that bring each parameter a
+            gradient. A backward counts once, also if it brings several gradients.
+        parameter_names: Names of the parameters in messages.
         config: All further options.
 
     Raises:
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
     """
 
-    # A promise that a harness may look up and hold us to.
+    # A promise for test harnesses: reductions start before backward ends.
     overlaps_backward: ClassVar[bool] = True
 
     def __init__(
@@ -69,7 +71,10 @@ class GradientSynchronizer(ReducedGradients):
     ) -> None:
         super().__init__()
         self._param_groups = [list(group) for group in param_groups]
-        self._bucket_cap_bytes = arguments.checked_size(bucket_size_mb) * MIB_BYTES
+        checked_mib = arguments.checked_positive(
+            "bucket_size_mb", bucket_size_mb, " of MiB"
+        )
+        self._bucket_cap_bytes = checked_mib * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
@@ -85,14 +90,14 @@ class GradientSynchronizer(ReducedGradients):
         param_groups: list[list[nn.Parameter]] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> Self:
-        """Make a synchronizer that calls parameters by their names in a module.
+        """Make a synchronizer that knows parameters by their names in a module.
 
         Args:
-            module: Whose parameters to synchronize.
-            bucket_size_mb: As for the class.
-            require_accumulations: As for the class.
-            param_groups: One group of all that the module has if left out.
-            config: As for the class.
+            module: Module with the parameters to synchronize.
+            bucket_size_mb: Upper bound on a bucket in MiB, as for the class.
+            require_accumulations: Number of backwards in a step, as for the class.
+            param_groups: Groups of parameters. Default: one group of all parameters.
+            config: All further options.
 
         Returns:
             A synchronizer that is not bound.
@@ -121,9 +126,9 @@ class GradientSynchronizer(ReducedGradients):
         self.unbind()
 
     def bind(self) -> None:
-        """Allocate the buckets, put a view into every `.grad`, and install the hooks.
+        """Allocate the buckets, attach a view to every `.grad`, and install the hooks.
 
-        A `.grad` that exists is copied into its view and so takes part in the next sum.
+        An existing `.grad` is copied into its view and so takes part in the next sum.
         Ranks that share buckets bind together, compare their plans, and create process
         groups where a sum spans several mesh axes.
 
@@ -133,7 +138,7 @@ class GradientSynchronizer(ReducedGradients):
             ProcessGroupError: This rank cannot use the process group of the config.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
-            GradientMismatchError: A `.grad` that exists does not fit its parameter.
+            GradientMismatchError: An existing `.grad` does not fit its parameter.
         """
         if self._sequence is not None:
             raise AlreadyBoundError(
@@ -146,8 +151,8 @@ class GradientSynchronizer(ReducedGradients):
         )
         cap_bytes = self._bucket_cap_bytes
         plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
-        rendezvous = meet(Fingerprint.of(plans).scopes)
-        refuse_disagreement(plans, rendezvous, self._config)
+        rendezvous = open_rendezvous(Fingerprint.of(plans).scopes)
+        refuse_different_plans(plans, rendezvous, self._config)
         self._sequence = BucketSequence(
             plans,
             require_accumulations=self._require_accumulations,
@@ -159,10 +164,10 @@ class GradientSynchronizer(ReducedGradients):
         )
 
     def explain(self) -> Explanation:
-        """Tell what will be reduced where and when, bound or not.
+        """Describe the reductions of every step: buckets, ranks and moments.
 
         Returns:
-            All buckets of this rank, as they are now; prints as a table.
+            All buckets of this rank, bound or not; prints as a table.
         """
         sequence = self._sequence
         if sequence is not None:
@@ -181,29 +186,32 @@ class GradientSynchronizer(ReducedGradients):
         """Accumulate without counting, until the block ends.
 
         A backward that starts inside adds to the gradients, launches nothing, and is
-        none of the `require_accumulations`: those come before or after. The forward may
-        run anywhere. A parameter needs those that count as well. May be nested.
+        none of the `require_accumulations`, which come before or after. The forward may
+        run inside or outside. A parameter needs the counted backwards as well. May be
+        nested.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
         """
-        with self._bound("no_sync()").no_sync():
+        with self._sequence_with_memory("no_sync()").no_sync():
             yield
 
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
 
-        Reduces what came: in the last window of an epoch, say, or on a rank that has less
-        data. The others flush as well or complete their step. Then `wait()`.
+        Reduces the gradients so far, for instance in the last window of an epoch, or on
+        a rank with less data. The other ranks flush as well or complete their step.
+        Then call `wait()`.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            BucketNotReadyError: A parameter has no gradient at all; nothing has changed.
-            ReplacedGradientError: A `.grad` is not the one that is to be summed.
+            BucketNotReadyError: A parameter has no gradient at all; nothing has
+                changed.
+            ReplacedGradientError: A `.grad` is not the tensor that is to be summed.
             CommHookError: A comm hook failed.
         """
-        sequence = self._bound("flush()")
+        sequence = self._sequence_with_memory("flush()")
         refusals.refuse_unsound_step(sequence)
         if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
@@ -214,9 +222,9 @@ class GradientSynchronizer(ReducedGradients):
         """Make every gradient safe to read on the current stream.
 
         Args:
-            scale: Multiplies every gradient, also those that are not reduced: a number
-                or a real tensor without dims. Only the product is rounded. For an average
-                both factors are one multiplication.
+            scale: Factor of every gradient, also of those that are not reduced: a
+                number or a real tensor without dims. Only the product is rounded. For
+                an average both factors are one multiplication.
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
@@ -224,17 +232,17 @@ class GradientSynchronizer(ReducedGradients):
             StepFailedError: An earlier error made a gradient of this step wrong.
             StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
-            ReplacedGradientError: A `.grad` is not the one that is being summed.
+            ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
-            GradientDisagreementError: A gradient differs between ranks whose axis has
+            GradientDisagreementError: A gradient differs between ranks of an axis with
                 the reduction "check"; raised on those ranks only.
             NonFiniteGradientError: The config asks for a check, and it failed.
             LaunchOrderError: Ranks launched in different orders; debug mode only.
             InFlightWriteError: A `.grad` was written since its launch; debug mode only.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
-        sequence = self._bound("wait()")
+        sequence = self._sequence_with_memory("wait()")
         refusals.refuse_unsound_step(sequence)
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
@@ -249,12 +257,12 @@ class GradientSynchronizer(ReducedGradients):
         drop_unused = self._config.unused == "keep_none"
         sequence.finish(drop_unused=drop_unused, scale=factor)
         if self._config.check_finite and not was_reduced:
-            refusals.refuse_bad_gradients(sequence)
+            refusals.refuse_nonfinite_gradients(sequence)
 
     def scale_grads(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, between `wait()` and `zero_grad()`.
 
-        With `mode="reduce_scatter"` every gradient that this rank owns.
+        With `mode="reduce_scatter"`, multiply every gradient that this rank owns.
 
         Args:
             factor: A number, or a real tensor without dims.
@@ -264,10 +272,10 @@ class GradientSynchronizer(ReducedGradients):
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             NotReducedError: The step was not waited for.
-            ReplacedGradientError: A `.grad` is not the one that was summed.
+            ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         checked = arguments.checked_factor("factor", factor)
-        sequence = self._bound("scale_grads()")
+        sequence = self._sequence_with_memory("scale_grads()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, "scale_grads()")
         refusals.refuse_replaced_results(sequence, "scale_grads()")
@@ -276,15 +284,15 @@ class GradientSynchronizer(ReducedGradients):
     def zero_grad(self, *, set_to_none: bool = False) -> None:
         """Zero every gradient and start the next step.
 
-        An exchanged `.grad` becomes the view again. Accumulations of a step that was not
-        waited for are dropped. The first time after one that was, buckets may be cut
-        anew, and then every `.grad` is another tensor: see Note [What a rebuild keeps].
+        A replaced `.grad` becomes the view again. Accumulations of a step that was not
+        waited for are dropped. The first call after a reduced step may cut the buckets
+        anew, and then every `.grad` is another tensor: see Note [Effects of a rebuild].
 
         Args:
             set_to_none: Whether every `.grad` becomes None until its first gradient is
-                copied into the bucket, which spares the zeros and the sum, and for
-                DTensors the dispatch of the sum. Worth it with large parameters and with
-                DTensors; many small plain ones cost more so.
+                copied into the bucket. Saves the zeros and the sum, and for DTensors
+                the dispatch of the sum. Faster with large parameters and with DTensors,
+                slower with many small plain ones.
 
         Raises:
             NotBoundError: The synchronizer is not bound.
@@ -292,7 +300,7 @@ class GradientSynchronizer(ReducedGradients):
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """
-        sequence = self._bound("zero_grad()")
+        sequence = self._sequence_with_memory("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
         plans = None if self._rebuild is None else self._rebuild.plan(sequence)
         sequence.restart(set_to_none=set_to_none)
@@ -307,10 +315,10 @@ class GradientSynchronizer(ReducedGradients):
             sequence.restart(set_to_none=set_to_none)
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change how many gradients each parameter accumulates in a step.
+        """Change the number of accumulations of each parameter in a step.
 
         Args:
-            require_accumulations: From the step that has not started yet on.
+            require_accumulations: New number, from the next step on.
 
         Raises:
             InvalidArgumentError: The count is not a positive integer.
@@ -326,18 +334,19 @@ class GradientSynchronizer(ReducedGradients):
             bucket.require(count)
 
     def reset(self) -> None:
-        """Go back to a clean bound state, whatever happened.
+        """Return to a clean bound state from any state.
 
-        As after `bind()`, with every gradient zero. All ranks reset together, as they
-        bind, even where an error found them at different places: see Note [Catching up].
-        Waits for reductions in flight, as `unbind()`, even for those that fail.
+        The state is that after `bind()`, with every gradient zero. All ranks reset
+        together, as they bind, also where an error found them at different places: see
+        Note [Giving up a step]. Like `unbind()`, it waits for reductions in flight, and
+        ignores their failures.
 
         Raises:
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: A rank that shares buckets does not reset in time.
         """
         if self._sequence is not None:
-            self._sequence.catch_up(call="reset()")
+            self._sequence.match_peer_launches(call="reset()")
         with suppress(ReductionFailedError):
             self.unbind()
         for parameter in (p for group in self._param_groups for p in group):
@@ -346,7 +355,7 @@ class GradientSynchronizer(ReducedGradients):
         self.bind()
 
     def unbind(self) -> None:
-        """Leave no hook, no buffer and no reduction in flight; harmless when unbound.
+        """Remove all hooks, buffers and reductions in flight; harmless when unbound.
 
         Every `.grad` that is a view becomes None, so a later backward is a plain one.
         Reductions in flight are waited for and dropped.

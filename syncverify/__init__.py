@@ -1,14 +1,21 @@
-"""Property-based verification of gradient synchronizers."""
+"""Property-based verification of gradient synchronizers.
+
+Names are resolved on first use (PEP 562), so `import syncverify` imports neither torch nor
+Hypothesis: `syncverify --help` and test collection stay fast.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from syncverify.errors import SyncverifyError, UsageError
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities
-
 if TYPE_CHECKING:
+    from syncverify.errors import SyncverifyError as SyncverifyError
+    from syncverify.errors import UsageError as UsageError
+    from syncverify.scenario.contract import Capabilities as Capabilities
+    from syncverify.scenario.scenario import Scenario as Scenario
+    from syncverify.scenario.specs import MeshSpec as MeshSpec
+    from syncverify.scenario.specs import ParameterSpec as ParameterSpec
     from syncverify.verification import CoverageGap as CoverageGap
     from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
@@ -25,13 +32,28 @@ __all__ = [
     "verify",
 ]
 
-_FACE = ("CoverageGap", "PropertyViolation", "verify")
+# Name to module. `verification` imports strategies, and strategies import this package: an
+# import up here would be a cycle.
+_MODULES = {
+    "Capabilities": "syncverify.scenario.contract",
+    "CoverageGap": "syncverify.verification",
+    "MeshSpec": "syncverify.scenario.specs",
+    "ParameterSpec": "syncverify.scenario.specs",
+    "PropertyViolation": "syncverify.verification",
+    "Scenario": "syncverify.scenario.scenario",
+    "SyncverifyError": "syncverify.errors",
+    "UsageError": "syncverify.errors",
+    "verify": "syncverify.verification",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import the face on first use: strategies import this package's core themselves."""
-    if name in _FACE:
-        from syncverify import verification
+    """Import a public name from its module on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
-        return getattr(verification, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    """List public names as well, so that shells complete them before their first use."""
+    return sorted({*globals(), *__all__})

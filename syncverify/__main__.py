@@ -1,8 +1,8 @@
-"""`python -m syncverify` is the command `syncverify`."""
+"""`python -m syncverify`: the command `syncverify`."""
 
 from __future__ import annotations
 
-from syncverify.cli import main
+from syncverify.command.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,14 +1,14 @@
-"""Errors of the harness itself, apart from what it finds in a subject."""
+"""Errors of the harness itself, apart from its findings in a subject."""
 
 from __future__ import annotations
 
 
 class SyncverifyError(Exception):
-    """Base of every error that the harness raises on its own behalf."""
+    """Base of every error that the harness raises, and no subject."""
 
 
 class UsageError(SyncverifyError):
-    """The caller asked for something that cannot be run; the message says what."""
+    """The caller's request cannot be run; the message names the reason."""
 
 
 class SubjectError(UsageError):
@@ -16,7 +16,7 @@ class SubjectError(UsageError):
 
 
 class EnvironmentNotSupportedError(UsageError):
-    """The machine lacks what the chosen backend needs."""
+    """The machine lacks a requirement of the chosen backend."""
 
 
 class ScenarioFormatError(UsageError):
@@ -24,4 +24,4 @@ class ScenarioFormatError(UsageError):
 
 
 class InternalError(SyncverifyError):
-    """The harness itself is at fault: a verdict would mean nothing."""
+    """The harness itself is at fault, so a verdict would mean nothing."""

@@ -1,40 +1,40 @@
-"""Verify a subject: search for violations and report them."""
+"""Verify a subject: replay saved violations, search for new ones, report both."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from strategies.parallel import search_in_parallel
-from strategies.replays import replay_saved
-from strategies.saved import Database, SavedViolations, open_database
-from strategies.schedule_choice import ScheduleChoice
-from strategies.schedule_coverage import counts, summary
-from strategies.search import search
-from strategies.search_result import Progress, SearchPlan, merged
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.defaults import DEFAULT_EXAMPLES, DEFAULT_RANKS, DEFAULT_SCHEDULES
 from syncverify.errors import UsageError
-from syncverify.fresh_state import fresh_state
-from syncverify.ordering.held_memory import HeldMemory
 from syncverify.report.coverage import CoverageSummary
-from syncverify.report.numbers import bytes_text
-from syncverify.report.report import Report, ReportedViolation
+from syncverify.report.explored import explored_lines
+from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
-from syncverify.subject import Subject, SubjectFactory, resolve
-from syncverify.witness import find_witness
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.isolation import default_torch_state
+from syncverify.search.parallel import search_in_parallel
+from syncverify.search.replay import (
+    Database,
+    SavedViolations,
+    open_database,
+    replay_saved,
+)
+from syncverify.search.result import Progress, SearchPlan, SilentProgress, merged
+from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
+from syncverify.search.search import search
+from syncverify.subjects.subject import Subject, SubjectFactory, resolve
+from syncverify.witness.search import find_witness
 
-DEFAULT_RANKS = 4
-DEFAULT_EXAMPLES = 200
-DEFAULT_SCHEDULES = "drawn"
 _MAX_SEED = 2**32
 
 
-class PropertyViolation(AssertionError):  # noqa: N818  # part of the API  # named for what it is; part of the API
-    """A subject violates a property; the text is the full diagnosis.
+class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
+    """A subject violates a property; the message is the full diagnosis.
 
     Attributes:
         report: The report.
@@ -46,7 +46,7 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API  # nam
 
 
 class CoverageGap(AssertionError):  # noqa: N818  # part of the API
-    """The scenarios that were played contain less than was asked for.
+    """The scenarios that were played contain fewer features than required.
 
     Attributes:
         report: The report, without violations.
@@ -55,16 +55,6 @@ class CoverageGap(AssertionError):  # noqa: N818  # part of the API
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
-
-
-class SilentProgress:
-    """Says nothing."""
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        """Say nothing."""
-
-    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
-        """Say nothing."""
 
 
 def verify(
@@ -84,23 +74,23 @@ def verify(
     Args:
         subject: A class, a factory, a built-in name, or `module:attribute`.
         backend: `sim`, `gloo`, `nccl` (under torchrun) or `fake`.
-        ranks: Largest world to try.
+        ranks: Largest world size.
         examples: Number of scenarios to play.
-        seed: Same seed, same scenarios; None draws one, which the report names.
-        schedules: `default`, `drawn`, `all`, `all:N`, `pct` or `pct:N`: with what timing
-            to play scenarios in which it matters, on `sim`.
-        jobs: Number of processes that search side by side.
-        database: Where violations are kept and played first by the next run: a folder, or
-            one of Hypothesis' databases; None keeps nothing.
-        require_coverage: Percentage of the pairs of features that must occur, and with
-            them every single one; None requires nothing.
+        seed: Seed of the scenarios; None draws one, which the report names.
+        schedules: `default`, `drawn`, `all`, `all:N`, `pct` or `pct:N`: the timings to play
+            on `sim`, for each scenario in which timing matters.
+        jobs: Number of processes that search in parallel.
+        database: Store of violations, which the next run plays first: a folder, or a
+            Hypothesis database; None saves nothing.
+        require_coverage: Percentage of the pairs of features that must occur, together
+            with every single feature; None requires nothing.
 
     Returns:
         The report of a search without violations.
 
     Raises:
         PropertyViolation: The subject violates a property.
-        CoverageGap: Less was covered than required.
+        CoverageGap: Fewer features occurred than required.
         UsageError: The subject, the backend or a number cannot be used.
     """
     found = resolve(subject)
@@ -128,7 +118,7 @@ def draw_seed() -> int:
     return secrets.randbelow(_MAX_SEED)
 
 
-@fresh_state()
+@default_torch_state()
 def run_search(
     subject: Subject,
     backend: AnyBackend,
@@ -142,19 +132,10 @@ def run_search(
     jobs: int = 1,
     database: Database = None,
 ) -> Report:
-    """Search on an open backend.
+    """Search on an open backend; the other arguments are those of `verify`.
 
-    Args:
-        subject: The subject, resolved.
-        backend: Where to play.
-        ranks: Largest world to try.
-        examples: Number of scenarios to play.
-        seed: Same seed, same scenarios; None draws one.
-        schedules: As in `verify`.
-        time_limit_seconds: When to stop early; None means never.
-        progress: Told how it goes on.
-        jobs: Number of processes that search side by side.
-        database: As in `verify`.
+    No run starts after `time_limit_seconds`; None is no limit. `progress` receives each
+    scenario and each run for shrinking.
 
     Returns:
         The report, with or without violations.
@@ -164,104 +145,47 @@ def run_search(
     """
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
     choice = check_schedules(schedules, backend.name)
-    chosen = draw_seed() if seed is None else seed
+    chosen_seed = draw_seed() if seed is None else seed
     saved = SavedViolations(open_database(database), subject, backend.name)
     earlier, num_replayed = replay_saved(saved, backend, max_ranks=ranks)
-    known = frozenset(entry.violation.identity for entry in earlier.found)
-    plan = SearchPlan(ranks, examples, chosen, time_limit_seconds, choice, known)
-    told = progress or SilentProgress()
+    known = frozenset(entry.violation.identity for entry in earlier.violations)
+    plan = SearchPlan(ranks, examples, chosen_seed, time_limit_seconds, choice, known)
+    progress = progress or SilentProgress()
     if jobs == 1:
-        later = search(subject, backend, plan, told)
+        later = search(subject, backend, plan, progress)
     else:
-        later = search_in_parallel(subject, backend.name, jobs, plan, told)
+        later = search_in_parallel(subject, backend.name, jobs, plan, progress)
     result = merged([earlier, later])
-    violations = [
-        ReportedViolation(found.violation, found.scenario, found.decisions)
-        for found in result.found
-    ]
-    for entry in violations:
-        saved.keep(entry.recording)
+    for entry in result.violations:
+        saved.save(entry.reproducer)
     return Report(
         subject=subject.name,
         backend=backend.name,
-        seed=chosen,
+        seed=chosen_seed,
         examples=result.num_examples,
         seconds=result.seconds,
         coverage=result.coverage.table(),
-        violations=tuple(with_witness(each, subject, backend) for each in violations),
-        schedules=counts(result.known),
-        explored=(
-            *_replays_in_words(num_replayed, len(earlier.found)),
-            *summary(result.known),
-            *_overlap_in_words(*result.overlaps),
-            *_held_in_words(result.held),
+        violations=tuple(
+            with_witness(entry, subject, backend) for entry in result.violations
+        ),
+        schedules=num_scenarios_by_extent(result.statistics.schedules),
+        explored=tuple(
+            explored_lines(
+                result.statistics,
+                num_replayed=num_replayed,
+                num_failing=len(earlier.violations),
+            )
         ),
         summary=CoverageSummary.of(result.coverage),
     )
 
 
-def _check_numbers(
-    backend: AnyBackend,
-    ranks: int,
-    examples: int,
-    jobs: int,
-    time_limit_seconds: float | None,
-) -> None:
-    _require_positive("ranks", ranks)
-    _require_positive("examples", examples)
-    _require_positive("jobs", jobs)
-    if time_limit_seconds is not None:
-        _require_positive("time limit", time_limit_seconds)
-    if isinstance(backend, TorchrunBackend):
-        if ranks > backend.world_size:
-            raise UsageError(
-                f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
-            )
-        if jobs > 1:
-            raise UsageError(
-                f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
-                "one search"
-            )
-
-
-def _replays_in_words(num_played: int, num_failing: int) -> Iterator[str]:
-    if num_played:
-        yield (
-            f"saved by earlier runs, and played first: {num_played} scenario(s), with "
-            f"{num_failing} distinct violation(s)"
-        )
-
-
-def _overlap_in_words(num_done: int, num_possible: int) -> Iterator[str]:
-    if num_possible:
-        yield (
-            f"overlap: a reduction started before backward ended in {num_done} of "
-            f"{num_possible} steps of ranks in which one could"
-        )
-
-
-def _held_in_words(held: HeldMemory) -> Iterator[str]:
-    if held.is_pile:
-        yield (
-            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
-            f"({bytes_text(held.num_bytes)}, the largest {bytes_text(held.largest)}, "
-            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
-            "stream.wait_event() keeps none"
-        )
-
-
 def with_witness(
-    entry: ReportedViolation, subject: Subject, backend: AnyBackend
-) -> ReportedViolation:
-    """Add what comes of a missing order, if a violation is about one.
+    entry: FoundViolation, subject: Subject, backend: AnyBackend
+) -> FoundViolation:
+    """Return the violation, with a witness if it is about order.
 
-    Args:
-        entry: The violation.
-        subject: Whose it is.
-        backend: Where it was seen; only on `sim` can orders be chosen.
-
-    Returns:
-        The same, with more to tell.
+    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order.
     """
     if not isinstance(backend, SimBackend):
         return entry
@@ -272,17 +196,10 @@ def with_witness(
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
-    """Read a choice of schedules, and refuse one that a backend cannot play.
-
-    Args:
-        schedules: As in `verify`.
-        backend: Name of the backend.
-
-    Returns:
-        The choice.
+    """Return a choice of schedules that a user wrote and that a backend can play.
 
     Raises:
-        UsageError: There is no such choice, or not there.
+        UsageError: The choice does not exist, or not on this backend.
     """
     choice = ScheduleChoice.parse(schedules)
     if choice.mode in {"all", "pct"} and backend != "sim":
@@ -293,6 +210,24 @@ def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
     return choice
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise UsageError(f"expected {name} > 0, got {value}")
+def _check_numbers(
+    backend: AnyBackend,
+    ranks: int,
+    examples: int,
+    jobs: int,
+    time_limit_seconds: float | None,
+) -> None:
+    numbers = {"ranks": ranks, "examples": examples, "jobs": jobs}
+    for name, value in {**numbers, "time limit": time_limit_seconds}.items():
+        if value is not None and not value > 0:
+            raise UsageError(f"expected {name} > 0, got {value}")
+    if isinstance(backend, TorchrunBackend):
+        if ranks > backend.world_size:
+            raise UsageError(
+                f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
+            )
+        if jobs > 1:
+            raise UsageError(
+                f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
+                "one search"
+            )

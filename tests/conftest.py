@@ -1,6 +1,8 @@
 """One thread a process, and the same examples on every run."""
 
 import os
+import sys
+from collections.abc import Generator
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile(
     "nightly", deadline=None, derandomize=False, print_blob=True, max_examples=1000
 )
-# One test says how to use it: tests/syncverify/ordering/test_reachability.py.
+# One test says how to use it: tests/syncverify/judge/ordering/test_reachability.py.
 settings.register_profile(
     "ten-thousand",
     deadline=None,
@@ -35,6 +37,11 @@ settings.load_profile("ci")
 
 # A thousand scenarios take minutes, and more where others use the machine.
 NIGHTLY_TIMEOUT_SECONDS = 3600
+# The mark `slow` is for tests over 0.25 s on an idle core. CPU time counts no waiting, yet
+# it doubles where neighbours share the caches, so a test fails at four times the limit.
+UNMARKED_CPU_SECONDS = 1.0
+# The first test that needs a late import of torch pays for the whole process.
+MAX_LATE_IMPORTS = 20
 
 
 def takes_long(item: pytest.Item) -> bool:
@@ -43,12 +50,19 @@ def takes_long(item: pytest.Item) -> bool:
     return is_drawn or item.get_closest_marker("slow") is not None
 
 
+# First, because `-m` selects in the same hook: a test marked `long` is also `slow`.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave what is marked `nightly` to the nights, and say how much that is."""
+    """Leave tests marked `nightly` to the nights, and start the longest tests first."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.slow)
     if settings.get_current_profile_name() == "mutation":  # most mutants die early
         items.sort(key=takes_long)
+    elif hasattr(config, "workerinput"):  # the last test of pytest-xdist is a short one
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if settings.get_profile("nightly").max_examples <= settings().max_examples:
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))
@@ -56,4 +70,27 @@ def pytest_collection_modifyitems(
     later = [item for item in items if item.get_closest_marker("nightly")]
     if later:
         config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if item not in later]
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its finished children, in seconds."""
+    times = os.times()
+    return sum((times.user, times.system, times.children_user, times.children_system))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """In CI, fail a test that takes long and carries no mark that says so."""
+    is_held = "CI" in os.environ and settings.get_current_profile_name() == "ci"
+    start_seconds, num_modules = cpu_seconds(), len(sys.modules)
+    result = yield
+    spent_seconds = cpu_seconds() - start_seconds
+    if len(sys.modules) > num_modules + MAX_LATE_IMPORTS:
+        return result
+    is_marked = item.get_closest_marker("slow") is not None
+    if is_held and not is_marked and spent_seconds > UNMARKED_CPU_SECONDS:
+        pytest.fail(
+            f"{spent_seconds:.1f} s of CPU time and no mark `slow`", pytrace=False
+        )
+    return result

@@ -1,1 +1,1 @@
-"""Where the ranks run."""
+"""Backends: threads, processes or GPUs on which the ranks of a scenario run."""

@@ -1,4 +1,4 @@
-"""Choose a backend by name."""
+"""The choice of a backend by its name, and the refusals of subjects that it cannot run."""
 
 from __future__ import annotations
 
@@ -9,61 +9,62 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.subject import Subject
-
-BACKEND_NAMES = ("sim", "gloo", "nccl", "fake")
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.subject import Subject
 
 AnyBackend = SimBackend | GlooBackend | FakeBackend | TorchrunBackend
 
 
 def open_backend(name: str, subject: Subject) -> AnyBackend:
-    """Make a backend; the caller closes it.
-
-    Under torchrun, `gloo` and `nccl` use torchrun's processes as ranks.
+    """Open a backend; the caller closes it.
 
     Args:
-        name: One of `BACKEND_NAMES`.
-        subject: What it will run.
+        name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and `nccl` use torchrun's
+            processes as ranks.
+        subject: The synchronizer under test.
 
     Returns:
         The backend, with no rank started yet.
 
     Raises:
-        UsageError: There is no such backend, or the subject cannot run on it.
-        EnvironmentNotSupportedError: The machine lacks what it needs.
+        UsageError: The name is unknown, or the subject cannot run on the backend.
+        EnvironmentNotSupportedError: The machine lacks hardware or software of the backend.
     """
-    if name in {"gloo", "fake"} and subject.capabilities.takes_cuda_streams:
+    lacking = _lacking(name, subject.capabilities)
+    if lacking is not None:
         raise UsageError(
-            f"subject {subject.name!r} does not run on the {name} backend: it takes its "
-            "streams from torch.cuda by name; use --backend sim, or nccl with GPUs"
+            f"subject {subject.name!r} does not run on the {name} backend: it {lacking}"
         )
-    if name in {"sim", "fake"} and subject.capabilities.needs_processes:
-        raise UsageError(
-            f"subject {subject.name!r} does not run on the {name} backend: it keeps state "
-            "for a whole process; use --backend gloo"
-        )
-    if name == "nccl":
-        _check_nccl()
-        return TorchrunBackend("nccl")
-    if name == "gloo":
-        return (
-            TorchrunBackend("gloo")
-            if dist.is_torchelastic_launched()
-            else GlooBackend()
-        )
-    if name == "sim":
-        return SimBackend()
-    if name == "fake":
-        if subject.capabilities.needs_data:
-            raise UsageError(
-                f"subject {subject.name!r} does not run on the fake backend: it needs the "
-                "results of collectives"
-            )
-        return FakeBackend()
+    match name:
+        case "sim":
+            return SimBackend()
+        case "gloo":
+            is_torchrun = dist.is_torchelastic_launched()
+            return TorchrunBackend("gloo") if is_torchrun else GlooBackend()
+        case "nccl":
+            _check_nccl()
+            return TorchrunBackend("nccl")
+        case "fake":
+            return FakeBackend()
     raise UsageError(
         f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}"
     )
+
+
+def _lacking(name: str, needs: Capabilities) -> str | None:
+    """Return the need of a subject that a backend does not meet."""
+    if name in {"gloo", "fake"} and needs.takes_cuda_streams:
+        return (
+            "takes its streams from torch.cuda by name; use --backend sim, or nccl with "
+            "GPUs"
+        )
+    if name in {"sim", "fake"} and needs.needs_processes:
+        return "keeps state for a whole process; use --backend gloo"
+    if name == "fake" and needs.needs_data:
+        return "needs the results of collectives"
+    return None
 
 
 def _check_nccl() -> None:

@@ -1,14 +1,17 @@
 """The `fake` backend: torch's FakeProcessGroup, which moves no data, at any world size.
 
-Ranks play one after the other, each on a thread of its own, because torch caches the
-local shapes of DTensor operators per thread without asking for the rank. Values of
-reduced gradients mean nothing here; what is judged is what a rank does by itself
-(lifecycle, accumulation, which collectives it issues and when), and whether ranks that
-would meet issue the same.
+Ranks play one after the other. Each has its own thread, because torch caches the local
+shapes of DTensor operators by thread and not by rank.
 
-A large world is played by a few ranks that stand for all others; see
-`coordinate_classes.py`. The cost grows with the number of classes. What is left for each
-rank of the world is torch's own: a number in the list of a communicator's ranks.
+| judged | not judged |
+|---|---|
+| lifecycle and accumulation of one rank | values of reduced gradients |
+| which collectives a rank issues, and when | results of collectives |
+| whether the ranks of a communicator issue the same | |
+
+A few ranks play a large world and stand for all others; see `coordinate_classes.py`. The
+cost grows with the number of classes. Of each other rank, one number remains: its entry in
+torch's list of the ranks of a communicator.
 """
 
 from __future__ import annotations
@@ -17,43 +20,41 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch._dynamo  # noqa: F401  # as in `sim/machine.py`: not within a rank's turn
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.coordinate_classes import representatives
-from syncverify.layout import ranks_along
-from syncverify.rank_program import play
-from syncverify.recorder import Recorder
-from syncverify.run import RankRun, Run
-from syncverify.scenario import Scenario
-from syncverify.sim.scheduler import RankThread, Scheduler
+from syncverify.program.late_imports import import_dynamo
+from syncverify.program.rank_program import play
+from syncverify.scenario.coordinate_classes import representatives
+from syncverify.scenario.layout import ranks_along
+from syncverify.scenario.scenario import Scenario
+from syncverify.sim.network.threaded_world import (
+    init_fake_process_group,
+    thread_local_world,
+)
 from syncverify.sim.sharding_plans import remembered_plans
-from syncverify.sim.stalls import Stall
-from syncverify.sim.threaded_world import init_fake_process_group, thread_local_world
-from syncverify.subject import Subject
+from syncverify.sim.turns.scheduler import RankThread, Scheduler
+from syncverify.sim.turns.stalls import Stall
+from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import RankRun, Run
 
-# Up to here every rank plays: that takes a second, and finds what is wrong with any one.
+# Up to this size every rank plays: it takes a second, and a fault of any one rank is found.
 MAX_RANKS_PLAYED_IN_FULL = 16
 
 
 class FakeBackend:
-    """Plays each rank alone, as if its peers were there."""
+    """Plays each rank alone: its collectives return as if all peers took part."""
 
     name = "fake"
 
+    def __init__(self) -> None:
+        import_dynamo()
+
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario, rank after rank, until one raises.
-
-        Args:
-            scenario: What to play.
-            subject: The synchronizer under test.
-
-        Returns:
-            What came out, without data.
-        """
+        """Play a scenario, rank after rank, until one raises; gradients mean nothing."""
         num_ranks = scenario.mesh.num_ranks
         chosen = _chosen_ranks(scenario)
         recorders = [Recorder() for _ in chosen]
@@ -64,7 +65,7 @@ class FakeBackend:
             _play_rank(scenario, subject, rank, played[rank], recorders[index])
 
         scheduler = Scheduler(
-            len(chosen), progress=lambda: sum(len(r.events) for r in recorders)
+            len(chosen), progress=lambda: sum(len(r.trace) for r in recorders)
         )
         with thread_local_world(), remembered_plans():
             threads, stall = scheduler.run(program)
@@ -90,7 +91,7 @@ def _chosen_ranks(scenario: Scenario) -> tuple[int, ...]:
 def _by_global_rank(
     chosen: Sequence[int], threads: Sequence[RankThread], stall: Stall | None
 ) -> tuple[list[RankThread], Stall | None]:
-    """Say which ranks the scheduler's threads played."""
+    """Replace the indices of threads by the global ranks that they played."""
     named = [replace(thread, rank=chosen[thread.rank]) for thread in threads]
     if stall is None:
         return named, None
@@ -117,8 +118,8 @@ def _play_rank(
 
 
 def _build_own_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
-    """Build the mesh with this rank's own process groups."""
-    # `init_device_mesh` makes those of all ranks: 16,448 on a mesh of 8 x 8 x 1024.
+    """Build the mesh with the process groups of this rank alone."""
+    # `init_device_mesh` makes the groups of all ranks: 16,448 on a mesh of 8 x 8 x 1024.
     spec = scenario.mesh
     own = [
         _group_of(ranks_along(spec, (axis,), dist.get_rank()))

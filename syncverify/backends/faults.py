@@ -1,133 +1,116 @@
-"""Say in words why a run did not reach its end."""
+"""Faults: the reason, in words, why a run did not reach its end."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 
-from syncverify.backends.messages import Answer, unpack_result
+from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, SyncverifyError
-from syncverify.rank_program import SubjectRaisedError
-from syncverify.run import Fault
-from syncverify.sim.meetings import Mismatch
-from syncverify.sim.scheduler import RankThread, RunEndedError
-from syncverify.sim.stalls import Stall
-from syncverify.sourcelines import outermost_frames
-from syncverify.trace import CollectiveLaunch, Place
+from syncverify.program.rank_program import SubjectRaisedError
+from syncverify.sim.network.rendezvous import Mismatch
+from syncverify.sim.turns.scheduler import RankThread, RunEndedError
+from syncverify.sim.turns.stalls import Stall
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.run import Fault, FaultKind
+from syncverify.trace.source_lines import outermost_frames
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
-    """Describe an exception of the subject.
-
-    Args:
-        error: What the rank program raised.
-        rank: Global rank that it was raised on.
-
-    Returns:
-        The fault, with the subject's lines of the traceback.
-    """
+    """Return an exception of the subject on a global rank, with the subject's lines."""
     original = error.original
     kind = type(original).__name__
+    raised = f"{kind} in {error.moment}: {original}"
     lines = outermost_frames(traceback.extract_tb(original.__traceback__))
     return Fault(
         "raised",
         (rank,),
-        f"rank {rank} raised {kind} in {error.moment}: {original}",
+        f"rank {rank} raised {raised}",
         tuple(lines),
         identity=kind,
         is_clear=_is_clear(original),
         step=error.moment.step,
+        error=raised,
     )
 
 
 def _is_clear(error: BaseException) -> bool:
-    """Tell whether an exception was meant for the caller, and says what is wrong."""
+    """Tell whether an exception explains a mistake to the caller, and is no slip of code."""
     slips = (LookupError, AttributeError, NameError, ArithmeticError)
     is_slip = isinstance(error, slips) and type(error).__module__ == "builtins"
     return bool(str(error)) and not is_slip and not isinstance(error, SystemExit)
 
 
-def stall_fault(kind: str, ranks: tuple[int, ...], details: tuple[str, ...]) -> Fault:
-    """Describe ranks that cannot go on.
+def stall_fault(
+    kind: FaultKind, ranks: tuple[int, ...], details: tuple[str, ...]
+) -> Fault:
+    """Return the fault of ranks that cannot go on, with a line about each of them.
 
-    Args:
-        kind: `deadlock`, `never_returns` or `step_bound`.
-        ranks: The ranks at fault.
-        details: What each rank waits for, or where one stands.
-
-    Returns:
-        The fault.
+    The kind is `deadlock`, `never_returns` or `step_bound`.
     """
     named = ", ".join(f"rank {rank}" for rank in ranks)
-    if kind == "deadlock":
-        return Fault(
-            "deadlock", ranks, f"no rank can go on: {named} never arrives", details
-        )
-    if kind == "step_bound":
-        said = f"{named} kept going without an end, up to the bound of a run"
-        return Fault("step_bound", ranks, said, details)
-    return Fault(
-        "never_returns", ranks, f"{named} made no progress and was ended", details
-    )
+    said = {
+        "deadlock": f"no rank can go on: {named} never arrives",
+        "never_returns": f"{named} made no progress and was ended",
+        "step_bound": f"{named} kept going without an end, up to the bound of a run",
+    }
+    return Fault(kind, ranks, said[kind], details)
 
 
 Launches = Mapping[int, Sequence[CollectiveLaunch]]
 
 
-def answers_fault(answers: Mapping[int, Answer]) -> Fault | None:
-    """Choose the fault that led to the others.
+def outcomes_fault(outcomes: Mapping[int, JobOutcome]) -> Fault | None:
+    """Return the fault of ranks that ended which caused the others; None if there is none.
 
-    Args:
-        answers: By rank, of the ranks that ended.
-
-    Returns:
-        What a rank did by itself, or else why the ranks whose collectives failed could
-        not meet; None if no rank reports a fault.
+    It is the first fault that no peer caused. If there is none, it is the reason why
+    collectives of different ranks do not match.
     """
-    raised = [a for _, a in sorted(answers.items()) if a.fault is not None]
-    for answer in raised:
-        if not answer.is_aftershock:
-            return answer.fault
-    if not raised:
+    failed = [each for _, each in sorted(outcomes.items()) if each.fault is not None]
+    for outcome in failed:
+        if not outcome.is_aftershock:
+            return outcome.fault
+    if not failed:
         return None
-    finished = {rank for rank, answer in answers.items() if answer.fault is None}
-    return unmatched_fault(launches_of(answers), finished) or raised[0].fault
+    finished = {rank for rank, outcome in outcomes.items() if outcome.fault is None}
+    return unmatched_fault(launches_of(outcomes), finished) or failed[0].fault
 
 
-def launches_of(answers: Mapping[int, Answer]) -> Launches:
-    """List the collectives of ranks that ended."""
-    runs = {rank: unpack_result(answer.result) for rank, answer in answers.items()}
+def launches_of(outcomes: Mapping[int, JobOutcome]) -> Launches:
+    """Return the collectives that each ended rank issued, in order, by rank."""
+    runs = {rank: unpack_result(outcome.result) for rank, outcome in outcomes.items()}
     return {
-        rank: [event for event in run.events if isinstance(event, CollectiveLaunch)]
+        rank: [event for event in run.trace if isinstance(event, CollectiveLaunch)]
         for rank, run in runs.items()
     }
 
 
 def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | None:
-    """Find out from the traces why real collectives did not come to an end.
+    """Return the fault of collectives that do not match, and so never end.
 
     Args:
         launches: The collectives that each rank issued, in order.
-        finished: Ranks that wait for nothing.
+        finished: Ranks that reached their end.
 
     Returns:
-        Ranks that met and disagree, or ranks that issued fewer collectives than a peer
-        of the communicator; None if all match.
+        A mismatch of two ranks in one collective, or the ranks that issued fewer
+        collectives than a peer of the communicator; None if all match.
     """
-    meetings: dict[Place, list[tuple[int, CollectiveLaunch]]] = {}
+    # The launches of each collective, in rank order.
+    arrivals: dict[CollectiveKey, list[tuple[int, CollectiveLaunch]]] = {}
     for rank, issued in sorted(launches.items()):
         for launch in issued:
-            meetings.setdefault(launch.place, []).append((rank, launch))
-    for (first, launch), *others in meetings.values():
+            arrivals.setdefault(launch.key, []).append((rank, launch))
+    for (first, launch), *others in arrivals.values():
         for rank, other in others:
-            if other.terms != launch.terms:
+            if other.matched_arguments != launch.matched_arguments:
                 said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
                 return _mismatch_fault((first, rank), said)
     behind = {
         rank
-        for (_, group, _), arrived in meetings.items()
-        for rank in group
-        if rank in launches and rank not in {there for there, _ in arrived}
+        for key, arrived in arrivals.items()
+        for rank in key.ranks
+        if rank in launches and rank not in dict(arrived)
     }
     if not behind:
         return None
@@ -136,17 +119,9 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
 
 
 def awaits_peers(rank: int, launches: Launches) -> bool:
-    """Tell whether a rank issued a collective that not all of its peers have issued.
-
-    Args:
-        rank: The rank.
-        launches: The collectives that each rank issued, in order.
-
-    Returns:
-        Whether it has somebody to wait for.
-    """
+    """Tell whether a rank issued a collective that not all of its peers have issued."""
     issued = {
-        peer: {launch.place for launch in theirs} for peer, theirs in launches.items()
+        peer: {launch.key for launch in theirs} for peer, theirs in launches.items()
     }
     return any(
         place not in issued.get(peer, ()) for place in issued[rank] for peer in place[1]
@@ -154,7 +129,7 @@ def awaits_peers(rank: int, launches: Launches) -> bool:
 
 
 def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
-    """Say where each rank stands, one line per rank."""
+    """Return the last collective of each rank, one line for each."""
     return tuple(
         f"rank {rank}: has finished"
         if rank in finished
@@ -171,18 +146,18 @@ def _mismatch_fault(ranks: tuple[int, int], lines: tuple[str, ...]) -> Fault:
 def threads_fault(
     threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
 ) -> Fault | None:
-    """Describe why rank threads did not all reach their end.
+    """Return the reason why rank threads did not all reach their end.
 
     Args:
-        threads: How each rank ended.
-        stall: Why the scheduler ended the run early, if it did.
-        mismatch: Ranks that disagreed in a collective, if they did.
+        threads: The ended threads, each with its error if it has one.
+        stall: The reason why the scheduler ended the run early; None if it did not.
+        mismatch: Ranks that disagreed in a collective; None if all agreed.
 
     Returns:
-        The fault; None if all reached their end.
+        The fault; None if all threads reached their end.
 
     Raises:
-        SyncverifyError: The harness refused something.
+        SyncverifyError: The harness refused a call of a rank.
         InternalError: A rank failed outside of the subject.
     """
     if mismatch is not None:

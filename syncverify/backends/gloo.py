@@ -1,4 +1,4 @@
-"""The `gloo` backend: ranks are warm processes that talk over real gloo."""
+"""The `gloo` backend: ranks are worker processes with a real gloo process group."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import torch.distributed as dist
 
 from syncverify.backends.faults import (
-    answers_fault,
     awaits_peers,
     launches_of,
+    outcomes_fault,
     positions,
     stall_fault,
     unmatched_fault,
 )
 from syncverify.backends.messages import (
-    Answer,
     Job,
+    JobOutcome,
     Status,
     StatusRequest,
     pack_subject,
@@ -24,9 +24,9 @@ from syncverify.backends.messages import (
 )
 from syncverify.backends.pool import WorkerPool, WorkerProcess, await_any
 from syncverify.errors import InternalError, SubjectError
-from syncverify.run import Fault, RankRun, Run
-from syncverify.scenario import Scenario
-from syncverify.subject import Subject
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Fault, RankRun, Run
 
 HANG_TIMEOUT_SECONDS = 5.0
 _AFTERSHOCK_SECONDS = 2.0
@@ -36,29 +36,28 @@ _MAX_SLOW_ROUNDS = 12
 
 @dataclass(slots=True)
 class _Playing:
-    """One scenario under way on its workers.
+    """One scenario that workers are playing.
 
     Attributes:
-        workers: By rank.
-        answers: By rank, as they arrive.
-        died: How worker processes ended that went away, by rank.
+        workers: One for each rank, in rank order.
+        outcomes: The outcomes that arrived, by rank.
+        died: The signal or exit code of each worker that died, by rank.
     """
 
     workers: list[WorkerProcess]
-    answers: dict[int, Answer] = field(default_factory=dict)
+    outcomes: dict[int, JobOutcome] = field(default_factory=dict)
     died: dict[int, str] = field(default_factory=dict)
 
     def pending(self) -> list[int]:
-        """List the ranks that have not ended."""
-        ranks = range(len(self.workers))
-        return [
-            rank for rank in ranks if rank not in self.answers and rank not in self.died
-        ]
+        """Return the ranks that have a live worker and no outcome."""
+        ended = {*self.outcomes, *self.died}
+        return [rank for rank in range(len(self.workers)) if rank not in ended]
 
     def has_fault(self) -> bool:
-        """Tell whether some rank ended badly, so that others may never end."""
+        """Tell whether a rank failed, so that others may never end."""
         return bool(self.died) or any(
-            a.fault or a.harness_error or a.usage_error for a in self.answers.values()
+            each.fault or each.harness_error or each.usage_error
+            for each in self.outcomes.values()
         )
 
 
@@ -66,8 +65,8 @@ class GlooBackend:
     """Plays scenarios on real processes.
 
     Args:
-        hang_timeout_seconds: How long all ranks may go without progress before the run
-            is ended.
+        hang_timeout_seconds: Time without progress of any rank after which the run is
+            ended.
     """
 
     name = "gloo"
@@ -82,22 +81,24 @@ class GlooBackend:
         """Play a scenario on one worker process per rank.
 
         Args:
-            scenario: What to play.
-            subject: The synchronizer under test; pickled to the workers.
+            scenario: The scenario to play.
+            subject: The synchronizer under test; pickled for the workers.
 
         Returns:
-            What came out.
+            The run.
 
         Raises:
             InternalError: The harness failed in a worker.
-            SubjectError: What the factory made lacks a part of the subject API.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
         """
         playing = self._start(scenario, subject)
         stalled = self._collect(playing)
         fault = self._fault(playing, stalled)
         for rank in {*playing.pending(), *playing.died}:
             self._pool.discard(rank)
-        return Run(self.name, tuple(_results(playing)), fault)
+        ranks = range(len(playing.workers))
+        ended = {r: unpack_result(each.result) for r, each in playing.outcomes.items()}
+        return Run(self.name, tuple(ended.get(r) or RankRun() for r in ranks), fault)
 
     def close(self) -> None:
         """End the workers."""
@@ -118,11 +119,7 @@ class GlooBackend:
         return _Playing(workers)
 
     def _collect(self, playing: _Playing) -> dict[int, Status]:
-        """Gather answers until all ranks ended or none makes progress.
-
-        Returns:
-            Where the ranks stand that were given up, by rank; empty if none was.
-        """
+        """Gather outcomes; return the status of each rank that makes no progress."""
         progress, num_slow_rounds = -1, 0
         while playing.pending():
             patience = (
@@ -134,8 +131,8 @@ class GlooBackend:
                 continue
             statuses = self._ask(playing)
             total = sum(status.progress for status in statuses.values())
-            # A rank outside of the subject's lines starts up or imports: it is slow, and
-            # on a busy machine that may take a while.
+            # Without a line of the subject on its stack, a rank starts up or imports. On a
+            # busy machine this takes long, and is no hang.
             is_slow = not all(status.lines for status in statuses.values())
             num_slow_rounds += is_slow
             may_wait = is_slow and num_slow_rounds < _MAX_SLOW_ROUNDS
@@ -145,22 +142,22 @@ class GlooBackend:
         return {}
 
     def _receive(self, playing: _Playing, patience_seconds: float) -> bool:
-        """Take in what workers say; False if none said anything."""
+        """Receive outcomes and deaths; return False if none came within the time."""
         ranks = {playing.workers[rank].connection: rank for rank in playing.pending()}
-        speaking = await_any(list(ranks), patience_seconds)
-        for connection in speaking:
+        ready = await_any(list(ranks), patience_seconds)
+        for connection in ready:
             rank = ranks[connection]
             try:
                 message = connection.recv()
             except (EOFError, OSError):
                 playing.died[rank] = playing.workers[rank].exit_reason()
                 continue
-            if isinstance(message, Answer):
-                playing.answers[rank] = message
-        return bool(speaking)
+            if isinstance(message, JobOutcome):
+                playing.outcomes[rank] = message
+        return bool(ready)
 
     def _ask(self, playing: _Playing) -> dict[int, Status]:
-        """Ask the pending ranks where they stand; an answer may arrive instead."""
+        """Request the status of each pending rank; an outcome may arrive instead."""
         statuses: dict[int, Status] = {}
         for rank in playing.pending():
             connection = playing.workers[rank].connection
@@ -171,32 +168,23 @@ class GlooBackend:
                     if isinstance(message, Status):
                         statuses[rank] = message
                         break
-                    playing.answers[rank] = message
+                    playing.outcomes[rank] = message
             except (EOFError, OSError):
                 playing.died[rank] = playing.workers[rank].exit_reason()
         return statuses
 
     def _fault(self, playing: _Playing, stalled: dict[int, Status]) -> Fault | None:
-        for rank, answer in sorted(playing.answers.items()):
-            if answer.usage_error is not None:
-                raise SubjectError(answer.usage_error)
-            if answer.harness_error is not None:
-                raise InternalError(f"rank {rank}:\n{answer.harness_error}")
+        for rank, outcome in sorted(playing.outcomes.items()):
+            if outcome.usage_error is not None:
+                raise SubjectError(outcome.usage_error)
+            if outcome.harness_error is not None:
+                raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
         if playing.died:
             return _death(playing.died)
-        fault = answers_fault(playing.answers)
+        fault = outcomes_fault(playing.outcomes)
         if fault is not None:
             return fault
         return _stall(playing, stalled) if stalled else None
-
-
-def _results(playing: _Playing) -> list[RankRun]:
-    ranks = range(len(playing.workers))
-    answers = [playing.answers.get(rank) for rank in ranks]
-    return [
-        unpack_result(a.result) if a is not None and a.result else RankRun()
-        for a in answers
-    ]
 
 
 def _death(died: dict[int, str]) -> Fault:
@@ -206,12 +194,12 @@ def _death(died: dict[int, str]) -> Fault:
 
 
 def _stall(playing: _Playing, stalled: dict[int, Status]) -> Fault:
-    """Tell a rank that never came back from ranks that wait for an absent one."""
-    finished = set(playing.answers)
+    """Tell a rank in an endless loop from ranks that wait for an absent one."""
+    finished = set(playing.outcomes)
     issued = {rank: status.launches for rank, status in stalled.items()}
-    launches = {**issued, **launches_of(playing.answers)}
-    # The innermost line is the subject's also where it calls C++, as in `work.wait()`:
-    # then it waits for the ranks that it could not meet yet.
+    launches = {**issued, **launches_of(playing.outcomes)}
+    # The innermost Python line belongs to the subject also while it calls C++, as in
+    # `work.wait()`. A rank there has issued a collective that a peer has not.
     own_loop = [
         rank
         for rank, status in stalled.items()
@@ -220,7 +208,7 @@ def _stall(playing: _Playing, stalled: dict[int, Status]) -> Fault:
     if own_loop:
         rank = own_loop[0]
         return stall_fault("never_returns", (rank,), stalled[rank].lines)
-    everyone = tuple(sorted(launches))
+    all_ranks = tuple(sorted(launches))
     return unmatched_fault(launches, finished) or stall_fault(
-        "deadlock", everyone, positions(launches, finished)
+        "deadlock", all_ranks, positions(launches, finished)
     )

@@ -1,4 +1,4 @@
-"""What the parent and its warm workers say to each other."""
+"""Messages between the parent and its worker processes, and the pickles in them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any
 import cloudpickle
 import torch
 
-from syncverify.run import Fault, RankRun
-from syncverify.subject import Subject
-from syncverify.trace import CollectiveLaunch
+from syncverify.subjects.subject import Subject
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import Fault, RankRun
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Play one scenario as one rank.
+    """A request to play one scenario as one rank.
 
     Attributes:
-        number: Distinguishes the process groups of one job from those of others.
+        number: Number of the job; each job has its own process groups.
         scenario: The scenario's JSON.
         subject: The pickled subject.
         rank: Global rank to play.
@@ -41,18 +41,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Ask a worker where it stands."""
+    """A request for the status of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a worker stands.
+    """The position of a worker in its present job.
 
     Attributes:
-        progress: Events recorded in the present job.
-        lines: The subject's lines of the playing thread's stack.
-        in_torch: Whether the innermost line is torch's: it waits in a collective.
-        launches: Collectives issued in the present job.
+        progress: Number of trace records so far.
+        lines: Lines of the subject on the stack of the playing thread, as text.
+        in_torch: Whether the innermost line is torch's: the rank waits in a collective.
+        launches: Collectives issued so far.
     """
 
     progress: int
@@ -63,24 +63,22 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker has imported what it needs."""
+    """A notice that the worker has imported its modules."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How a job ended.
+class JobOutcome:
+    """The outcome of a job.
 
     Attributes:
-        number: The job's number.
-        result: The pickled `RankRun`, as far as it got.
-        fault: What the subject did to end it early.
-        is_aftershock: Whether the fault only says that a peer went away.
-        harness_error: What went wrong in the harness itself.
-        usage_error: What the caller must change.
+        result: The pickled `RankRun`, up to the end or to the fault.
+        fault: The fault of the subject that ended the job early; None if none did.
+        is_aftershock: Whether the fault is only that a peer is gone.
+        harness_error: Traceback of an error of the harness; None if there was none.
+        usage_error: Message of a `UsageError`; None if there was none.
     """
 
-    number: int
-    result: bytes
+    result: bytes = b""
     fault: Fault | None = None
     is_aftershock: bool = False
     harness_error: str | None = None
@@ -109,7 +107,7 @@ def pack_subject(subject: Subject) -> bytes:
 
 
 def _named_modules(packed: bytes) -> list[ModuleType]:
-    """List the modules that a pickle names, those that it says to import among them."""
+    """Return the imported modules that a pickle names, as imports or as text."""
     arguments = (argument for _, argument, _ in pickletools.genops(packed))
     names = dict.fromkeys(name for name in arguments if isinstance(name, str))
     return [sys.modules[name] for name in names if name in sys.modules]
@@ -117,11 +115,12 @@ def _named_modules(packed: bytes) -> list[ModuleType]:
 
 def _can_be_imported(module: ModuleType) -> bool:
     """Tell whether another interpreter with our `sys.path` would find the module."""
-    # Test runners and the like load files under names that exist in this process only.
-    # A module without a file of its own is nobody's code to carry along.
+    # Test runners load files under names that exist in this process only. A module without
+    # a file has no code to pickle.
     file = getattr(module, "__file__", None)
     parts = module.__name__.split(".")
-    if parts[0] in {*sys.stdlib_module_names, "__main__"} or not _is_file(file):
+    has_file = isinstance(file, str) and Path(file).is_file()
+    if parts[0] in {*sys.stdlib_module_names, "__main__"} or not has_file:
         return True
     path: Sequence[str] | None = None
     spec: ModuleSpec | None = None
@@ -133,10 +132,6 @@ def _can_be_imported(module: ModuleType) -> bool:
     return spec is not None and spec.origin == file
 
 
-def _is_file(path: object) -> bool:
-    return isinstance(path, str) and Path(path).is_file()
-
-
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     # importlib.util.find_spec would ask sys.modules first.
     specs = (finder.find_spec(name, path) for finder in sys.meta_path)
@@ -144,19 +139,19 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def unpack_subject(packed: bytes) -> Subject:
-    """Read `pack_subject`'s result."""
+    """Unpickle the result of `pack_subject`."""
     subject: Subject = cloudpickle.loads(packed)
     return subject
 
 
 def pack_result(result: RankRun) -> bytes:
-    """Pickle a rank's run, tensors by value."""
+    """Pickle the run of one rank, with tensors by value."""
     buffer = io.BytesIO()
     torch.save(result, buffer)
     return buffer.getvalue()
 
 
 def unpack_result(packed: bytes) -> RankRun:
-    """Read `pack_result`'s result; it comes from our own worker."""
+    """Unpickle the result of `pack_result`; it comes from our own worker."""
     result: RankRun = torch.load(io.BytesIO(packed), weights_only=False)
     return result

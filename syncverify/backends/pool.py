@@ -1,17 +1,15 @@
-"""Warm worker processes: started once, reused, replaced when one dies or hangs."""
+"""The pool of worker processes: started once, reused, replaced after a death or a hang."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from syncverify.backends.child_process import end_when_closed, interrupts_blocked
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
 
@@ -25,32 +23,34 @@ class WorkerProcess:
     """One worker process and the connection to it.
 
     Args:
-        module: What it runs; it takes the descriptor of the connection.
+        module: The module that the process runs as a script; its argument is the file
+            descriptor of the connection.
 
     Attributes:
-        connection: To the process.
+        connection: The connection to the process.
         process: The process.
-        num_jobs: How often it was taken from the pool.
+        num_jobs: Number of times that the pool gave the worker away.
     """
 
     def __init__(self, module: str = "syncverify.backends.worker") -> None:
         self.num_jobs = 0
         self.connection, theirs = Pipe(duplex=True)
+        reading, self._lifeline = Pipe(duplex=False)
         changes = {"PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"}
-        with _interrupts_blocked():
+        with theirs, reading, interrupts_blocked():
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), reading.fileno()],
                 env={**os.environ, **changes},
                 stdin=subprocess.DEVNULL,
             )
-        theirs.close()
+            end_when_closed(reading.fileno(), self.process.pid)
 
     def await_ready(self) -> None:
-        """Wait until the worker has imported what it needs.
+        """Wait until the worker has imported its modules.
 
         Raises:
-            InternalError: It did not start.
+            InternalError: The worker did not start.
         """
         if self.connection.poll(START_TIMEOUT_SECONDS):
             try:
@@ -65,13 +65,14 @@ class WorkerProcess:
         )
 
     def end(self) -> None:
-        """End the process, however it stands."""
+        """End the process by SIGKILL."""
         self.connection.close()
         self.process.kill()
+        self._lifeline.close()
         self.process.wait(_END_TIMEOUT_SECONDS)
 
     def exit_reason(self) -> str:
-        """Say how a process that went away ended."""
+        """Return how the ended process ended: its signal or its exit code."""
         code = self.process.wait(_END_TIMEOUT_SECONDS)
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
@@ -83,13 +84,14 @@ class WorkerPool:
         self._workers: dict[int, WorkerProcess] = {}
 
     def take(self, count: int) -> list[WorkerProcess]:
-        """Return warm workers for ranks 0..count-1, starting those that are missing."""
-        for rank in range(count):
-            if (
-                rank in self._workers
-                and self._workers[rank].num_jobs >= MAX_JOBS_PER_WORKER
-            ):
-                self.discard(rank)
+        """Return the workers of ranks 0..count-1, in order, each ready for a job."""
+        worn = [
+            rank
+            for rank, worker in self._workers.items()
+            if rank < count and worker.num_jobs >= MAX_JOBS_PER_WORKER
+        ]
+        for rank in worn:
+            self.discard(rank)
         missing = [rank for rank in range(count) if rank not in self._workers]
         for rank in missing:
             self._workers[rank] = WorkerProcess()
@@ -101,7 +103,7 @@ class WorkerPool:
         return taken
 
     def discard(self, rank: int) -> None:
-        """End a worker; the next `take` starts another in its place."""
+        """End the worker of a rank; the next `take` starts another in its place."""
         self._workers.pop(rank).end()
 
     def close(self) -> None:
@@ -113,23 +115,11 @@ class WorkerPool:
 def await_any(
     connections: list[Connection], timeout_seconds: float
 ) -> list[Connection]:
-    """Return the connections that have something to say, none after the timeout."""
+    """Wait; return the connections with a message or an end, none after the timeout."""
     return [c for c in wait(connections, timeout_seconds) if isinstance(c, Connection)]
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Let a process that is started inherit that Ctrl-C does not reach it.
-
-    It ignores it, but only once it has imported what that takes.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _import_path() -> str:
-    # Workers import what the parent can: the subject may live in its working directory.
+    # Workers import the same modules as the parent: the subject may live in the working
+    # directory of the parent.
     return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

@@ -1,4 +1,4 @@
-"""Play one rank in a process of its own, over a real process group."""
+"""One rank in this process: it joins a real process group and plays a scenario."""
 
 from __future__ import annotations
 
@@ -10,45 +10,33 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
-from syncverify.backends.messages import Answer, pack_result
+from syncverify.backends.messages import JobOutcome, pack_result
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
-from syncverify.rank_program import SubjectRaisedError, play
-from syncverify.recorder import Recorder
-from syncverify.run import RankRun
-from syncverify.scenario import Scenario
-from syncverify.subject import Subject
+from syncverify.program.rank_program import SubjectRaisedError, play
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import RankRun
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What it takes to join the process group of one job.
+    """The place of this rank in the process group of one job.
 
     Attributes:
-        number: The job's number; process groups of different jobs never meet.
+        number: Number of the job; it keeps the keys of different jobs apart in the store.
         transport: torch's name of the process group backend.
-        store: Where the members find each other.
+        store: The store in which the members find each other.
         rank: Global rank.
-        world_size: Number of ranks.
-        timeout: After which a collective that waits for an absent rank fails.
+        timeout: Time after which a collective that waits for an absent rank fails.
     """
 
     number: int
     transport: str
     store: dist.Store
     rank: int
-    world_size: int
     timeout: timedelta
-
-    def join(self) -> None:
-        """Make the job's process group the default one."""
-        dist.init_process_group(
-            self.transport,
-            store=dist.PrefixStore(f"job{self.number}", self.store),
-            rank=self.rank,
-            world_size=self.world_size,
-            timeout=self.timeout,
-        )
 
 
 def play_rank(
@@ -58,22 +46,20 @@ def play_rank(
     *,
     device: torch.device,
     recorder: Recorder,
-) -> Answer:
-    """Play a scenario as one rank, whatever happens.
+) -> JobOutcome:
+    """Return the outcome of a scenario that is played as one rank, errors included.
 
-    Args:
-        membership: The process group to play in.
-        scenario: What to play.
-        subject: The synchronizer under test.
-        device: Where parameters live.
-        recorder: Receives the trace.
-
-    Returns:
-        How it ended; nothing is raised, since nobody could catch it over there.
+    No exception is raised: the parent, in another process, could not catch it.
     """
-    result, number = RankRun(), membership.number
+    result = RankRun()
     try:
-        membership.join()
+        dist.init_process_group(
+            membership.transport,
+            store=dist.PrefixStore(f"job{membership.number}", membership.store),
+            rank=membership.rank,
+            world_size=scenario.mesh.num_ranks,
+            timeout=membership.timeout,
+        )
         try:
             with CollectiveRecording(recorder):
                 play(
@@ -88,14 +74,15 @@ def play_rank(
             dist.destroy_process_group()
     except SubjectRaisedError as error:
         fault = raised_fault(error, membership.rank)
-        aftershock = _says_that_a_peer_left(error.original)
-        return Answer(number, pack_result(result), fault, is_aftershock=aftershock)
+        aftershock = _is_about_a_lost_peer(error.original)
+        return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except UsageError as error:
-        return Answer(number, b"", usage_error=str(error))
+        return JobOutcome(usage_error=str(error))
     except Exception:  # noqa: BLE001  # reported as the harness's own fault
-        return Answer(number, b"", harness_error=traceback.format_exc())
-    return Answer(number, pack_result(result))
+        return JobOutcome(harness_error=traceback.format_exc())
+    return JobOutcome(pack_result(result))
 
 
-def _says_that_a_peer_left(error: BaseException) -> bool:
+def _is_about_a_lost_peer(error: BaseException) -> bool:
+    # Gloo raises plain RuntimeErrors; their text names a source file of gloo.
     return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -1,7 +1,7 @@
-"""Record the collectives of real process groups, which are left untouched.
+"""The record of collectives of real process groups, which stay unchanged.
 
-A real process group sends every collective through torch's dispatcher, so a dispatch
-mode sees them all, those of C++ code (the reducer of DistributedDataParallel) included.
+A real process group sends every collective through torch's dispatcher, also one that C++
+code issues (the reducer of DistributedDataParallel). So a dispatch mode sees all of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,13 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from syncverify.recorder import Recorder
-from syncverify.sourcelines import calling_line
-from syncverify.trace import POINT_TO_POINT
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import POINT_TO_POINT
+from syncverify.trace.source_lines import calling_line
 
-# Operators of the `c10d` and `_c10d_functional` libraries: what the trace calls them, and
-# which argument holds what this rank contributes, where the first one does not.
-_OPERATIONS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "reduce_": "reduce",
-    "broadcast_": "broadcast",
+# Operators of the `c10d` library, and the names of their operations in the trace. The
+# contribution of this rank is the second argument here, and the first one below.
+_OUTPUTS_COME_FIRST = {
     "allgather_": "all_gather",
     "_allgather_base_": "all_gather_single",
     "allgather_into_tensor_coalesced_": "all_gather_single",
@@ -37,26 +33,18 @@ _OPERATIONS = {
     "alltoall_": "all_to_all",
     "alltoall_base_": "all_to_all_single",
     "allgather_coalesced_": "all_gather",
+}
+_OPERATIONS = _OUTPUTS_COME_FIRST | {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "reduce_": "reduce",
+    "broadcast_": "broadcast",
     "barrier": "barrier",
     "send": "send",
     "recv_": "recv",
 }
 _ROOTED_OPERATIONS = frozenset({"reduce", "broadcast", "gather", "scatter"})
-_OUTPUTS_COME_FIRST = frozenset(
-    {
-        "allgather_",
-        "_allgather_base_",
-        "allgather_into_tensor_coalesced_",
-        "reduce_scatter_",
-        "_reduce_scatter_base_",
-        "reduce_scatter_tensor_coalesced_",
-        "gather_",
-        "scatter_",
-        "alltoall_",
-        "alltoall_base_",
-        "allgather_coalesced_",
-    }
-)
+# The same for the `_c10d_functional` library.
 _FUNCTIONAL_OPERATIONS = {
     "all_reduce": "all_reduce",
     "all_reduce_": "all_reduce",
@@ -75,11 +63,7 @@ _FUNCTIONAL_OPERATIONS = {
 
 
 class CollectiveRecording(TorchDispatchMode):
-    """Records the collectives that this rank issues while the mode is on.
-
-    Args:
-        recorder: Receives them.
-    """
+    """Gives the collectives that this rank issues while the mode is on to a recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
@@ -95,9 +79,8 @@ class CollectiveRecording(TorchDispatchMode):
     ) -> Any:
         """Record a collective, then run it."""
         if any(issubclass(t, DTensor) for t in types):
-            return (
-                NotImplemented  # DTensor unwraps itself; its local operators come next
-            )
+            # DTensor then unwraps itself, and its local operators come here next.
+            return NotImplemented
         if func.namespace == "c10d":
             self._record(func, args, _OPERATIONS, _group_of_box)
         elif func.namespace == "_c10d_functional":
@@ -117,35 +100,30 @@ class CollectiveRecording(TorchDispatchMode):
             return
         group = group_of(args)
         ranks = tuple(dist.get_process_group_ranks(group))
-        named = _named_rank(args)
+        # An operation with a root or one peer names it by the first integer, a group rank.
+        named = next((a for a in args if type(a) is int), 0)
+        root = ranks[named] if operation in _ROOTED_OPERATIONS else None
+        if operation in POINT_TO_POINT:
+            ends = ranks[group.rank()], ranks[named]
+            ranks = ends if operation == "send" else ends[::-1]
         self._recorder.launch(
             operation,
             _contribution(operator, args),
-            ranks=_ends(operation, ranks[group.rank()], ranks[named])
-            if operation in POINT_TO_POINT
-            else ranks,
+            ranks=ranks,
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
             source=calling_line(),
             communicator=group.group_name,
-            root=ranks[named] if operation in _ROOTED_OPERATIONS else None,
+            root=root,
         )
 
 
 def _contribution(operator: str, args: tuple[Any, ...]) -> list[torch.Tensor]:
     if operator == "barrier":
-        return []  # torch passes a tensor that means nothing
-    if operator in _OUTPUTS_COME_FIRST:  # a rank that is not the root may give nothing
+        return []  # torch passes a tensor without a meaning
+    if operator in _OUTPUTS_COME_FIRST:
+        # A rank that is not the root may contribute no tensor.
         return _tensors(args[1]) or _tensors(args[0])
     return _tensors(args[0])
-
-
-def _named_rank(args: tuple[Any, ...]) -> int:
-    """Return the group rank that a call names: its first whole number, if it has any."""
-    return next((a for a in args if type(a) is int), 0)
-
-
-def _ends(operation: str, own: int, other: int) -> tuple[int, int]:
-    return (own, other) if operation == "send" else (other, own)
 
 
 def _tensors(argument: Any) -> list[torch.Tensor]:
@@ -164,7 +142,7 @@ def _group_of_box(args: tuple[Any, ...]) -> dist.ProcessGroup:
 
 
 def _group_of_name(args: tuple[Any, ...]) -> dist.ProcessGroup:
-    # What the operators themselves call.
+    # The functional operators call the same function.
     return dist.distributed_c10d._resolve_process_group(args[-1])  # noqa: SLF001
 
 

@@ -1,4 +1,4 @@
-"""The `sim` backend: ranks are threads of this process, in turns, without a GPU."""
+"""The `sim` backend: ranks are threads of this process, which take turns; no GPU."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 import torch
 
 from syncverify.backends.faults import threads_fault
-from syncverify.graphs import cpp
-from syncverify.rank_program import play
-from syncverify.run import RankRun, Run
-from syncverify.scenario import Scenario
-from syncverify.schedule import Schedule
-from syncverify.sim.decisions import Decisions, Following
+from syncverify.program.graphs import cpp
+from syncverify.program.late_imports import import_dynamo
+from syncverify.program.rank_program import play
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.rank_recorder import RankRecorder
-from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS
-from syncverify.subject import Subject
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import RankRun, Run
 
 
 class SimBackend:
@@ -30,35 +31,28 @@ class SimBackend:
     name = "sim"
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
+        import_dynamo()
         self._hang_timeout_seconds = hang_timeout_seconds
-        # Subjects that were seen to use no second stream. With one stream there is
-        # nothing to record; a run that proves to have more is played again.
+        # Subjects that used no second stream so far. With one stream no access can race,
+        # so accesses are not recorded; a run that has more streams is played again.
         self._has_one_stream: set[Subject] = set()
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on all of its ranks, with the default schedule.
-
-        Args:
-            scenario: What to play.
-            subject: The synchronizer under test.
-
-        Returns:
-            What came out.
-        """
+        """Play a scenario on all of its ranks, with the default schedule."""
         return self.run_scheduled(scenario, subject, Decisions())
 
     def run_scheduled(
         self, scenario: Scenario, subject: Subject, decisions: Decisions
     ) -> Run:
-        """Play a scenario on all of its ranks, and decide where timing decides.
+        """Play a scenario on all of its ranks, with decisions in the place of timing.
 
         Args:
-            scenario: What to play.
+            scenario: The scenario to play.
             subject: The synchronizer under test.
-            decisions: Whose policy decides; afterwards it knows what was decided.
+            decisions: The policy; afterwards `decisions.taken` holds each decision.
 
         Returns:
-            What came out.
+            The run.
         """
         has_one_stream = scenario.launch == "current_stream"
         records = not has_one_stream or subject not in self._has_one_stream
@@ -82,17 +76,7 @@ class SimBackend:
         schedule: Schedule,
         recorders: Sequence[RankRecorder],
     ) -> Run:
-        """Play a scenario with recorders that make more of it than a trace.
-
-        Args:
-            scenario: What to play.
-            subject: The synchronizer under test.
-            schedule: What timing decides.
-            recorders: One a rank.
-
-        Returns:
-            What came out.
-        """
+        """Play a scenario with recorders, by rank, that do more than write a trace."""
         decisions = Decisions(Following(schedule))
         run, _ = self._play(scenario, subject, decisions, recorders=recorders)
         return run

@@ -1,9 +1,12 @@
-"""Ranks are the processes that torchrun started: real GPUs over NCCL, or gloo.
+"""The `nccl` backend, and `gloo` under torchrun: ranks are the processes of a torchrun job.
 
-Rank 0 leads: it draws scenarios, announces each in torchrun's store, plays its own part
-and gathers the others'. The other ranks follow. Every scenario gets process groups of
-its own, so one that fails leaves nothing behind; one that hangs ends the whole job,
-since a GPU that waits in a collective cannot be called back.
+| rank | part |
+|---|---|
+| 0, the leader | draws scenarios, announces each in torchrun's store, plays its rank, gathers all outcomes |
+| others, the followers | play each announced scenario |
+
+Every scenario gets new process groups, so a scenario that fails leaves nothing behind. A
+scenario that hangs ends the whole job: a GPU that waits in a collective cannot be stopped.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.faults import answers_fault, stall_fault
-from syncverify.backends.messages import Answer, unpack_result
+from syncverify.backends.faults import outcomes_fault, stall_fault
+from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.errors import (
     EnvironmentNotSupportedError,
@@ -28,28 +31,28 @@ from syncverify.errors import (
     SubjectError,
     UsageError,
 )
-from syncverify.recorder import Recorder
-from syncverify.run import RankRun, Run
-from syncverify.scenario import Scenario
-from syncverify.subject import Subject
+from syncverify.program.late_imports import import_dynamo
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import RankRun, Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0
-_FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends followers whose leader is gone
+_FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends the followers of a dead leader
 
 
 class TorchrunBackend:
     """Plays scenarios on the processes of a torchrun job.
 
     Attributes:
-        name: The transport.
-        rank: This process's rank; 0 leads.
+        rank: Rank of this process; 0 is the leader.
         world_size: Number of processes.
-        is_lost: Whether some rank hangs, so that nothing more can be played.
+        is_lost: Whether a rank hangs, so that no more scenario can be played.
 
     Args:
         transport: `nccl` with one GPU per rank, or `gloo` on CPU.
-        hang_timeout_seconds: How long a scenario may take on any rank.
+        hang_timeout_seconds: Longest time of a scenario on any rank.
     """
 
     def __init__(
@@ -58,10 +61,13 @@ class TorchrunBackend:
         *,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
+        import_dynamo()
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds
+        self.rank: int
+        self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
-        # A client of the store serves one call at a time, and rank 0 waits for answers
+        # A client of the store serves one call at a time, and rank 0 waits for outcomes
         # while it plays.
         self._player_store = self._store.clone()
         self._device = _device(transport)
@@ -72,14 +78,14 @@ class TorchrunBackend:
         """Lead: play a scenario on the first ranks of the job.
 
         Args:
-            scenario: What to play; its world is at most the job's.
+            scenario: The scenario to play; its world is at most the job's.
             subject: The synchronizer under test, the same on every process.
 
         Returns:
-            What came out.
+            The run.
 
         Raises:
-            SubjectError: What the factory made lacks a part of the subject API.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
             InternalError: The harness failed on some rank.
             UsageError: The scenario has more ranks than the job.
         """
@@ -92,20 +98,20 @@ class TorchrunBackend:
         number = self._num_jobs
         self._store.set(f"job/{number}", json.dumps(scenario.to_json()))
         own = threading.Thread(
-            target=self._play_and_answer, args=(number, scenario, subject), daemon=True
+            target=self._play_and_report, args=(number, scenario, subject), daemon=True
         )
-        own.start()  # on a thread of its own, so that this one can give it up
-        answers = self._gather(number, scenario.mesh.num_ranks)
-        results = tuple(unpack_result(a.result) if a else RankRun() for a in answers)
-        absent = tuple(rank for rank, answer in enumerate(answers) if answer is None)
-        fault = answers_fault({r: a for r, a in enumerate(answers) if a is not None})
+        own.start()  # on a thread, so that this one can stop waiting for it
+        outcomes = self._gather(number, scenario.mesh.num_ranks)
+        results = tuple(unpack_result(a.result) if a else RankRun() for a in outcomes)
+        absent = tuple(rank for rank, outcome in enumerate(outcomes) if outcome is None)
+        fault = outcomes_fault({r: a for r, a in enumerate(outcomes) if a is not None})
         if fault is None and absent:
             fault = stall_fault("never_returns", absent, ())
         self.is_lost = bool(absent)
         return Run(self.name, results, fault, lost_backend=self.is_lost)
 
     def follow(self, subject: Subject) -> None:
-        """Play the leader's scenarios until it says that it is done."""
+        """Play the scenarios of the leader, with its subject, until it announces the end."""
         while True:
             self._num_jobs += 1
             key = f"job/{self._num_jobs}"
@@ -115,31 +121,32 @@ class TorchrunBackend:
                 return
             scenario = Scenario.from_json(announced)
             if self.rank < scenario.mesh.num_ranks:
-                self._play_and_answer(self._num_jobs, scenario, subject)
+                self._play_and_report(self._num_jobs, scenario, subject)
 
     def close(self) -> None:
-        """Tell the followers that there is nothing more to play."""
+        """Announce the end to the followers."""
         if self.rank == 0:
             self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
 
-    def _gather(self, number: int, count: int) -> list[Answer | None]:
-        """Collect the ranks' answers, None from those that did not answer in time."""
-        keys = [f"answer/{number}/{rank}" for rank in range(count)]
-        with contextlib.suppress(
-            dist.DistStoreError
-        ):  # a timeout; who answered shows below
+    def _gather(self, number: int, count: int) -> list[JobOutcome | None]:
+        """Collect the outcome of each rank, None where it did not come in time."""
+        keys = [f"outcome/{number}/{rank}" for rank in range(count)]
+        # Raised after the timeout; the check below finds the ranks without an outcome.
+        with contextlib.suppress(dist.DistStoreError):
             self._store.wait(keys, timedelta(seconds=self._hang_timeout_seconds))
-        return [self._answer(key) if self._store.check([key]) else None for key in keys]
+        return [
+            self._outcome(key) if self._store.check([key]) else None for key in keys
+        ]
 
-    def _answer(self, key: str) -> Answer:
-        answer: Answer = pickle.loads(self._store.get(key))
-        if answer.usage_error is not None:
-            raise SubjectError(answer.usage_error)
-        if answer.harness_error is not None:
-            raise InternalError(f"{key}:\n{answer.harness_error}")
-        return answer
+    def _outcome(self, key: str) -> JobOutcome:
+        outcome: JobOutcome = pickle.loads(self._store.get(key))
+        if outcome.usage_error is not None:
+            raise SubjectError(outcome.usage_error)
+        if outcome.harness_error is not None:
+            raise InternalError(f"{key}:\n{outcome.harness_error}")
+        return outcome
 
-    def _play_and_answer(
+    def _play_and_report(
         self, number: int, scenario: Scenario, subject: Subject
     ) -> None:
         if self._device.type == "cuda":
@@ -149,13 +156,12 @@ class TorchrunBackend:
             transport=self.name,
             store=self._player_store,
             rank=self.rank,
-            world_size=scenario.mesh.num_ranks,
             timeout=timedelta(seconds=self._hang_timeout_seconds),
         )
-        answer = play_rank(
+        outcome = play_rank(
             membership, scenario, subject, device=self._device, recorder=Recorder()
         )
-        self._player_store.set(f"answer/{number}/{self.rank}", pickle.dumps(answer))
+        self._player_store.set(f"outcome/{number}/{self.rank}", pickle.dumps(outcome))
 
 
 def _device(transport: str) -> torch.device:

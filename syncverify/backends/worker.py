@@ -1,9 +1,13 @@
-"""A warm worker: one process that plays one rank of scenario after scenario.
+"""The worker process of the `gloo` backend: it plays one rank of scenario after scenario.
 
-The control thread owns the connection to the parent, answers questions about where the
-playing thread stands, and ends the process the moment the parent is gone, so that no
-worker outlives it. Each job is played on a thread of its own: torch keeps caches of
-DTensor operators per thread, which hold meshes, whose process groups hold sockets.
+| thread | part |
+|---|---|
+| control | receives jobs and status requests, reports the status, ends the process with its parent |
+| main | starts one thread for each job |
+| one for each job | plays and sends the outcome |
+
+A job needs a new thread because torch keeps caches of DTensor operators by thread. The
+caches hold meshes, and the process groups of a mesh hold sockets.
 """
 
 from __future__ import annotations
@@ -22,30 +26,27 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.messages import (
-    Answer,
     Job,
+    JobOutcome,
     Ready,
     Status,
     StatusRequest,
     unpack_subject,
 )
 from syncverify.backends.process_rank import Membership, play_rank
-from syncverify.graphs.modes import ignore_reports_of_anomalies
-from syncverify.recorder import Recorder
-from syncverify.scenario import Scenario
-from syncverify.sourcelines import is_torch_line, outermost_frames
-from syncverify.trace import CollectiveLaunch
+from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.program.late_imports import import_dynamo
+from syncverify.scenario.scenario import Scenario
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import is_torch_line, outermost_frames
 
-# The parent ends stuck workers much sooner; this bounds a worker whose parent is stuck.
+# The parent ends stuck workers much sooner. This limit is for a parent that is stuck itself.
 COLLECTIVE_TIMEOUT = timedelta(seconds=120)
 
 
 class Worker:
-    """Plays jobs that arrive on a connection.
-
-    Args:
-        connection: To the parent.
-    """
+    """Plays jobs that arrive on a connection to the parent."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -55,12 +56,12 @@ class Worker:
         self._player = threading.current_thread()
 
     def serve(self) -> None:
-        """Play jobs until the parent goes away."""
+        """Play jobs until the parent is gone."""
         threading.Thread(target=self._control, name="control", daemon=True).start()
         self._send(Ready())
         while True:
             job = self._jobs.get()
-            self._player = threading.Thread(target=self._answer, args=(job,))
+            self._player = threading.Thread(target=self._play_and_send, args=(job,))
             self._player.start()
             self._player.join()
 
@@ -73,11 +74,9 @@ class Worker:
                 else:
                     self._jobs.put(message)
         except (EOFError, OSError):
-            pass  # the parent is gone: so is the reason to live
+            pass  # the parent is gone
         finally:
-            os._exit(
-                0
-            )  # whatever ends this thread: without it nothing ends the process
+            os._exit(0)  # also after an error: without this thread no other one ends it
 
     def _send(self, message: object) -> None:
         try:
@@ -89,7 +88,7 @@ class Worker:
     def _status(self) -> Status:
         frame = sys._current_frames().get(self._player.ident or 0)
         stack = traceback.extract_stack(frame) if frame is not None else []
-        events = list(self._recorder.events)
+        events = list(self._recorder.trace)
         return Status(
             progress=len(events),
             lines=tuple(outermost_frames(stack)),
@@ -97,22 +96,21 @@ class Worker:
             launches=tuple(e for e in events if isinstance(e, CollectiveLaunch)),
         )
 
-    def _answer(self, job: Job) -> None:
+    def _play_and_send(self, job: Job) -> None:
         self._send(self._play(job))
 
-    def _play(self, job: Job) -> Answer:
+    def _play(self, job: Job) -> JobOutcome:
         self._recorder = Recorder()
         try:
             subject = unpack_subject(job.subject)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
-            return Answer(job.number, b"", harness_error=traceback.format_exc())
+            return JobOutcome(harness_error=traceback.format_exc())
         scenario = Scenario.from_json(job.scenario)
         membership = Membership(
             number=job.number,
             transport="gloo",
             store=dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
             rank=job.rank,
-            world_size=scenario.mesh.num_ranks,
             timeout=COLLECTIVE_TIMEOUT,
         )
         return play_rank(
@@ -125,7 +123,7 @@ class Worker:
 
 
 def _use_loopback() -> None:
-    """Keep gloo off the network: hostnames of laptops often resolve to nowhere."""
+    """Keep gloo on the loopback interface: hostnames of laptops often do not resolve."""
     names = [name for _, name in socket.if_nameindex()]
     loopback = next((name for name in names if name.startswith("lo")), None)
     if loopback is not None:
@@ -133,14 +131,11 @@ def _use_loopback() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Serve on an inherited socket.
-
-    Args:
-        descriptor: File descriptor of the connection to the parent.
-    """
+    """Serve jobs that arrive on an inherited socket, the connection to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
     ignore_reports_of_anomalies()
+    import_dynamo()
     _use_loopback()
     Worker(Connection(descriptor)).serve()
 

@@ -1,4 +1,4 @@
-"""All entries of the bank: whatever module has an `ENTRY` is in it."""
+"""All entries of the bank: each module with a class that `reported` marks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 from syncverify import bugbank
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import Entry, entry_in
 from syncverify.errors import UsageError
 
 SECTIONS = (
@@ -27,22 +27,17 @@ SECTIONS = (
 def entries() -> tuple[Entry, ...]:
     """List all entries by section and id."""
     names = (
-        found.name
-        for found in pkgutil.walk_packages(bugbank.__path__, f"{bugbank.__name__}.")
+        module.name
+        for module in pkgutil.walk_packages(bugbank.__path__, f"{bugbank.__name__}.")
     )
     modules = map(importlib.import_module, names)
-    listed = [module.ENTRY for module in modules if hasattr(module, "ENTRY")]
+    found = (entry_in(vars(module)) for module in modules)
+    listed = [entry for entry in found if entry is not None]
     return tuple(sorted(listed, key=lambda e: (SECTIONS.index(e.section), e.id)))
 
 
 def entry_of(entry_id: str) -> Entry:
-    """Find an entry.
-
-    Args:
-        entry_id: Its id.
-
-    Returns:
-        The entry.
+    """Return the entry of an id.
 
     Raises:
         UsageError: There is none of this id.

@@ -1,31 +1,35 @@
-"""What the bank says about one defect."""
+"""An entry of the bank: one reported defect, and the verdict expected of the harness."""
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from syncverify.subject import Subject, resolve
+from syncverify.subjects.subject import Subject, resolve
+
+Defective = TypeVar("Defective", bound=type[Any])
+_MARK = "__bank_entry__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A defect that a public report describes, and what the harness should say of it.
+    """A defect that a public report describes, and the verdict expected of the harness.
 
-    Its module's name is its id, and its module's folder its section.
+    The name of its module is its id, the folder of its module its section.
 
     Attributes:
-        subject: The synchronizer that has the defect.
-        twin: The same without it.
-        source: Where it was reported: `owner/project#number`.
-        trigger: The smallest program that shows it, in words.
+        subject: The defective synchronizer.
+        twin: The same synchronizer without the defect.
+        source: The report: `owner/project#number`.
+        trigger: The smallest program that shows the defect, in words.
         silent: Whether real hardware gives a wrong gradient, or wastes time or memory,
             without an error or a hang.
-        property: The property that it violates before all others.
-        cause: What went wrong, as a report names it.
-        uses_streams: Whether it takes streams from `torch.cuda`, and so runs on `sim` and
-            GPUs only.
+        property: Name of the property that the report tells first.
+        cause: Cause that the report names.
+        uses_streams: Whether the synchronizer takes streams from `torch.cuda`, and so runs
+            on `sim` and GPUs only.
     """
 
     subject: type[Any]
@@ -35,7 +39,7 @@ class Entry:
     silent: bool
     property: str
     cause: str
-    uses_streams: bool = False
+    uses_streams: bool
 
     @builtins.property
     def id(self) -> str:
@@ -49,7 +53,7 @@ class Entry:
 
     @builtins.property
     def mechanism(self) -> str:
-        """Say what is wrong, in a sentence."""
+        """Describe the mistake in a sentence."""
         return (self.subject.__doc__ or "").partition("\n")[0]
 
     @builtins.property
@@ -58,12 +62,12 @@ class Entry:
 
     @builtins.property
     def contract(self) -> tuple[object, ...]:
-        """Return what the scenarios of its twin depend on."""
+        """Return the key of twins that share scenarios: factory and capabilities."""
         fixed = self.fixed()
         return fixed.factory, fixed.capabilities
 
     def runs_on(self, backend: str) -> bool:
-        """Tell whether a backend has what it needs."""
+        """Tell whether a backend can play the entry."""
         return backend in {"sim", "nccl"} or not self.uses_streams
 
     def defect(self) -> Subject:
@@ -75,3 +79,41 @@ class Entry:
     def fixed(self) -> Subject:
         """Return the twin, to be played in the scenarios of the defect."""
         return replace(self.defect(), name=f"{self.id} (twin)", factory=self.twin)
+
+
+def reported(
+    source: str,
+    *,
+    trigger: str,
+    violates: str,
+    cause: str,
+    silent: bool = True,
+    uses_streams: bool = False,
+    twin: type[Any] | None = None,
+) -> Callable[[Defective], Defective]:
+    """Mark a class as a reported defect, by fields of `Entry`; the base class is the usual twin."""
+
+    def mark(subject: Defective) -> Defective:
+        entry = Entry(
+            subject=subject,
+            twin=twin or subject.__mro__[1],
+            source=source,
+            trigger=trigger,
+            silent=silent,
+            property=violates,
+            cause=cause,
+            uses_streams=uses_streams,
+        )
+        setattr(subject, _MARK, entry)
+        return subject
+
+    return mark
+
+
+def entry_in(namespace: dict[str, Any]) -> Entry | None:
+    """Return the entry of the class that a module marks, if one is marked there."""
+    marked = (
+        vars(each).get(_MARK) for each in namespace.values() if isinstance(each, type)
+    )
+    own = (e for e in marked if e and e.subject.__module__ == namespace["__name__"])
+    return next(own, None)

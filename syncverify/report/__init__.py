@@ -1,1 +1,1 @@
-"""What a search came to, for people and for programs."""
+"""The report of a search, as text and as JSON."""

@@ -1,4 +1,4 @@
-"""What commands print to, and the files that they write."""
+"""The console and the files that commands write to."""
 
 from __future__ import annotations
 
@@ -11,36 +11,21 @@ from syncverify.errors import UsageError
 
 
 class CommandConsole(Console):
-    """A console that lets a broken pipe be seen."""
+    """A console that raises BrokenPipeError, for the caller to handle."""
 
     @override
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would leave with the code of a violation
+        raise BrokenPipeError  # rich would exit with 1, the code of a violation
 
 
 def check_folder(path: Path | None) -> None:
-    """Refuse a file whose folder does not exist, before anything is played for it.
-
-    Args:
-        path: The file; None asks for none.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
+    """Raise UsageError for a file in a missing folder, before a search is run for it."""
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"cannot write {str(path)!r}: its folder does not exist")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file.
-
-    Args:
-        path: The file.
-        text: What it is to hold.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
+    """Write a text and a last newline; raise UsageError where that fails."""
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a search exercised, in a line for a reader and in full for a program."""
+"""Coverage of a search: one line for a reader, all numbers for a program."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from syncverify.coverage import Coverage
-from syncverify.properties import ALL_PROPERTIES
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.scenario.coverage import Coverage
 
 _NAMED_IN_A_LINE = 4
 _NAMED_IN_AN_ERROR = 12
@@ -15,14 +15,14 @@ _NAMED_IN_AN_ERROR = 12
 
 @dataclass(frozen=True, slots=True)
 class CoverageSummary:
-    """What scenarios could have contained, and did not.
+    """Feature values and pairs that the scenarios of a search had, and had not.
 
     Attributes:
-        num_values: Feature values that scenarios for the subject may have.
-        num_pairs: Pairs of them, of different topics, that may occur together.
-        missing_values: Those that never occurred, as `topic=value`.
-        missing_pairs: Those that never occurred together.
-        applied: Number of scenarios in which each property had something to judge.
+        num_values: Number of feature values that the subject's contract allows.
+        num_pairs: Number of pairs of values, of different topics, that it allows.
+        missing_values: Values that never occurred, as `topic=value`.
+        missing_pairs: Pairs of values that never occurred together.
+        applied: By property: number of scenarios in which it had something to judge.
     """
 
     num_values: int = 0
@@ -33,7 +33,7 @@ class CoverageSummary:
 
     @classmethod
     def of(cls, coverage: Coverage) -> Self:
-        """Sum up what was counted."""
+        """Sum up the counts of a search."""
         values = coverage.space.values().values()
         return cls(
             num_values=sum(map(len, values)),
@@ -49,7 +49,7 @@ class CoverageSummary:
         )
 
     def lines(self) -> Iterator[str]:
-        """Say it in one line, or in two where a property never had anything to judge."""
+        """Yield one line, and a second one for properties that never applied."""
         words = (
             f"coverage: {self.num_values - len(self.missing_values):,} of "
             f"{self.num_values:,} feature values, "
@@ -63,14 +63,7 @@ class CoverageSummary:
             yield f"nothing to judge in any scenario: {_few(idle, _NAMED_IN_A_LINE)}"
 
     def gap(self, percent_of_pairs: float) -> str | None:
-        """Say what is missing, if too much is.
-
-        Args:
-            percent_of_pairs: How many of the pairs must have occurred. Of the values, all.
-
-        Returns:
-            The message, or None if enough was covered.
-        """
+        """Describe missing coverage; None if all values and enough pairs occurred."""
         met = self.num_pairs - len(self.missing_pairs)
         if not self.missing_values and 100 * met >= percent_of_pairs * self.num_pairs:
             return None
@@ -80,7 +73,7 @@ class CoverageSummary:
             f"{len(self.missing_values)} of {self.num_values} values and "
             f"{len(self.missing_pairs)} of {self.num_pairs} pairs never occurred: "
             f"{_few(missing, _NAMED_IN_AN_ERROR)}; play more examples, or declare in "
-            "Capabilities(outside=...) what the subject does not cover"
+            "Capabilities(outside=...) the features that the subject does not cover"
         )
 
     def to_json(self) -> dict[str, Any]:

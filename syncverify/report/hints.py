@@ -1,4 +1,4 @@
-"""What to look at, by cause."""
+"""Hints: the repair to try first, by cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HINTS = {
     # every_wait_completes
     "deadlock": "issue the same collectives in the same order on every rank of a group",
     "never_returns": "end every wait by an event of this step, and every loop by a bound",
-    "step_bound": "poll only for what every rank does in this step, or wait instead",
+    "step_bound": "poll only for work that every rank does in this step, or wait instead",
     # collectives_match_across_ranks, launch_order_agrees
     "collective_mismatch": (
         "build and launch buckets in an order that does not depend on the rank"
@@ -31,7 +31,7 @@ _HINTS = {
     "wrong_dtype": "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
     "not_finite": "clear buffers before their first use, and scale before sums overflow",
     "never_written": "accumulate into the very memory that `.grad` shows after wait()",
-    "erased": "clear gradients in zero_grad() only, and look at what they are multiplied by",
+    "erased": "clear gradients in zero_grad() only, and check the factors that multiply them",
     "view_lost": "in every backward, check that `.grad` is the view, and copy it back if not",
     "rank_contribution_missing": (
         "reduce every bucket, over every mesh axis on which its parameters are Replicate, "
@@ -50,7 +50,7 @@ _HINTS = {
     "contribution_doubled": (
         "reduce each gradient once per step, and never add to one already reduced"
     ),
-    "scaled": "divide by what the contract says and nowhere twice; the default is a plain sum",
+    "scaled": "divide once, by the divisor of the contract; the default is a plain sum",
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
         "put parameters into buckets in an order that does not depend on the rank, and check "
@@ -71,11 +71,11 @@ _HINTS = {
     "buffer_left": "set `.grad` to None, or to a copy, in unbind()",
     "parameter_changed": "leave the values of parameters alone: only gradients are yours",
     "collective_after_unbind": "remove all hooks in unbind()",
-    "backward_not_plain": "restore in unbind() whatever bind() changed",
+    "backward_not_plain": "restore in unbind() all that bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
     "unclear_error": (
-        "say in words what the caller did wrong and what to do instead; an error that only "
-        "the machine raised helps nobody"
+        "name the caller's mistake and its repair in words; a bare error of Python, such as "
+        "a KeyError, names neither"
     ),
     # determinism
     "acts_otherwise": (
@@ -114,9 +114,5 @@ _HINTS = {
 
 
 def hint(cause: str) -> str:
-    """Return what to change, for a violation's cause.
-
-    Args:
-        cause: The cause; what follows `raised_` is the type of the exception.
-    """
+    """Return the repair to try first; `raised_` and an exception's type are a cause, too."""
     return _HINTS["raised" if cause.startswith("raised_") else cause]

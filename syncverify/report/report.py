@@ -1,4 +1,4 @@
-"""A report: what was verified, what was covered, what was found."""
+"""The report of a search: subject, coverage and violations."""
 
 from __future__ import annotations
 
@@ -6,83 +6,28 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncverify.replay import Recording, encode
 from syncverify.report.coverage import CoverageSummary
-from syncverify.report.witness import NoWitness, Witness
-from syncverify.scenario import Scenario
-from syncverify.schedule import Decision, Schedule
-from syncverify.violation import Violation
+from syncverify.report.witness import witness_json
+from syncverify.search.found_violation import FoundViolation
 
 REPORT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedViolation:
-    """A violation, the smallest scenario that shows it, and the token that replays it.
-
-    Attributes:
-        violation: The violation.
-        scenario: The smallest scenario found.
-        decisions: What timing decided in it.
-        witness: What comes of a missing order, if it is about one.
-    """
-
-    violation: Violation
-    scenario: Scenario
-    decisions: tuple[Decision, ...] = ()
-    witness: Witness | NoWitness | None = None
-
-    @property
-    def schedule(self) -> Schedule:
-        """Return the choices that lead to the violation."""
-        return Schedule.of(self.decisions)
-
-    @property
-    def recording(self) -> Recording:
-        """Return what there is to know to see it again."""
-        violation = self.violation
-        return Recording(
-            violation.property, violation.cause, self.scenario, self.schedule
-        )
-
-    @property
-    def token(self) -> str:
-        """Return what `syncverify replay` takes."""
-        return encode(self.recording)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        witness = {} if self.witness is None else self.witness.to_json()
-        return {
-            "property": self.violation.property,
-            "summary": self.violation.summary,
-            "ranks": list(self.violation.ranks),
-            "parameters": list(self.violation.parameters),
-            "token": self.token,
-            "scenario": self.scenario.to_json(),
-            "schedule": self.schedule.to_json(),
-            "evidence": _plain(
-                {"cause": self.violation.cause, **self.violation.evidence}
-            ),
-            **({"witness": _plain(witness)} if witness else {}),
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """What a search came to.
+    """The report of a search.
 
     Attributes:
         subject: Name of the subject.
         backend: Name of the backend.
         seed: Seed of the search.
-        examples: Scenarios played.
-        seconds: How long it took.
+        examples: Number of scenarios played.
+        seconds: Duration of the search, in seconds.
         coverage: Number of scenarios by topic and feature.
-        violations: One entry per distinct violation.
-        schedules: Number of scenarios by which of their schedules were played.
-        explored: What else is known of the runs, in words: schedules, overlap.
-        summary: What of the declared space was met, and which properties applied.
+        violations: One entry per property and cause.
+        schedules: Number of scenarios by kind of the schedules that were played.
+        explored: More facts about the runs, in words: schedules, overlap, held memory.
+        summary: Coverage of the subject's contract, and the properties that applied.
     """
 
     subject: str
@@ -91,7 +36,7 @@ class Report:
     examples: int
     seconds: float
     coverage: dict[str, dict[str, int]]
-    violations: tuple[ReportedViolation, ...]
+    violations: tuple[FoundViolation, ...]
     schedules: dict[str, int] = field(default_factory=dict)
     explored: tuple[str, ...] = ()
     summary: CoverageSummary = field(default_factory=CoverageSummary)
@@ -109,12 +54,30 @@ class Report:
             **self.summary.to_json(),
             "schedules": {**self.schedules},
             "explored": list(self.explored),
-            "violations": [violation.to_json() for violation in self.violations],
+            "violations": [violation_json(entry) for entry in self.violations],
         }
 
 
+def violation_json(entry: FoundViolation) -> dict[str, Any]:
+    """Return plain values for JSON: a violation, its scenario and its token."""
+    violation = entry.violation
+    data = {
+        "property": violation.property,
+        "summary": violation.summary,
+        "ranks": list(violation.ranks),
+        "parameters": list(violation.parameters),
+        "token": entry.token,
+        "scenario": entry.scenario.to_json(),
+        "schedule": entry.schedule.to_json(),
+        "evidence": _plain({"cause": violation.cause, **violation.evidence}),
+    }
+    if entry.witness is not None:
+        data["witness"] = _plain(witness_json(entry.witness))
+    return data
+
+
 def _plain(value: Any) -> Any:
-    """Spell what JSON has no number for: `inf`, `-inf` and `nan`."""
+    """Write `inf`, `-inf` and `nan` as text, for JSON has no such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reports as plain text: what happened, where, and the line that shows it again."""
+"""Reports as plain text: each violation, its scenario and the line that replays it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from syncverify import vocabulary
-from syncverify.properties import ALL_PROPERTIES
+from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.report.hints import hint
-from syncverify.report.numbers import numbers_text
-from syncverify.report.report import Report, ReportedViolation
-from syncverify.scenario import (
+from syncverify.report.report import Report
+from syncverify.report.witness import numbers_text, witness_lines
+from syncverify.scenario import vocabulary
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Decision
+from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
     REPLICATE,
     ParameterSpec,
-    Scenario,
     sharded_dim,
 )
-from syncverify.schedule import Decision
-from syncverify.vocabulary import PLAIN
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.search.found_violation import FoundViolation
 
+_UNSHARDED = {
+    REPLICATE: "Replicate",
+    PARTIAL: "Partial gradient",
+    ABSENT: "not its mesh",
+}
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:
-    """Sum a report up in one line."""
+    """Return the last line of a report: the number of violations and the scope."""
     scope = (
         f"{report.examples} scenarios on {report.backend}, seed {report.seed}, "
         f"{report.seconds:.1f} s"
@@ -41,35 +47,21 @@ def verdict(report: Report) -> str:
 
 def diagnosis(report: Report) -> str:
     """Describe every violation of a report, ready to print."""
-    blocks = [
-        violation_text(
-            entry, subject=report.subject, backend=report.backend, title=title
-        )
-        for title, entry in zip(
-            _titles(len(report.violations)), report.violations, strict=True
-        )
-    ]
+    count, blocks = len(report.violations), list[str]()
+    names = {"subject": report.subject, "backend": report.backend}
+    for number, entry in enumerate(report.violations, start=1):
+        title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
+        blocks.append(violation_text(entry, **names, title=title))
     return "\n\n".join([*blocks, verdict(report)])
 
 
 def violation_text(
-    entry: ReportedViolation, *, subject: str, backend: str, title: str = "VIOLATION"
+    entry: FoundViolation, *, subject: str, backend: str, title: str = "VIOLATION"
 ) -> str:
-    """Describe one violation.
-
-    Args:
-        entry: The violation.
-        subject: Name of the subject, for the line that replays it.
-        backend: Name of the backend, likewise.
-        title: What the block starts with.
-
-    Returns:
-        Several lines, without a trailing newline.
-    """
+    """Describe one violation in lines; subject and backend are for its replay line."""
     violation = entry.violation
-    command = (
-        f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
-    )
+    subject = shlex.quote(subject)
+    command = f"syncverify replay {entry.token} {subject} --backend {backend}"
     return "\n".join(
         [
             f"{title}: {violation.property} ({violation.cause})",
@@ -105,7 +97,7 @@ def scenario_lines(scenario: Scenario) -> Iterator[str]:
 
 
 def _special(scenario: Scenario) -> Iterator[str]:
-    """Say what is not as in a plain training step."""
+    """Describe all that differs from a plain training step."""
     for step, event in enumerate(scenario.events):
         if event != PLAIN:
             yield f"step {step}: {event}: {vocabulary.EVENTS[event]}"
@@ -122,7 +114,7 @@ def _special(scenario: Scenario) -> Iterator[str]:
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """Describe what has to happen for once, one line each; nothing for the default."""
+    """Yield one line per decision about timing that differs from the default."""
     for number, decision in enumerate(decisions):
         if decision.chosen:
             yield f"  timing, decision {number}: {decision.meaning}"
@@ -151,25 +143,13 @@ def _parameter(spec: ParameterSpec) -> str:
 
 
 def _placement(code: str) -> str:
-    words = {
-        REPLICATE: "Replicate",
-        PARTIAL: "Partial gradient",
-        ABSENT: "not its mesh",
-    }
     dim = sharded_dim(code)
     if dim is None:
-        return words[code]
+        return _UNSHARDED[code]
     return f"StridedShard({dim})" if code.startswith("_") else f"Shard({dim})"
 
 
-def _titles(count: int) -> list[str]:
-    return [
-        "VIOLATION" if count == 1 else f"VIOLATION {n + 1} of {count}"
-        for n in range(count)
-    ]
-
-
-def _seen_on(entry: ReportedViolation) -> str:
+def _seen_on(entry: FoundViolation) -> str:
     ranks = ", ".join(map(str, entry.violation.ranks)) or "all ranks"
     words = f"rank(s) {ranks}" if entry.violation.ranks else ranks
     if entry.violation.parameters:
@@ -177,9 +157,8 @@ def _seen_on(entry: ReportedViolation) -> str:
     return words
 
 
-def _witness(entry: ReportedViolation) -> Iterator[str]:
-    lines = () if entry.witness is None else entry.witness.lines()
-    for number, line in enumerate(lines):
+def _witness(entry: FoundViolation) -> Iterator[str]:
+    for number, line in enumerate(witness_lines(entry.witness)):
         yield f"{'' if number else 'witness:':<11} {line}"
 
 
@@ -190,9 +169,10 @@ def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
     for key in ("first", "second", "memory", "remedy"):
         if key in evidence:
             yield f"{key + ':':<11} {evidence[key]}"
-    for line in evidence.get("streams", []):
-        yield f"            {line}"
-    for line in evidence.get("collectives", []):
-        yield f"collective: {line}"
-    for line in evidence.get("details", []):
-        yield f"            {line}"
+    for key, title in (
+        ("streams", ""),
+        ("collectives", "collective:"),
+        ("details", ""),
+    ):
+        for line in evidence.get(key, []):
+            yield f"{title:<11} {line}"

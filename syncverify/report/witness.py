@@ -1,75 +1,67 @@
-"""What a missing order comes to, in words and numbers."""
+"""A witness as text and as JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from syncverify.report.numbers import numbers_text
+from syncverify.judge.ordering.races import EarlyFree
+from syncverify.judge.properties.ordering_words import first_and_second
+from syncverify.witness.witness import NoWitness, Witness
 
 _ABOUT_NAN = (
-    "nan stands for memory that is not written yet, or somebody else's by then, and for "
-    "what is computed from it"
+    "nan stands for memory that is not written yet or has another owner by then, and for "
+    "values computed from it"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """An order that the streams allow, and the wrong gradient that came of it.
-
-    Attributes:
-        order: What runs before what.
-        outcome: Which gradient is wrong, and why.
-        expected: Elements that it should have.
-        observed: Elements that it has; None where there is no gradient.
-    """
-
-    order: str
-    outcome: str
-    expected: list[float] | None
-    observed: list[float] | None
-
-    def lines(self) -> Iterator[str]:
-        """Describe it, ready to print."""
-        yield f"when {self.order}:"
-        yield self.outcome
-        yield f"expected: {numbers_text(self.expected)}"
-        yield f"observed: {numbers_text(self.observed)}"
-        if any(map(math.isnan, self.observed or ())):
+def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
+    """Yield the lines of a report about a witness; none for None."""
+    if isinstance(witness, NoWitness):
+        yield (
+            f"none: no wrong gradient in this scenario, in {witness.num_orders} legal "
+            "order(s) that were played; nothing forbids one in another"
+        )
+        yield from witness.reasons
+    elif witness is not None:
+        yield f"when {order_text(witness)}:"
+        yield witness.outcome
+        yield f"expected: {numbers_text(witness.expected)}"
+        yield f"observed: {numbers_text(witness.observed)}"
+        if any(map(math.isnan, witness.observed or ())):
             yield _ABOUT_NAN
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "order": self.order,
-            "outcome": self.outcome,
-            "expected": self.expected,
-            "observed": self.observed,
-        }
+
+def witness_json(witness: Witness | NoWitness) -> dict[str, Any]:
+    """Return plain values for JSON."""
+    if isinstance(witness, NoWitness):
+        return {"orders_played": witness.num_orders, "reasons": [*witness.reasons]}
+    return {
+        "order": order_text(witness),
+        "outcome": witness.outcome,
+        "expected": witness.expected,
+        "observed": witness.observed,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class NoWitness:
-    """No order that was played leads to a wrong gradient in this scenario.
+def order_text(witness: Witness) -> str:
+    """Return which work runs before which; the violation's own pair by its two names."""
+    inverted = witness.inverted
+    if inverted is None:
+        return "everything runs in the order in which it was queued"
+    late, early = ("first", "second") if witness.is_told else first_and_second(inverted)
+    if isinstance(inverted, EarlyFree):
+        return f"{early} is written on rank {inverted.rank} before {late} has used it"
+    return f"{early} runs before {late} on rank {inverted.rank}"
 
-    Attributes:
-        num_orders: How many were.
-        reasons: What else keeps harm from being shown.
-    """
 
-    num_orders: int
-    reasons: tuple[str, ...] = ()
+def numbers_text(values: list[float] | None) -> str:
+    """Format elements, whole numbers without a fraction; None is no gradient at all."""
+    if values is None:
+        return "no gradient"
+    return "[" + ", ".join(_number(value) for value in values) + "]"
 
-    def lines(self) -> Iterator[str]:
-        """Describe it, ready to print."""
-        yield (
-            f"none: no wrong gradient in this scenario, in {self.num_orders} legal order(s) "
-            "that were played; nothing forbids one in another"
-        )
-        yield from self.reasons
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"orders_played": self.num_orders, "reasons": [*self.reasons]}
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

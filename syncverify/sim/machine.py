@@ -7,23 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-# torch imports this on the first use of a process group, which takes seconds: within a
-# rank's turn that would look like a hang, and interrupting an import breaks torch.
-import torch._dynamo  # noqa: F401
 import torch.distributed as dist
 
-from syncverify.sim.communicator import BACKEND_NAME
-from syncverify.sim.decisions import Decisions
-from syncverify.sim.device_modules import virtual_device_modules
-from syncverify.sim.meetings import SimulatedWorld
-from syncverify.sim.process_group import SimulatedProcessGroup
-from syncverify.sim.rank_recorder import RankRecorder
-from syncverify.sim.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
+from syncverify.sim.device.device_modules import virtual_device_modules
+from syncverify.sim.device.streams import enter_rank
+from syncverify.sim.device.torch_internals import forget_backend
+from syncverify.sim.network.communicator import BACKEND_NAME
+from syncverify.sim.network.process_group import SimulatedProcessGroup
+from syncverify.sim.network.rendezvous import SimulatedWorld
+from syncverify.sim.network.store import SimulatedStore
+from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import remembered_plans
-from syncverify.sim.stalls import Stall
-from syncverify.sim.store import SimulatedStore
-from syncverify.sim.streams import enter_rank
-from syncverify.sim.threaded_world import thread_local_world
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
+from syncverify.sim.turns.stalls import Stall
 
 
 class SimulatedMachine:
@@ -31,10 +29,11 @@ class SimulatedMachine:
 
     Args:
         num_ranks: World size.
-        records_accesses: Whether to record what each operator reads and writes.
-        decisions: Where timing decides; None takes option 0 everywhere.
-        hang_timeout_seconds: How long a rank may work or wait without progress, each.
-        recorders: One a rank, to record in another way than usual.
+        records_accesses: Whether to record the memory that each operator reads and writes.
+        decisions: Decisions in place of timing; None takes option 0 everywhere.
+        hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
+            progress.
+        recorders: One recorder a rank, for another way to record than the usual one.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class SimulatedMachine:
         ]
         self._scheduler = Scheduler(
             num_ranks,
-            progress=lambda: sum(len(recorder.events) for recorder in self.recorders),
+            progress=lambda: sum(len(recorder.trace) for recorder in self.recorders),
             decisions=decisions,
             hang_timeout_seconds=hang_timeout_seconds,
         )
@@ -66,10 +65,10 @@ class SimulatedMachine:
         """Run `program(rank)` on every rank, inside a default process group.
 
         Args:
-            program: What a rank does; may use all of `torch.distributed`.
+            program: Program of a rank; may use all of `torch.distributed`.
 
         Returns:
-            How each rank ended, and why the run was ended early, if it was.
+            The threads in their last state, and the stall if the run was ended early.
         """
         store = SimulatedStore(self._scheduler)
 
@@ -92,7 +91,7 @@ class SimulatedMachine:
 
 @contextmanager
 def no_collection_of_cycles() -> Iterator[None]:
-    """Keep memory from being freed at moments that depend on what ran before."""
+    """Turn the cycle collector off, whose frees would depend on earlier runs."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -117,4 +116,4 @@ def _registered_backend(world: SimulatedWorld) -> Iterator[None]:
     finally:
         # torch offers no way to forget a name; kept, it would keep the world alive, and
         # register_backend refuses a name that it knows.
-        del dist.Backend._plugins[BACKEND_NAME.upper()]  # noqa: SLF001
+        forget_backend(BACKEND_NAME)

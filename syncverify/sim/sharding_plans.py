@@ -1,22 +1,22 @@
-"""DTensor's plans for a few ops, worked out once instead of on every rank of every run.
+"""A cache of DTensor's sharding plans for a few ops, shared by all ranks and runs.
 
-Before DTensor runs an op it searches for placements of inputs and output, for
-milliseconds, and remembers the answer per thread. Simulated ranks are threads that end
-with their run, so each would search anew; that was half of the time of a run.
+Before DTensor runs an op, it searches for placements of inputs and output. The search takes
+milliseconds, and DTensor caches the plan per thread. Simulated ranks are threads that end
+with their run, so each rank would search anew; that was half of the time of a run.
 
 Note [What may be remembered]
-    A plan that moves nothing follows from what DTensor's specs say of the whole tensor
-    (global shape, stride, dtype, placements) and from the layout of the mesh: from no
-    rank and no run, or ranks would disagree on what an op returns. Tied to one rank of
-    one run is the mesh *object* of the output, with its process groups. So plans are
-    kept without a mesh, and get the one of the inputs at hand, as torch's own plan does.
-    `detach` needs no plan: what it returns lies as what it was given.
-    What is not of this kind goes to torch every time: other ops, plans that redistribute
-    an input or rewrite an argument (local shapes depend on the rank), several meshes.
+    A plan without redistribution depends on two facts: DTensor's specs of the whole tensors
+    (global shape, stride, dtype, placements), and the layout of the mesh. It depends on no
+    rank and no run, or ranks would disagree on the output of an op. Only the mesh *object*
+    of the output, with its process groups, belongs to one rank of one run. So plans are
+    cached without a mesh, and get the mesh of the inputs, as torch's own plan does.
+    `detach` needs no plan: its output has the placements of its input.
+    All other cases go to torch every time: other ops, plans that redistribute an input or
+    rewrite an argument (local shapes depend on the rank), and several meshes.
 
-The only module that touches DTensor's private machinery. We rely on its dispatcher to look
-`propagate_op_sharding_non_cached` up on the propagator whenever its own caches miss, and a
-test says so.
+The only module that touches the private parts of DTensor's dispatcher. It relies on the
+dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own
+caches miss, and a test says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torch.distributed.tensor._dtensor_spec import (
 )
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
-# What autograd and `nn.Parameter` issue in every rank program.
+# The ops that autograd and `nn.Parameter` issue in every rank program.
 _OPS = frozenset(
     {
         torch.ops.aten.add_.Tensor,
@@ -44,7 +44,7 @@ _OPS = frozenset(
         torch.ops.aten._to_copy.default,  # noqa: SLF001  # the name of the op
     }
 )
-# Most searches were for this one, and all ended where they began.
+# Most searches were for `detach`, and all of them returned the input's placements.
 _DETACH = torch.ops.aten.detach.default
 _MAX_PLANS = 10_000  # about 10 MB; a search may go on for days
 
@@ -58,7 +58,7 @@ class _Plan:
     shard_order: ShardOrder
 
     def on(self, mesh: DeviceMesh) -> OutputSharding:
-        """Return the plan as torch states it; specs are mutable, so it is a new one."""
+        """Return the plan as torch states it, with new specs, since specs are mutable."""
         return OutputSharding(
             DTensorSpec(mesh, self.placements, self.tensor_meta, self.shard_order)
         )
@@ -82,15 +82,7 @@ def remembered_plans() -> Iterator[None]:
 def remembering(
     work_out: Callable[[OpSchema], OutputSharding], plans: dict[Hashable, _Plan]
 ) -> Callable[[OpSchema], OutputSharding]:
-    """Wrap DTensor's search; see Note [What may be remembered].
-
-    Args:
-        work_out: DTensor's search.
-        plans: What was found so far; receives more.
-
-    Returns:
-        A function that answers what `work_out` would.
-    """
+    """Wrap DTensor's search, with the plans so far; see Note [What may be remembered]."""
 
     def propagate(schema: OpSchema) -> OutputSharding:
         if schema.op is _DETACH:
@@ -121,7 +113,7 @@ def _as_given(spec: DTensorSpec) -> OutputSharding | None:
 
 
 def _only_mesh(schema: OpSchema) -> DeviceMesh | None:
-    """Return the mesh object that all inputs share, if they share one."""
+    """Return the mesh object of all inputs; None if they have several."""
     meshes = {id(spec.mesh): spec.mesh for spec in schema.args_spec}
     return next(iter(meshes.values())) if len(meshes) == 1 else None
 
@@ -133,12 +125,12 @@ def _key(schema: OpSchema, mesh: DeviceMesh) -> Hashable:
         else arg
         for arg in schema.args_schema
     )
-    layout = mesh._hash_key()  # noqa: SLF001  # what torch compares meshes by
+    layout = mesh._hash_key()  # noqa: SLF001  # torch compares meshes by it
     return (schema.op, layout, args, tuple(schema.kwargs_schema.items()))
 
 
 def _without_mesh(result: OutputSharding, mesh: DeviceMesh) -> _Plan | None:
-    """Return what may be remembered of a result, or None if nothing may."""
+    """Return the part of a result that may be cached; None if no part may."""
     spec: Any = result.output_spec
     if result.redistribute_schema is not None or not isinstance(spec, DTensorSpec):
         return None

@@ -1,1 +1,1 @@
-"""Adapters: synchronizers of other projects behind the subject API."""
+"""Subjects: their API, how to find them by name, and adapters of other projects."""

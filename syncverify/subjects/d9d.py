@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import nn
 from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 try:
     from d9d.internals.grad_sync import GradientSynchronizer
@@ -17,19 +17,19 @@ except ModuleNotFoundError as error:
 
 
 class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing
-    """Gives d9d's synchronizer the subject API, to which only the constructor is not.
+    """Gives d9d's synchronizer the subject API; only the constructor differs.
 
-    It sums, and takes its stream from `torch.cuda` by name, which needs a GPU or `sim`.
-    It promises to overlap: a bucket is reduced from inside backward.
+    d9d sums. It takes its stream from `torch.cuda` by name, which needs a GPU or `sim`. It
+    promises to overlap: a hook in backward reduces each full bucket.
 
     Args:
         param_groups: Parameters by group.
-        bucket_size_mb: Bucket size in MiB, which d9d calls MB.
+        bucket_size_mb: Bucket size in MiB, called MB by d9d.
         require_accumulations: Micro-batches of the first step.
     """
 
     capabilities = Capabilities(
-        outside=ALL_BEYOND,
+        outside=ALL_OPTIONAL_TOPICS,
         varying_accumulations=True,
         overlaps_backward=True,
         takes_cuda_streams=True,

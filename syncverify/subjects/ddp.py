@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.subjects.adapter import LOCAL_MEAN, Adapter, LossModule
 
-# Its docs (torch/nn/parallel/distributed.py) leave these to the caller: under `no_sync`
-# gradients are reduced in the next backward outside of it, and in no other; parameters are
-# never to be changed once wrapped; those that get no gradient need
-# `find_unused_parameters=True`, which is not the default; reentrant checkpoints that share a
-# parameter, or several of a backward, need `static_graph`; one backward follows each
-# forward. Nor do they speak of a backward more, which averages what is averaged and rounds
-# it, nor of one that raises: after that reducer.cpp fails an assertion of its own. The
-# reducer is not made for compiled autograd, nor torch.compile for buckets of a few bytes.
-# Of create_graph it warns that it is not well supported: a bucket that once held a gradient
-# with a graph refuses the next one without.
-_OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | {
+# Outside of DDP's contract, by its docs (torch/nn/parallel/distributed.py):
+# - fewer backwards than agreed: gradients of `no_sync` are reduced only in the next backward
+#   outside of it;
+# - changes of parameters after wrapping;
+# - parameters without a gradient, which need `find_unused_parameters=True`;
+# - reentrant checkpoints, which need `static_graph` if they share a parameter or if one
+#   backward has several of them;
+# - two backwards over one forward;
+# - `create_graph`, with a warning that it is not well supported: a bucket that once held a
+#   gradient with a graph refuses the next gradient without.
+# Not mentioned in its docs:
+# - one backward more than agreed: it averages averaged gradients again, and rounds;
+# - a backward that raises: afterwards an assertion in reducer.cpp fails;
+# - compiled autograd, and `torch.compile` with buckets of a few bytes.
+_OUTSIDE = (
+    ALL_OPTIONAL_TOPICS - {"event", "launch", "readiness", "use", "backward"}
+) | {
     "event=missing_backward",
     "event=tail",
     "event=extra_backward",
@@ -44,62 +49,28 @@ _OUTSIDE = (ALL_BEYOND - {"event", "launch", "readiness", "use", "backward"}) | 
 }
 
 
-class LossModule(nn.Module):
-    """Owns the parameters and runs whatever forward it is handed."""
-
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        super().__init__()
-        self.parameter_list = nn.ParameterList(parameters)
-
-    @override
-    def forward(self, compute_loss: Callable[[], Any]) -> Any:
-        return compute_loss()
-
-
-class DistributedDataParallelSubject:
+class DistributedDataParallelSubject(Adapter):
     """Gives DDP the subject API.
 
-    DDP averages over all ranks of one group, knows plain tensors only, and decides in
-    forward whether the coming backward reduces, so it runs micro-batches itself.
+    DDP averages over all ranks of one group, and knows neither DTensors nor groups of
+    parameters. It learns of the last micro-batch from `no_sync`, and decides in forward
+    whether the coming backward reduces, so it runs micro-batches itself.
 
-    Steps may run on another stream than the one that it was wrapped on. Torch warns of it,
-    as DDP keeps AccumulateGrad nodes, which make gradients where they were made themselves;
-    who drops such a gradient has to let that stream wait for its readers first.
-
-    Args:
-        param_groups: Parameters by group; DDP does not tell groups apart.
-        bucket_size_mb: Bucket size in MiB, which DDP calls MB.
-        require_accumulations: Unused: DDP learns of the last micro-batch from `no_sync`.
+    Steps may run on another stream than the stream of the wrapping, and torch warns of it:
+    DDP keeps AccumulateGrad nodes, which allocate gradients on the stream on which the nodes
+    were made. That stream has to wait for readers of a gradient before the gradient is freed.
     """
 
-    capabilities = Capabilities(
-        outside=_OUTSIDE,
-        reduction="mean",
-        tensors="local",
-        separate_grad_dtype=False,
-        varying_accumulations=True,
-        needs_data=True,
-        overlaps_backward=True,
-    )
-
+    capabilities = replace(LOCAL_MEAN, outside=_OUTSIDE, overlaps_backward=True)
     options: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        self._parameters = [parameter for group in param_groups for parameter in group]
-        self._bucket_size_mb = bucket_size_mb
-        self._module: DistributedDataParallel | None = None
-        self._device_module: Any = None
-        self._wrapped_on: Any = None
+    _module: DistributedDataParallel | None = None
+    _device_module: Any = None
+    _wrapping_stream: Any = None
 
     def bind(self) -> None:
         """Wrap the parameters."""
         self._device_module = torch.get_device_module(self._parameters[0].device)
-        self._wrapped_on = self._device_module.current_stream()
+        self._wrapping_stream = self._device_module.current_stream()
         self._wrap(LossModule(self._parameters))
 
     def _wrap(self, module: LossModule) -> None:
@@ -129,9 +100,11 @@ class DistributedDataParallelSubject:
         back to the creation stream before you deallocate the tensor": that is how
         `Tensor.record_stream` puts it, and torch's optimizers leave it to their caller.
         """
+        # The optimizer has read gradients on the current stream. Their memory belongs to the
+        # stream of the wrapping, which may reuse it as soon as they are freed.
         reader = self._device_module.current_stream()
-        if reader != self._wrapped_on:
-            self._wrapped_on.wait_stream(reader)
+        if reader != self._wrapping_stream:
+            self._wrapping_stream.wait_stream(reader)
         for parameter in self._parameters:
             parameter.grad = None
 

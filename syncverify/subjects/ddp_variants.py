@@ -1,8 +1,10 @@
 """torch's DistributedDataParallel with one option other than the default.
 
-Each promises what `ddp` does: what an option adds is beyond a plain training step, and what
-it takes away would be in the docstring of torch/nn/parallel/distributed.py:
-https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+Each variant promises plain training steps, as `ddp` does. The docstring of
+torch/nn/parallel/distributed.py takes nothing of that away for any of the options.
+
+Source:
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 from __future__ import annotations
@@ -15,45 +17,45 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
 
-class _OfPlainSteps(DistributedDataParallelSubject):
-    """What an option makes of steps beyond plain ones is not looked at."""
+class _PlainStepsOnly(DistributedDataParallelSubject):
+    """DDP with a contract of plain training steps only."""
 
     capabilities = replace(
-        DistributedDataParallelSubject.capabilities, outside=ALL_BEYOND
+        DistributedDataParallelSubject.capabilities, outside=ALL_OPTIONAL_TOPICS
     )
 
 
-class StaticGraphSubject(_OfPlainSteps):
-    """`static_graph=True`: learns in the first iteration what later ones use.
+class StaticGraphSubject(_PlainStepsOnly):
+    """`static_graph=True`: learns in the first iteration the parameters of later ones.
 
     "The set of used and unused parameters will not change during the whole training loop":
-    no scenario changes it. Nothing is said of `no_sync`, under which it fails: see
-    docs/findings.md.
+    no scenario changes the set. The docstring does not mention `no_sync`, under which the
+    option fails: see docs/findings.md.
     """
 
     options: ClassVar[Mapping[str, Any]] = {"static_graph": True}
 
 
-class FindUnusedSubject(_OfPlainSteps):
+class FindUnusedSubject(_PlainStepsOnly):
     """`find_unused_parameters=True`: walks the graph of each iteration."""
 
     options: ClassVar[Mapping[str, Any]] = {"find_unused_parameters": True}
 
 
-class BucketViewSubject(_OfPlainSteps):
+class BucketViewSubject(_PlainStepsOnly):
     """`gradient_as_bucket_view=True`: gradients are views into buckets."""
 
     options: ClassVar[Mapping[str, Any]] = {"gradient_as_bucket_view": True}
 
 
-class CommHookSubject(_OfPlainSteps):
+class CommHookSubject(_PlainStepsOnly):
     """`register_comm_hook` with torch's own `allreduce_hook`.
 
-    Its other hooks compress or leave out, so that no exact sum is promised.
+    torch's other hooks compress gradients or leave parts out, and promise no exact sum.
     """
 
     @override

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-# DeepSpeed looks for hardware while it is imported; parameters are on the CPU here.
+# DeepSpeed looks for hardware on import; parameters are on the CPU here.
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
-from syncverify.subjects.ddp import LossModule
+from syncverify.subjects.adapter import LOCAL_MEAN, Adapter, LossModule
 
 try:
     import deepspeed
 
-    # `initialize()` would import it, which takes seconds: too long for a rank at work.
+    # `initialize()` would import it in the middle of a run, which takes seconds: the rank
+    # would look as if it hung.
     import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     from deepspeed.utils import groups, safe_get_full_grad
 except ModuleNotFoundError as error:
@@ -30,31 +28,28 @@ except ModuleNotFoundError as error:
         "install it by `pip install deepspeed==0.19.8`"
     ) from error
 
-_BYTES_PER_ELEMENT = 4  # DeepSpeed counts elements
 _CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,
-    "gradient_accumulation_steps": 1,  # its losses are divided by it
+    "gradient_accumulation_steps": 1,  # DeepSpeed divides losses by this number
     "zero_allow_untested_optimizer": True,
-    "fp16": {"enabled": False, "loss_scale": 1.0},  # or float16 has scaled gradients
+    "fp16": {
+        "enabled": False,
+        "loss_scale": 1.0,
+    },  # otherwise float16 gradients are scaled
 }
 
 
-class ZeroOneSubject:
+class ZeroOneSubject(Adapter):
     """Gives ZeRO stage 1 the subject API: optimizer state is sharded, gradients are not.
 
-    DeepSpeed averages over all ranks: "averaged gradients" is its own word for what each
-    rank keeps of them. Micro-batches run through its engine, which
-    `set_gradient_accumulation_boundary` tells of the last one; `wait()` reads by
-    `safe_get_full_grad`, the documented way to a whole gradient.
+    DeepSpeed averages over all ranks: its source calls a rank's part "averaged gradients".
+    Micro-batches run through its engine; `set_gradient_accumulation_boundary` announces the
+    last one. `wait()` reads by `safe_get_full_grad`, the documented way to a whole gradient.
 
-    It is outside of DeepSpeed's contract to live in a process with other ranks, and to
-    have parameters without dims: it broadcasts parameters as bytes, as which those cannot
-    be viewed.
-
-    Args:
-        param_groups: Parameters by group; regrouped by dtype, as ZeRO flattens groups.
-        bucket_size_mb: Bucket size in MiB of float32; DeepSpeed counts elements.
-        require_accumulations: Unused: the engine is told of the last micro-batch.
+    Outside of its contract are several ranks in one process, and parameters without dims:
+    DeepSpeed broadcasts parameters as bytes, and torch cannot view a scalar as bytes.
+    Parameters are regrouped by dtype, since ZeRO flattens groups. Buckets are measured in
+    elements.
 
     Source:
         https://deepspeed.readthedocs.io/en/latest/zero3.html (debugging), and the docstring
@@ -62,32 +57,13 @@ class ZeroOneSubject:
     """
 
     stage: ClassVar[int] = 1
-    capabilities = Capabilities(
-        outside=ALL_BEYOND,
-        reduction="mean",
-        tensors="local",
-        separate_grad_dtype=False,
-        varying_accumulations=True,
-        needs_data=True,
-        scalars=False,
-        needs_processes=True,
-    )
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        self._parameters = [parameter for group in param_groups for parameter in group]
-        elements = int(bucket_size_mb * 2**20) // _BYTES_PER_ELEMENT
-        self._zero = {"stage": self.stage, "reduce_bucket_size": max(1, elements)}
-        self._originals = [parameter.data for parameter in self._parameters]
-        self._engine: Any = None
+    capabilities = replace(LOCAL_MEAN, scalars=False, needs_processes=True)
+    _engine: Any = None
 
     def bind(self) -> None:
-        """Make an engine, with an optimizer that would not move anything."""
-        _forget_the_last_world()
+        """Make an engine, with an optimizer of learning rate 0."""
+        _reset_globals()
+        self._originals = [parameter.data for parameter in self._parameters]
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
         trainable = list(self._trainable())
         optimizer = torch.optim.SGD(
@@ -97,10 +73,11 @@ class ZeroOneSubject:
             ],
             lr=0.0,
         )
+        zero = {"stage": self.stage, "reduce_bucket_size": self._bucket_numel()}
         self._engine, *_ = deepspeed.initialize(
             model=LossModule(self._parameters),
             optimizer=optimizer,
-            config={**_CONFIG, "zero_optimization": self._zero},
+            config={**_CONFIG, "zero_optimization": zero},
         )
 
     def run_micro_batch(
@@ -111,28 +88,25 @@ class ZeroOneSubject:
         self._engine.backward(self._engine(compute_loss))
 
     def wait(self) -> None:
-        """Gather what DeepSpeed reduced: its backward returns with that complete."""
+        """Gather the reduced gradients; DeepSpeed's backward returns with them complete."""
         for parameter in self._trainable():
             gradient = safe_get_full_grad(parameter)
             if gradient is not None:
                 parameter.grad = gradient.to(parameter.dtype)
 
     def zero_grad(self) -> None:
-        """Drop the gradients, by a step of an optimizer that moves nothing."""
+        """Drop the gradients, by an optimizer step of learning rate 0."""
         for parameter in self._parameters:
             parameter.grad = None
         self._engine.step()
 
     def unbind(self) -> None:
-        """Destroy the engine, and take parameters out of its flat buffers."""
+        """Destroy the engine, and move the parameters out of its flat buffers."""
         self._engine.destroy()
         self._engine = None
         for parameter, data in zip(self._parameters, self._originals, strict=True):
             parameter.data = data
             parameter.grad = None
-
-    def _trainable(self) -> Iterator[nn.Parameter]:
-        return (parameter for parameter in self._parameters if parameter.requires_grad)
 
 
 class ZeroTwoSubject(ZeroOneSubject):
@@ -147,10 +121,13 @@ class ZeroTwoSubject(ZeroOneSubject):
     capabilities = replace(ZeroOneSubject.capabilities, reduces_each_micro_batch=True)
 
 
-def _forget_the_last_world() -> None:
-    """Have DeepSpeed look at the world again, which it does once a process."""
-    os.environ["LOCAL_RANK"] = str(dist.get_rank())  # as its launcher does
-    # Otherwise it compiles collectives of its own for ranks of one machine.
+def _reset_globals() -> None:
+    """Reset DeepSpeed's globals, which hold the groups of the process's first world.
+
+    A worker process plays one scenario after another, each in a new world.
+    """
+    os.environ["LOCAL_RANK"] = str(dist.get_rank())  # as DeepSpeed's launcher does
+    # Otherwise DeepSpeed compiles its own collectives for ranks of one machine.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.comm.comm.cdb = None
     for name, value in list(vars(groups).items()):

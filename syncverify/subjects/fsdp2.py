@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,16 +15,15 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.subjects.adapter import LOCAL_MEAN, Adapter
 
 
-class _InPlaceOf(TorchFunctionMode):
-    """Lets operators see other parameters than those that they are called with."""
+class _Substitution(TorchFunctionMode):
+    """Calls operators with the substitute of each parameter, for the length of a block."""
 
-    def __init__(self, others: dict[nn.Parameter, torch.Tensor]) -> None:
+    def __init__(self, substitutes: dict[nn.Parameter, torch.Tensor]) -> None:
         super().__init__()
-        self._others = others
+        self._substitutes = substitutes
 
     @override
     def __torch_function__(
@@ -33,19 +33,24 @@ class _InPlaceOf(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        seen = (
-            self._others.get(argument, argument)
+        substituted = (
+            self._substitutes.get(argument, argument)
             if isinstance(argument, nn.Parameter)
             else argument
             for argument in args
         )
-        return func(*seen, **(kwargs or {}))
+        return func(*substituted, **(kwargs or {}))
 
 
-class _Shell(nn.Module):
-    """Owns some parameters, and runs what is inside of it while they are unsharded."""
+class _ShardedGroup(nn.Module):
+    """A module that FSDP2 wraps: copies of some parameters, around the groups inside.
 
-    def __init__(self, parameters: list[nn.Parameter], inner: _Shell | None) -> None:
+    Groups are nested, so that the loss runs while the parameters of all are unsharded.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], inner: _ShardedGroup | None
+    ) -> None:
         super().__init__()
         self._originals = parameters
         self.parameter_list = nn.ParameterList(
@@ -56,74 +61,55 @@ class _Shell(nn.Module):
 
     @override
     def forward(self, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
-        with _InPlaceOf(dict(self.pairs())):
+        with _Substitution(dict(self.pairs())):
             return compute_loss() if self.inner is None else self.inner(compute_loss)
 
     def pairs(self) -> Iterable[tuple[nn.Parameter, nn.Parameter]]:
-        """Pair each parameter with what stands for it now: sharded, or whole."""
+        """Pair each parameter with its copy, which is sharded outside of forward and backward."""
         return zip(self._originals, self.parameter_list, strict=True)
 
 
-class FullyShardedSubject:
+class FullyShardedSubject(Adapter):
     """Gives `fully_shard` the subject API.
 
-    FSDP2 averages over all ranks of its mesh, and leaves each of them a shard of the
-    mean. It replaces parameters by shards, so here it manages copies, on which losses are
-    computed in their place; `wait()` gathers the gradients of those with DTensor's own
-    `full_tensor()`, so that every rank has every shard to show.
+    FSDP2 averages over all ranks of its mesh, and leaves a shard of the mean on each rank.
+    It replaces parameters by shards, so the adapter lets it manage copies, and losses are
+    computed on the copies. `wait()` gathers the shards of the gradients by DTensor's own
+    `full_tensor()`, so that every rank has the whole mean.
 
-    It wants parameters with dims, and one dtype for all that it gathers together: each
-    parameter group is sharded by itself, and each dtype of it. The first group is sharded
-    over all ranks; where these have two halves of several, the others are replicated in
-    each half and sharded in it (HSDP).
-
-    Args:
-        param_groups: Parameters by group.
-        bucket_size_mb: Unused: FSDP2 reduces all that it gathers together at once.
-        require_accumulations: Unused: `set_requires_gradient_sync` says which is last.
+    FSDP2 needs parameters with dims, and one dtype for all parameters of a wrapped module.
+    The adapter therefore wraps each dtype of each parameter group. The first parameter group
+    is sharded over all ranks. The others are replicated over two halves of the ranks, and
+    sharded in each half (HSDP), if a half has several ranks.
+    The bucket size is unused: FSDP2 reduces all parameters of a wrapped module at once.
+    `set_requires_gradient_sync` marks the last micro-batch.
     """
 
-    capabilities = Capabilities(
-        outside=ALL_BEYOND,
-        reduction="mean",
-        tensors="local",
-        separate_grad_dtype=False,
-        varying_accumulations=True,
-        needs_data=True,
-        scalars=False,
-    )
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        self._param_groups = param_groups
-        self._shells: list[_Shell] = []
+    capabilities = replace(LOCAL_MEAN, scalars=False)
 
     def bind(self) -> None:
         """Shard copies of the parameters, the last group innermost."""
+        self._groups: list[_ShardedGroup] = []
         device = self._param_groups[0][0].device
         for number, group in reversed(list(enumerate(self._param_groups))):
             for dtype in dict.fromkeys(parameter.dtype for parameter in group):
                 alike = [parameter for parameter in group if parameter.dtype == dtype]
-                inner = self._shells[0] if self._shells else None
-                shell = _Shell(alike, inner)
-                self._wrap(shell, device, number)
-                self._shells.insert(0, shell)
+                inner = self._groups[0] if self._groups else None
+                sharded = _ShardedGroup(alike, inner)
+                self._wrap(sharded, device, number)
+                self._groups.insert(0, sharded)
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
     ) -> None:
         """Run forward and backward, reducing in the last micro-batch only."""
-        root = self._shells[0]
+        root = self._groups[0]
         root.set_requires_gradient_sync(is_last)  # type: ignore[operator]  # of fully_shard
         loss: torch.Tensor = root(compute_loss)
         loss.backward()
 
     def wait(self) -> None:
-        """Gather what FSDP2 reduced: its backward returns with that complete."""
+        """Gather the reduced shards; FSDP2's backward returns with them complete."""
         for original, shard in self._pairs():
             if isinstance(shard.grad, DTensor):
                 original.grad = shard.grad.full_tensor()
@@ -136,14 +122,14 @@ class FullyShardedSubject:
     def unbind(self) -> None:
         """Drop the shards."""
         self.zero_grad()
-        self._shells = []
+        self._groups = []
 
-    def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
-        """Give the parameters of one group, which has a number, to FSDP2."""
-        fully_shard(shell, mesh=_mesh(device, in_halves=number > 0))
+    def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
+        """Wrap a module of the parameter group with a number, from 0."""
+        fully_shard(module, mesh=_mesh(device, in_halves=number > 0))
 
     def _pairs(self) -> Iterable[tuple[nn.Parameter, nn.Parameter]]:
-        return (pair for shell in self._shells for pair in shell.pairs())
+        return (pair for group in self._groups for pair in group.pairs())
 
 
 class HybridShardedSubject(FullyShardedSubject):
@@ -154,8 +140,8 @@ class HybridShardedSubject(FullyShardedSubject):
     """
 
     @override
-    def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
-        fully_shard(shell, mesh=_mesh(device, in_halves=True))
+    def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
+        fully_shard(module, mesh=_mesh(device, in_halves=True))
 
 
 def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:

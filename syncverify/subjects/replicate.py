@@ -1,4 +1,4 @@
-"""Both of torch's `replicate`, which are private: this module alone knows where they are."""
+"""torch's two `replicate` functions; both are private, and no other module imports them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from torch.distributed._composable.replicate_with_fsdp import (
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subjects.ddp import DistributedDataParallelSubject, LossModule
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.subjects.adapter import LossModule
+from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 
 
 class ReplicateSubject(DistributedDataParallelSubject):
     """`replicate` of `torch/distributed/_composable/replicate.py`, over DDP's reducer.
 
-    It promises what DDP does: it hands its options to one. Its `set_requires_gradient_sync`
-    takes the place of `no_sync`, to "implement gradient accumulation without
-    communication", as its docstring says.
+    Its contract is DDP's, since it passes its options on to DDP. Its method
+    `set_requires_gradient_sync` replaces `no_sync`, to "implement gradient accumulation
+    without communication", as its docstring says.
     """
 
     capabilities = replace(
-        DistributedDataParallelSubject.capabilities, outside=ALL_BEYOND
+        DistributedDataParallelSubject.capabilities, outside=ALL_OPTIONAL_TOPICS
     )
 
     @override
@@ -57,14 +58,14 @@ class ReplicateSubject(DistributedDataParallelSubject):
 
 
 class ReplicateAsFsdpSubject(FullyShardedSubject):
-    """`replicate` of `replicate_with_fsdp.py` there: FSDP2 that shards nothing.
+    """`replicate` of `replicate_with_fsdp.py`, in the same folder: FSDP2 without shards.
 
-    It is an `FSDPModule` over a mesh of one axis, and promises what `fully_shard` does,
-    but for shards: every rank has the whole mean.
+    It is an `FSDPModule` over a mesh of one axis, with the contract of `fully_shard`. Every
+    rank has the whole mean.
     """
 
     @override
-    def _wrap(self, shell: nn.Module, device: torch.device, number: int) -> None:
+    def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
         replicate_as_fsdp(
-            shell, mesh=init_device_mesh(device.type, (dist.get_world_size(),))
+            module, mesh=init_device_mesh(device.type, (dist.get_world_size(),))
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_on_two_ranks_equals_training_on_one(torchrun, examples) -> None:
     finished = torchrun(examples / "train_digits.py", num_ranks=2)
     assert finished.returncode == 0, finished.stderr
@@ -17,7 +17,7 @@ def test_training_on_two_ranks_equals_training_on_one(torchrun, examples) -> Non
     assert last.endswith(": equal")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wrong_normalisation_is_reported(torchrun, examples, tmp_path: Path) -> None:
     """Divided by the size of the micro-batch, the gradients are four times too large."""
     source = (examples / "train_digits.py").read_text()

@@ -44,7 +44,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def failures(example: ModuleType) -> list[str]:
-    """What each of four ranks says in the end."""
+    """The last output of each of four ranks."""
     text = example.zen()
     model = example.make_model(text)
     found = [""] * 4
@@ -61,7 +61,7 @@ def failures(example: ModuleType) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_by_two_ranks_train_as_one_process(torchrun, examples) -> None:
     finished = torchrun(examples / "train_gpt.py", "--steps=2", num_ranks=4)
     assert finished.returncode == 0, finished.stderr
@@ -70,7 +70,7 @@ def test_two_by_two_ranks_train_as_one_process(torchrun, examples) -> None:
 
 
 CHOICE_OF_MESH = " and not is_used_on_other_heads(name)"
-# What is replaced in the source, by what, and the start of what each rank says.
+# Replaced text of the source, new text, and the start of each rank's output.
 MISTAKES = {
     "used alike, and summed over tp": (
         CHOICE_OF_MESH,
@@ -86,7 +86,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_rank_reports_a_mistake(source, load, mistake: str) -> None:
     right, wrong, reported = MISTAKES[mistake]

@@ -1,7 +1,7 @@
-"""The page about false alarms says what soaks have found."""
+"""The page about false alarms gives the figures of the soaks."""
 
-from alarms_page import FIGURES, PAGE, page
-from soak import lines, searches
+from pages.alarms_page import FIGURES, PAGE, page
+from pages.soak import lines, searches
 
 
 def test_the_page_is_what_soaks_have_found() -> None:

@@ -1,7 +1,6 @@
-"""The page about the bug bank says what the entries and the figures say."""
+"""The page about the bug bank agrees with its entries and figures."""
 
-from bank_page import PAGE, figures, page
-
+from pages.bank_page import PAGE, figures, page
 from syncverify.bugbank.catalogue import entries
 
 

@@ -1,4 +1,4 @@
-"""The reference pages say what the code does."""
+"""The reference pages agree with the code."""
 
 import re
 import sys
@@ -23,5 +23,5 @@ def test_page_about_modules_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
     module = ModuleType("page_about_modules")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(block, vars(module))  # it asserts what it says
+    exec(block, vars(module))  # the example has its own asserts
     assert not module.run.fault

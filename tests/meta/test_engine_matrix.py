@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.graphs.matrix import (
+from pages.engine_matrix import (
     ERROR,
     NOT_SIMULATED,
     OVERFLOW,

@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from feature_catalogue import PAGE, catalogue, rows
 from planted.graph_bank import NOT_SHOWN
 
-from syncverify.features import BEYOND
+from pages.feature_catalogue import PAGE, catalogue, rows
+from syncverify.scenario.features import OPTIONAL_FEATURES
 
-EVERYTHING = {f"{topic}={value}" for topic in BEYOND for value in BEYOND[topic]}
+EVERYTHING = {
+    f"{topic}={value}"
+    for topic in OPTIONAL_FEATURES
+    for value in OPTIONAL_FEATURES[topic]
+}
 
 
 def test_the_page_is_what_the_tests_say() -> None:
@@ -26,6 +30,7 @@ def test_every_defect_says_what_it_does() -> None:
     assert [row.feature for row in rows() if not (row.subjects[0].__doc__ or "")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", sorted({row.test.partition("::")[0] for row in rows()})
 )
@@ -39,7 +44,7 @@ def test_every_test_is_there(file: str) -> None:
 
 
 def ids_of(test: Any) -> Iterator[str]:
-    """Yield what a test is played with, as pytest names it."""
+    """Yield the parameter sets of a test, as pytest names them."""
     for mark in test.pytestmark:
         if mark.name == "parametrize":
             named = mark.kwargs.get("ids", str)

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "synchronizer"
 PAGE = (ROOT / "docs" / "known-defects.md").read_text()
@@ -34,6 +36,7 @@ def functions(file: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_every_known_defect_has_a_test_or_a_reason() -> None:
     assert PAGE.count("\n| `") > 60
     assert list(problems(PAGE)) == []

@@ -1,11 +1,14 @@
 """Imports point one way, files stay small, private torch stays in one place.
 
-The picture is in ARCHITECTURE.md. Below it is a table; loosen the table only together
-with the picture. A string such as "synchronizer:GradientSynchronizer" is data, not an
-import, and is nobody's business here.
+The order of folders is the table `[tool.importlinter]` of pyproject.toml; the picture is in
+ARCHITECTURE.md. Change both together. A string such as "synchronizer:GradientSynchronizer"
+is data, and no import.
 """
 
 import ast
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -15,133 +18,76 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "synchronizer",
-    "syncverify",
-    "strategies",
+PACKAGES = ("synchronizer", "syncverify", "strategies")
+STUDIES = (
     "benchmarks",
-    "mutants",
-    "peers",
     "comparison",
+    "mutants",
+    "pages",
+    "peers",
+    "prose",
+    "stand_ins",
 )
 MAX_LINES = 400
 
-# typing_extensions brings to 3.11 what `typing` has later, and torch requires it anyhow.
-STANDARD = sys.stdlib_module_names | {"typing_extensions"}
-CORE = {"syncverify", "torch"}
-FACE = CORE | {"strategies"}
-MEASURED = {"benchmarks", "synchronizer", "torch"}
-HARNESS = {"benchmarks", "syncverify", "torch"}
-# Who may import which top-level names beside the standard library. The longest matching
-# path wins.
+# typing_extensions brings newer parts of `typing` to 3.11, and torch requires it anyhow.
+STANDARD = sys.stdlib_module_names | {"typing_extensions", "torch"}
+OWN = {*PACKAGES, *STUDIES}
+# Third-party packages that a folder may import; the longest matching path wins.
 MAY_IMPORT = {
-    "synchronizer/": {"synchronizer", "torch"},
-    "strategies/": {"strategies", "syncverify", "torch", "hypothesis"},
-    "syncverify/": CORE,
-    "syncverify/backends/": CORE | {"cloudpickle"},
-    "syncverify/report/": CORE | {"rich", "jinja2"},
-    "syncverify/subjects/": CORE | {"d9d", "deepspeed", "megatron"},
-    "syncverify/__main__.py": FACE,
-    "syncverify/cli.py": FACE | {"click", "rich"},
-    "syncverify/command_line.py": {"click"},
-    "syncverify/verification.py": FACE,
-    "syncverify/bank_command/": FACE,
-    "syncverify/bank_command/command.py": FACE | {"click", "rich"},
-    "syncverify/bank_command/table.py": FACE | {"rich"},
-    "syncverify/graphs/cpp.py": {"syncverify", "torch", "filelock"},
-    "peers/": {"peers", "syncverify", "torch"},
-    "peers/__main__.py": {"peers", "syncverify", "torch", "click", "rich"},
-    "comparison/": {"comparison"} | FACE,
-    "comparison/__main__.py": {"comparison", "click"} | FACE,
-    "benchmarks/": {"benchmarks", "torch"},
-    "benchmarks/command.py": {"benchmarks", "syncverify", "click"},
-    "benchmarks/report.py": {"benchmarks", "torch", "rich"},
-    "benchmarks/harness/": HARNESS,
-    "benchmarks/harness/__main__.py": HARNESS | {"click", "rich"},
-    "benchmarks/synchronizer/": MEASURED,
-    "benchmarks/synchronizer/__main__.py": MEASURED | {"click", "rich"},
-    # Not the synchronizer: what is imported is a mutant of it, by name, and elsewhere.
-    "mutants/": {"mutants", "syncverify", "pytest"},
-    "mutants/results.py": {"mutants", "rich"},
-    "mutants/__main__.py": {"mutants", "syncverify", "click", "rich"},
-}
-# The faces see strategies, so only faces may see a face: anything else would close a cycle.
-FACES = {f"syncverify.{name}" for name in ("__main__", "cli", "verification")}
-FACES |= {
-    f"syncverify.bank_command.{name}"
-    for name in ("command", "jobs", "play", "table", "worker")
-}
-FACES |= {"peers.__main__", "peers.played"}
-FACES |= {"comparison.__main__", "comparison.smallest"}
-# ... or a command that nobody imports ...
-ABOVE_FACES = "mutants/"
-# ... and except that `syncverify.verify` is resolved on first use, inside a function, and
-# announced to type checkers.
-LAZY_FACE = ("syncverify/__init__.py", "syncverify.verification")
-# Running and judging are apart.
-NEVER = {
-    "syncverify/properties/": "syncverify.backends",
-    "syncverify/ordering/": "syncverify.sim",
-    "syncverify/backends/": "syncverify.properties",
+    "synchronizer/": set(),
+    "strategies/": {"hypothesis"},
+    "syncverify/": set(),
+    "syncverify/backends/": {"cloudpickle"},
+    "syncverify/command/": {"click", "rich"},
+    "syncverify/program/graphs/cpp.py": {"filelock"},
+    "syncverify/report/": {"rich"},
+    "syncverify/search/": {"hypothesis"},
+    "syncverify/subjects/": {"d9d", "deepspeed", "megatron"},
+    "studies/": {"click", "pytest", "rich"},
+    "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
+    # Pages say how the tests are made.
+    "studies/pages/": {
+        "click",
+        "planted",
+        "pytest",
+        "rich",
+        "test_alarms",
+        "test_catalogue",
+    },
 }
 # Each of these may change in any torch release: one module a package to repair, no more.
 PRIVATE_TORCH = ("torch.testing._internal", "torch._C")
-JUNK_DRAWERS = {"util", "utils"}
 
 
 def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-def imports(tree: ast.Module, path: Path) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield every imported dotted name, made absolute: `from a import b` is `a.b`."""
+def imports(tree: ast.Module) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+    """Yield each absolute import, as a dotted name: `from a import b` is `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node
-        elif isinstance(node, ast.ImportFrom):
-            base = path.parts[: -node.level] if node.level else ()
-            module = [*base, *([node.module] if node.module else [])]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
-                yield ".".join([*module, alias.name]), node
+                yield f"{node.module}.{alias.name}", node
 
 
-def statements_not_run_on_import(tree: ast.Module) -> set[ast.AST]:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    outer = [node for node in ast.walk(tree) if isinstance(node, functions)]
-    outer += [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    return {inner for function in outer for inner in ast.walk(function)}
-
-
-def problems_of_file(path: Path, tree: ast.Module) -> Iterator[str]:
-    place = path.as_posix()
+def problems_of_file(place: str, source: str) -> Iterator[str]:
     allowed = MAY_IMPORT[max(filter(place.startswith, MAY_IMPORT), key=len)]
-    is_face = ".".join(path.with_suffix("").parts) in FACES
-    is_face |= place.startswith(ABOVE_FACES)
-    lazy = statements_not_run_on_import(tree)
-    for name, node in imports(tree, path):
-        where = f"{place}:{node.lineno}:"
-        if isinstance(node, ast.ImportFrom) and node.level > 1:
-            yield f"{where} relative import of a parent; spell out {name}"
-        if (top := name.partition(".")[0]) not in allowed | STANDARD:
-            yield f"{where} imports {top}; allowed here: {', '.join(sorted(allowed))}"
-        for face in (face for face in FACES if within(name, face) and not is_face):
-            if (place, face) != LAZY_FACE:
-                yield f"{where} imports {face}, which only a face may"
-            elif node not in lazy:
-                yield f"{where} imports {face} outside a function"
-        for folder, other in NEVER.items():
-            if place.startswith(folder) and within(name, other):
-                yield f"{where} imports {other}; running and judging are apart"
+    for name, node in imports(ast.parse(source)):
+        top = name.partition(".")[0]
+        if top not in allowed | STANDARD | OWN:
+            yield f"{place}:{node.lineno}: imports {top}; allowed here: {sorted(allowed)}"
+    if {"util", "utils"} & {*Path(place).with_suffix("").parts}:
+        yield f"{place}: name the concept, not 'utils'"
 
 
-def private_torch(tree: ast.Module, path: Path) -> set[str]:
+def private_torch(tree: ast.Module) -> set[str]:
     """Return the private parts of torch that a module imports or reaches by attribute."""
-    names = [name for name, _ in imports(tree, path)]
+    names = [name for name, _ in imports(tree)]
     names += [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
     return {part for part in PRIVATE_TORCH for name in names if within(name, part)}
 
@@ -149,91 +95,137 @@ def private_torch(tree: ast.Module, path: Path) -> set[str]:
 def problems(root: Path) -> list[str]:
     found: list[str] = []
     users: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for file in sorted(file for p in PACKAGES for file in (root / p).rglob("*.py")):
-        path = file.relative_to(root)
-        tree = ast.parse(file.read_text())
-        found += problems_of_file(path, tree)
-        for part in private_torch(tree, path):
-            users[part, path.parts[0]].append(path.as_posix())
-        if JUNK_DRAWERS & {*path.with_suffix("").parts}:
-            found.append(f"{path.as_posix()}: name the concept, not 'utils'")
+    folders = (*PACKAGES, "studies", "tests")
+    for file in sorted(file for f in folders for file in (root / f).rglob("*.py")):
+        place, source = file.relative_to(root).as_posix(), file.read_text()
+        if (lines := len(source.splitlines())) > MAX_LINES:
+            found.append(f"{place}: {lines} lines, over {MAX_LINES}; split it by idea")
+        if place.startswith("tests/"):
+            continue
+        found += problems_of_file(place, source)
+        package = place.removeprefix("studies/").partition("/")[0]
+        for part in private_torch(ast.parse(source)):
+            users[part, package].append(place)
     for (part, _), modules in users.items():
         if len(modules) > 1:
             found.append(f"{part} is used in {' and '.join(modules)}; keep it in one")
-    for file in sorted(
-        f for p in (*PACKAGES, "tests") for f in (root / p).rglob("*.py")
-    ):
-        if (lines := len(file.read_text().splitlines())) > MAX_LINES:
-            place = file.relative_to(root).as_posix()
-            found.append(f"{place}: {lines} lines, over {MAX_LINES}; split it by idea")
     return found
 
 
-def test_layers_hold() -> None:
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    """Hold the imports of a checkout against the table of pyproject.toml."""
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--config"]
+    path = os.pathsep.join(str(root / part) for part in (".", "studies"))
+    return subprocess.run(
+        [*command, ROOT / "pyproject.toml"], cwd=root, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_files_hold() -> None:
     assert problems(ROOT) == []
 
 
-def test_every_package_and_face_is_where_the_table_says() -> None:
-    """A table that names paths nobody has checks nothing."""
+def test_table_names_what_exists() -> None:
     assert [entry for entry in MAY_IMPORT if not (ROOT / entry).exists()] == []
 
 
+def test_at_most_ten_loose_modules() -> None:
+    assert len([*(ROOT / "syncverify").glob("*.py")]) <= 10
+
+
+@pytest.mark.long
+def test_layers_hold() -> None:
+    linted = lint_imports(ROOT)
+    assert linted.returncode == 0, linted.stdout
+
+
+# File, module that it imports, contract that breaks, and the line that says where.
+TURNED_AROUND = {
+    "playing knows judging": (
+        "syncverify/backends/sim.py", "syncverify.judge.reference",
+        "folders", "syncverify.backends.sim -> syncverify.judge.reference",
+    ),
+    "judging knows playing": (
+        "syncverify/judge/reference.py", "syncverify.backends.sim",
+        "folders", "syncverify.judge.reference -> syncverify.backends.sim",
+    ),
+    "core knows strategies": (
+        "syncverify/scenario/layout.py", "strategies.meshes",
+        "folders", "syncverify.scenario.layout -> strategies.meshes",
+    ),
+    "turns know the network": (
+        "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
+        "rooms of the simulated machine",
+        "syncverify.sim.turns.turn_log -> syncverify.sim.network.store",
+    ),
+    "ordering knows properties": (
+        "syncverify/judge/ordering/clocks.py", "syncverify.judge.properties",
+        "rooms of the judge",
+        "syncverify.judge.ordering.clocks -> syncverify.judge.properties",
+    ),
+    "two files know each other": (
+        "strategies/word_choices.py", "strategies.parameter_uses",
+        "no cycle, of folders or of files", ".word_choices -> .parameter_uses",
+    ),
+    "harness knows its subject": (
+        "syncverify/trace/run.py", "synchronizer",
+        "a harness that imports its subject cannot verify a mutant of it",
+        "syncverify.trace.run -> synchronizer",
+    ),
+    "subject knows its harness": (
+        "synchronizer/errors.py", "syncverify.scenario",
+        "a subject does not know its harness",
+        "synchronizer.errors -> syncverify.scenario",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broken_contracts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Complaints by contract about one checkout with every import of TURNED_AROUND."""
+    root = tmp_path_factory.mktemp("turned_around")
+    for folder in (*PACKAGES, "studies"):
+        shutil.copytree(
+            ROOT / folder,
+            root / folder,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    for place, name, *_ in TURNED_AROUND.values():
+        with (root / place).open("a") as file:
+            file.write(f"\n\ndef planted():\n    import {name}\n")
+    linted = lint_imports(root)
+    assert linted.returncode == 1
+    _, *rest = re.split(r"\n(.+)\n-+\n", linted.stdout.partition("Broken")[2])
+    return dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("contract", "complaint"),
+    [case[2:] for case in TURNED_AROUND.values()],
+    ids=TURNED_AROUND,
+)
+def test_import_turned_around_is_found(
+    broken_contracts: dict[str, str], contract: str, complaint: str
+) -> None:
+    assert f"{complaint} (" in broken_contracts[contract]
+
+
 BAD = {
-    "harness in subject": (
-        "synchronizer/a.py",
-        "import syncverify",
-        "imports syncverify",
-    ),
-    "subject in harness": ("syncverify/a.py", "import synchronizer", "imports synchro"),
-    "subject, lazily": (
-        "syncverify/sim/a.py",
-        "def f():\n    from synchronizer import errors",
-        "syncverify/sim/a.py:2: imports synchronizer",
-    ),
     "hypothesis in core": (
-        "syncverify/properties/a.py",
+        "syncverify/judge/a.py",
         "from hypothesis import strategies",
-        "imports hypothesis",
+        "syncverify/judge/a.py:1: imports hypothesis",
     ),
-    "strategies, for types": (
-        "syncverify/oracle.py",
-        "if TYPE_CHECKING:\n    from strategies import scenarios",
-        "imports strategies",
-    ),
-    "subject in strategies": ("strategies/a.py", "import synchronizer", "synchronizer"),
-    "rich outside report": ("syncverify/sim/a.py", "import rich.table", "imports rich"),
-    "harness in a benchmark of its subject": (
-        "benchmarks/synchronizer/a.py",
-        "import syncverify",
-        "imports syncverify",
+    "rich in a function": (
+        "syncverify/sim/a.py", "def f():\n    import rich.table", "a.py:2: imports rich",
     ),
     "undeclared": ("strategies/a.py", "import pandas", "imports pandas"),
-    "face in strategies": (
-        "strategies/a.py",
-        "from syncverify import cli",
-        "a face may",
-    ),
-    "face in core": ("syncverify/a.py", "from .cli import main", "a face may"),
-    "face, eagerly": (
-        "syncverify/__init__.py",
-        "from .verification import verify",
-        "outside a function",
-    ),
-    "judge knows backend": (
-        "syncverify/properties/a.py",
-        "from syncverify.backends import sim",
-        "judging",
-    ),
-    "backend knows judge": (
-        "syncverify/backends/a.py",
-        "import syncverify.properties.values",
-        "judging",
-    ),
-    "subject of mutants": ("mutants/a.py", "import synchronizer", "synchronizer"),
-    "parent": ("syncverify/sim/a.py", "from ..trace import Trace", "syncverify.trace"),
     "junk drawer": ("synchronizer/utils.py", "", "name the concept"),
     "too long": ("strategies/a.py", "pass\n" * 401, "401 lines"),
-}
+}  # fmt: skip
 
 
 def write(root: Path, place: str, source: str) -> None:
@@ -242,7 +234,7 @@ def write(root: Path, place: str, source: str) -> None:
     file.write_text(source)
 
 
-@pytest.mark.parametrize(("place", "source", "expected"), BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize(("place", "source", "expected"), BAD.values(), ids=BAD)
 def test_planted_mistake_is_found(
     tmp_path: Path, place: str, source: str, expected: str
 ) -> None:
@@ -264,6 +256,7 @@ def test_private_torch_in_two_modules_is_found(
     tmp_path: Path, part: str, sources: tuple[str, str]
 ) -> None:
     write(tmp_path, "syncverify/a.py", sources[0])
+    write(tmp_path, "synchronizer/a.py", sources[0])
     assert problems(tmp_path) == []
     write(tmp_path, "syncverify/sim/b.py", sources[1])
     (found,) = problems(tmp_path)
@@ -272,36 +265,9 @@ def test_private_torch_in_two_modules_is_found(
     )
 
 
-def test_each_package_may_have_its_own_module_for_private_torch(tmp_path: Path) -> None:
-    for place in ("syncverify/a.py", "synchronizer/a.py"):
-        write(tmp_path, place, "import torch\ntorch._C.f()")
-    assert problems(tmp_path) == []
-
-
-GOOD = {
-    "synchronizer/a.py": "import torch.distributed as dist\nfrom .errors import E",
-    "strategies/a.py": "from hypothesis import strategies as st\nimport syncverify",
-    "syncverify/__init__.py": (
-        "from .scenario import Scenario\n"
-        "def __getattr__(name):\n    from .verification import verify\n    return verify"
-    ),
-    "syncverify/report/text.py": "import rich\nfrom syncverify.trace import Trace",
-    "syncverify/cli.py": "import click\nfrom syncverify.verification import verify",
-    "mutants/trial.py": "from syncverify.verification import run_search",
-    "syncverify/verification.py": "import strategies\nsubject = 'synchronizer:S'",
-    "syncverify/subjects/megatron.py": "def adapt():\n    import megatron.core",
-}
-
-
-def test_clean_tree_is_silent(tmp_path: Path) -> None:
-    for place, source in GOOD.items():
-        write(tmp_path, place, source)
-    assert problems(tmp_path) == []
-
-
 @pytest.mark.slow
-def test_importing_syncverify_loads_no_strategies() -> None:
-    """What the table says about text, seen at run time; and nothing warns."""
+def test_importing_syncverify_loads_no_torch_and_no_strategies() -> None:
+    """Public names are resolved on first use; nothing warns."""
     loaded = subprocess.run(
         [
             sys.executable, "-W", "error", "-c",
@@ -310,4 +276,4 @@ def test_importing_syncverify_loads_no_strategies() -> None:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert "syncverify" in loaded
-    assert {"hypothesis", "strategies", "synchronizer"} & {*loaded} == set()
+    assert {"hypothesis", "strategies", "synchronizer", "torch"} & {*loaded} == set()

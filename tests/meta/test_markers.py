@@ -1,7 +1,8 @@
-"""No test is skipped, or expected to fail, without saying why."""
+"""A skip, an expected failure and a long test say so."""
 
 import ast
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ CALLS = {"pytest.skip", "pytest.xfail", "pytest.importorskip"}
 
 
 def gives_reason(call: ast.Call, name: str) -> bool:
-    """A reason is `reason=`, or what `skip` and `xfail` take in first place."""
+    """A reason is `reason=`, or the first argument of `skip` and `xfail`."""
     reasons = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
     if name in {"pytest.mark.skip", "pytest.skip", "pytest.xfail"}:
         reasons += call.args[:1]
@@ -37,6 +38,7 @@ def unexplained(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, name
 
 
+@pytest.mark.slow
 def test_skips_and_xfails_say_why() -> None:
     found = [
         f"{file.relative_to(TESTS)}:{line}: {name} without a reason"
@@ -74,3 +76,39 @@ def test_planted_mistake_is_found(source: str) -> None:
 )
 def test_explained_skip_is_fine(source: str) -> None:
     assert list(unexplained(source)) == []
+
+
+@pytest.fixture
+def cpu_limit(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[pytest.Item, float], None]:
+    """A function that judges a test of so many seconds, as CI does."""
+    conftest = pytestconfig.pluginmanager.get_plugin(str(TESTS / "conftest.py"))
+    assert conftest is not None
+
+    def judge(item: pytest.Item, seconds: float) -> None:
+        clock = iter([5.0, 5.0 + seconds])
+        # Undone at once: the clock of this very test runs on.
+        with monkeypatch.context() as patched, contextlib.suppress(StopIteration):
+            patched.setenv("CI", "true")
+            patched.setattr(conftest, "cpu_seconds", clock.__next__)
+            test = conftest.pytest_runtest_call(item)
+            next(test)
+            test.send(None)
+
+    return judge
+
+
+def test_long_test_without_a_mark_fails_in_ci(
+    cpu_limit: Callable[[pytest.Item, float], None], request: pytest.FixtureRequest
+) -> None:
+    cpu_limit(request.node, 0.9)
+    with pytest.raises(pytest.fail.Exception, match=r"1\.1 s of CPU time"):
+        cpu_limit(request.node, 1.1)
+
+
+def test_long_test_with_a_mark_is_fine(
+    cpu_limit: Callable[[pytest.Item, float], None], request: pytest.FixtureRequest
+) -> None:
+    request.node.add_marker("slow")
+    cpu_limit(request.node, 60.0)

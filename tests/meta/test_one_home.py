@@ -1,4 +1,4 @@
-"""A defect stands once: who plants one that the bug bank has imports it from there."""
+"""A defect stands once: tests import a defect of the bug bank and do not repeat it."""
 
 import ast
 from collections import defaultdict
@@ -12,7 +12,7 @@ PLANTED = Path(__file__).parents[1] / "quality" / "planted"
 
 
 class WhatItDoes(ast.NodeTransformer):
-    """Drops what makes no difference to what a class does."""
+    """Drops text and annotations, which do not change the behaviour of a class."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         node.body = self.told(node.body)
@@ -34,7 +34,7 @@ class WhatItDoes(ast.NodeTransformer):
 
 
 def classes(source: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each class, and what it does."""
+    """Yield the name of each class, and its code without text and annotations."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             name, does = node.name, WhatItDoes().visit(node)
@@ -60,7 +60,7 @@ def test_no_defect_stands_twice() -> None:
 def test_a_copy_is_found() -> None:
     bank = '''
 class NeverJoins(SideStreams):
-    """Nobody waits."""
+    """No stream waits."""
 
     @override
     def join(self) -> None:

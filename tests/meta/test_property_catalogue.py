@@ -1,10 +1,10 @@
-"""The catalogue of properties is complete, and says what the code does."""
+"""The catalogue of properties is complete, and agrees with the code."""
 
 import pytest
-from property_catalogue import PAGE, catalogue, parts, witnesses
 
-from syncverify.properties import ALL_PROPERTIES
-from syncverify.properties.registry import Property
+from pages.property_catalogue import PAGE, catalogue, parts, witnesses
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.registry import Property
 
 every_property = pytest.mark.parametrize(
     "entry", ALL_PROPERTIES, ids=[entry.name for entry in ALL_PROPERTIES]

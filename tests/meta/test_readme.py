@@ -1,4 +1,4 @@
-"""What the README shows is what a reader gets."""
+"""The README shows real output."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from syncverify import PropertyViolation, verify
-from syncverify.properties import ALL_PROPERTIES
+from syncverify.judge.properties import ALL_PROPERTIES
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_readme_shows_the_real_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])  # subjects are found from there
     shown = re.search(r"```text\n(.*?)\n```", README, flags=re.DOTALL)

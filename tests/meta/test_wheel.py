@@ -1,8 +1,9 @@
-"""What a user installs is three whole packages, and works without the checkout."""
+"""The wheel holds three whole packages, and works without the checkout."""
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -46,6 +47,17 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
+def test_tools_list_the_same_packages() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert {*tools["hatch"]["build"]["targets"]["wheel"]["packages"]} == {*PACKAGES}
+    assert {*tools["check-wheel-contents"]["toplevel"]} == {*PACKAGES}
+    assert {*tools["check-wheel-contents"]["package"]} == {*PACKAGES}
+    assert {*tools["coverage"]["run"]["source_pkgs"]} == {*PACKAGES}
+    assert {*tools["coverage"]["report"]["include"]} == {f"{p}/*" for p in PACKAGES}
+
+
+@pytest.mark.long
 def test_wheel_ships_three_packages_and_nothing_else(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
@@ -56,6 +68,7 @@ def test_wheel_ships_three_packages_and_nothing_else(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= {*names}
 
 
+@pytest.mark.long
 def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
     """An ignore pattern that is too broad drops files from the wheel silently."""
     sources = {
@@ -67,10 +80,11 @@ def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
     assert sources - {*ZipFile(wheel).namelist()} == set()
 
 
+@pytest.mark.long
 def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
     """Of all our modules that the command line loads, not one is the checkout's."""
     script = (
-        f"import sys, syncverify.cli, {', '.join(PACKAGES)}\n"
+        f"import sys, syncverify.command.main, {', '.join(PACKAGES)}\n"
         "for name, module in sys.modules.items():\n"
         f"    if name.partition('.')[0] in {PACKAGES}: print(module.__file__)"
     )
@@ -80,6 +94,7 @@ def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
     assert [file for file in files if installed not in file.parents] == []
 
 
+@pytest.mark.long
 def test_installed_command_line_answers(installed: Path) -> None:
     answer = python("-m", "syncverify", "--help", cwd=installed.parent, path=installed)
     assert answer.startswith("Usage:")

@@ -10,16 +10,16 @@ from hypothesis import given, seed, settings
 from strategies import scenarios
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.features import BEYOND
-from syncverify.run import RankRun, Run
-from syncverify.scenario import Scenario
-from syncverify.subject import resolve
-from syncverify.trace import CollectiveLaunch
+from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import RankRun, Run
 
 # Both may raise there, and leave off at different places.
 MAY_BE_REFUSED = {
     f"{topic}={value}"
-    for topic, values in BEYOND.items()
+    for topic, values in OPTIONAL_FEATURES.items()
     for value, owed in values.items()
     if owed == "right_or_error"
 }
@@ -47,7 +47,7 @@ def collectives(rank_run: RankRun) -> list[tuple[object, ...]]:
     """Everything that the trace says, up to how storages are numbered."""
     return [
         (e.moment, e.ranks, e.sequence, e.signature, e.parameters, e.source)
-        for e in rank_run.events
+        for e in rank_run.trace
         if isinstance(e, CollectiveLaunch)
     ]
 
@@ -85,9 +85,11 @@ def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
     assert reductions > num_scenarios  # or there was nothing to disagree on
 
 
+@pytest.mark.long
 def test_synchronizer(gloo: GlooBackend) -> None:
     compare("synchronizer", 50, gloo)
 
 
+@pytest.mark.long
 def test_ddp(gloo: GlooBackend) -> None:
     compare("ddp", 10, gloo)

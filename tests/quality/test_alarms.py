@@ -10,10 +10,12 @@ from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.features import ALL_BEYOND
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 
 ALONE = MeshSpec((1,), ("dp",))
 GRID = MeshSpec((2, 2), ("dp", "tp"))
@@ -66,11 +68,11 @@ OF_DDP = {
 class LeavesViewsBehind(PlainGrads):
     """Averages in one staging buffer, in which `.grad` stays unless a rank owns it.
 
-    DeepSpeed's ZeRO-1 does; who reads gradients gets those of their owners.
+    DeepSpeed's ZeRO-1 does; a reader of gradients gets those of the owners.
     """
 
     capabilities: ClassVar = Capabilities(
-        reduction="mean", tensors="local", outside=ALL_BEYOND
+        reduction="mean", tensors="local", outside=ALL_OPTIONAL_TOPICS
     )
 
     @override

@@ -17,7 +17,7 @@ from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.catalogue import entries, entry_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "known-defects.md"
-# What the page tells in three sections, and the bank in as many.
+# Sections of the page that correspond to sections of the bank.
 TOLD = ("Order and streams", "Memory", "Ranks that differ")
 ENTRIES = [
     entry
@@ -31,7 +31,7 @@ FOUND: set[type[Any]] = {
     *(entry_of(case[0]).subject for case in DIVERGENCES),
     RecordsEachCopy,
 }
-# What test_correct_twins.py and test_lifecycle_defects.py play, 1,000 scenarios each at night.
+# Subjects of test_correct_twins.py and test_lifecycle_defects.py: 1,000 scenarios at night.
 PLAYED = {*PLAIN, *OF_FEW_SCENARIOS, Careful}
 WRONG = {entry.subject for entry in entries()}
 

@@ -21,7 +21,7 @@ def num_scenarios(usual: int) -> int:
     return nightly if nightly >= 1000 else usual
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_plain_twin
 def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> None:
     examples = num_scenarios(50)
@@ -33,7 +33,7 @@ def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> No
     assert sum(report.examples for report in reports) == 2 * examples
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("twin", OF_FEW_SCENARIOS)
 def test_twin_of_a_defect_has_no_violation(twin: type[Any]) -> None:
     examples = num_scenarios(6)
@@ -42,7 +42,7 @@ def test_twin_of_a_defect_has_no_violation(twin: type[Any]) -> None:
     assert report.examples == examples
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_plain_twin
 def test_correct_twin_has_no_violation_on_real_processes(twin: type[Any]) -> None:
     report = verify(twin, backend="gloo", ranks=3, examples=10, seed=0)

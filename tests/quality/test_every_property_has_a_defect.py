@@ -5,7 +5,7 @@ from planted.bank import DEFECTS
 from planted.modules import MODULE_DEFECTS
 from planted.stream_bank import STREAM_DEFECTS
 
-from syncverify.properties import ALL_PROPERTIES
+from syncverify.judge.properties import ALL_PROPERTIES
 
 NAMES = [entry.name for entry in ALL_PROPERTIES]
 # Needs two runs and a bit of luck: see test_timing_defects.py.

@@ -14,16 +14,17 @@ from planted import watching
 from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
 from planted.searches import EVERYTHING
 
+from pages.engine_matrix import scenario_of
 from strategies import backwards, uses
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.features import BEYOND
-from syncverify.graphs.cpp import NoCompilerError
-from syncverify.graphs.matrix import scenario_of
-from syncverify.properties import check
-from syncverify.scenario import Scenario
-from syncverify.subject import Capabilities, resolve
-from syncverify.vocabulary import PLAIN, RARE
+from syncverify.judge.properties import check
+from syncverify.program.graphs.cpp import NoCompilerError
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN, RARE
+from syncverify.subjects.subject import resolve
 
 CORRECT = [
     PlainGrads,
@@ -33,11 +34,11 @@ CORRECT = [
     watching.InterceptsBackward,
     watching.WalksGraph,
 ]
-# Not compiled code, which takes long, and not what ranks of one process cannot play.
+# Without compiled code, which takes long, and words that ranks of one process cannot play.
 PLAYED = [
     f"{topic}={word}"
     for topic in ("use", "backward")
-    for word in BEYOND[topic]
+    for word in OPTIONAL_FEATURES[topic]
     if word not in RARE or word == "deep_reentrant"
 ]
 # A feature by itself, or those that no synchronizer tells from each other.
@@ -48,7 +49,7 @@ NEEDED = [
 ASKED_FOR = sorted(
     f"{topic}={word}"
     for topic in ("use", "backward")
-    for word in BEYOND[topic]
+    for word in OPTIONAL_FEATURES[topic]
     if word in RARE and f"{topic}={word}" not in NOT_SHOWN
 )
 DRAWS = settings(max_examples=2000, database=None)
@@ -87,6 +88,7 @@ def identities(scenario: Scenario, subject: type[Any]) -> set[tuple[str, str]]:
     return {each.identity for each in check(scenario, run, found.capabilities)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", NEEDED)
 def test_feature_is_needed_for_a_defect(feature: str) -> None:
     group = next((group for group in GROUPS if feature in group), {feature})

@@ -7,10 +7,12 @@ timeout, which no test comes near to.
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,13 +21,14 @@ import torch.distributed as dist
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.properties import check
-from syncverify.report.report import ReportedViolation
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
 from syncverify.report.text import violation_text
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
-from syncverify.violation import Violation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -89,7 +92,7 @@ class IsKilled(ViewBuckets):
         super().wait()
 
 
-# Subject, cause, ranks at fault, what the report says about the place.
+# Subject, cause, ranks at fault, and the place in the report.
 ANYWHERE = [
     (
         Spins, "never_returns", (1,),
@@ -113,7 +116,7 @@ SIMULATED = (
     r"rank 1: all_reduce SUM of 3 x float32.* at bases/view_buckets\.py:\d+ in launch",
 )  # fmt: skip
 IN_PROCESSES = [
-    # gloo ends the process whose buffer is too small for what arrives.
+    # gloo ends a process if its buffer is too small for the arriving data.
     (SkipsFirstCollective, "process_died", (1,), "rank 1: ended by signal 6"),
     (Exits, "process_died", (1,), "rank 1: ended by exit code 3"),
     (IsKilled, "process_died", (1,), "rank 1: ended by signal 9"),
@@ -169,7 +172,7 @@ def assert_ends(
     first, *_ = violations(backend, subject)
     assert first.identity == (PROPERTIES[cause], cause)
     assert first.ranks == ranks
-    reported = ReportedViolation(first, TWO_BUCKETS)
+    reported = FoundViolation(first, TWO_BUCKETS)
     text = violation_text(reported, subject=subject.__name__, backend=backend.name)
     assert re.search(f"^ +{place}", text, re.MULTILINE), text
     assert violations(backend, ViewBuckets) == []  # no poison is left
@@ -184,6 +187,7 @@ def test_simulated_run_ends(
     assert children() == before
 
 
+@pytest.mark.long
 @named([*ANYWHERE, *IN_PROCESSES])
 def test_run_on_real_processes_ends(
     gloo: GlooBackend,
@@ -195,12 +199,34 @@ def test_run_on_real_processes_ends(
     violations(gloo, ViewBuckets)
     before = children()
     assert_ends(gloo, subject, cause, ranks, place)
-    assert len(children()) == len(before)  # who died or hangs is gone and replaced
+    assert len(children()) == len(before)  # a dead or hanging process is replaced
 
 
+@pytest.mark.long
 def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     """Every example would hang: the search gives up after a few."""
     report = run_search(resolve(Spins), sim, ranks=2, examples=50, seed=0)
     identities = {found.violation.identity for found in report.violations}
     assert identities == {("every_wait_completes", "never_returns")}
     assert report.examples < 50
+
+
+@pytest.mark.timeout(30)
+def test_a_rank_that_never_returns_leaves_trace_functions_usable() -> None:
+    """Python 3.11 repeated an interrupt that a blocked thread did not notice for ever."""
+    backend = SimBackend(hang_timeout_seconds=PATIENCE_SECONDS)
+    assert backend.run(TWO_BUCKETS, resolve(WaitsForItself)).fault is not None
+    lines: list[int] = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        lines.append(frame.f_lineno)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        called = (lambda: "called")()
+    finally:
+        sys.settrace(before)
+    assert called == "called"
+    assert lines

@@ -8,11 +8,12 @@ from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
-from syncverify.ordering.held_memory import HeldMemory, held_memory
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
-from syncverify.trace import Event, StorageFreed
+from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import StorageFreed, TraceRecord
 
 MANY_BUCKETS = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -22,6 +23,7 @@ MANY_BUCKETS = Scenario(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launch", ["current_stream", "parameter_streams"])
 @pytest.mark.parametrize(
     ("subject", "expected"),
@@ -33,16 +35,16 @@ MANY_BUCKETS = Scenario(
 def test_copies_pile_up_where_they_are_recorded(
     subject: type, expected: HeldMemory, launch: str
 ) -> None:
-    """What autograd records, where the caller uses streams of its own, does not count."""
+    """Memory that autograd records for the caller's own streams does not count."""
     found, scenario = resolve(subject), replace(MANY_BUCKETS, launch=launch)
     run = SimBackend().run(scenario, found)
-    events = [rank_run.events for rank_run in run.ranks]
+    events = [rank_run.trace for rank_run in run.ranks]
     assert held_memory(events) == expected
     assert autograd_records(events) == (launch != "current_stream")
     assert check(scenario, run, found.capabilities) == []
 
 
-def autograd_records(traces: list[list[Event]]) -> bool:
+def autograd_records(traces: list[list[TraceRecord]]) -> bool:
     return any(
         event.engine_streams
         for events in traces
@@ -51,6 +53,7 @@ def autograd_records(traces: list[list[Event]]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_the_report_says_so_in_one_line() -> None:
     def said(subject: type) -> list[str]:
         explored = verify(subject, ranks=2, examples=8, seed=0).explored

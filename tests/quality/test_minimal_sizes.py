@@ -13,7 +13,7 @@ from test_graph_defects import PLAYED, two_micro_batches
 from test_rank_divergence import two_parameters
 from test_timing_defects import LEAST
 
-from syncverify.scenario import Scenario
+from syncverify.scenario.scenario import Scenario
 
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 

@@ -1,20 +1,18 @@
 """Each real module shows a defect that its parameters alone do not show."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from planted.feature_bank import FeatureDefect
+from planted.first_drawn import first_drawn
 from planted.modules import MODULE_DEFECTS, ModuleGrads
 
-from strategies import scenarios
-from strategies.reproducibility import blind_to_local_code
 from syncverify.backends.sim import SimBackend
-from syncverify.features import BEYOND, beyond
-from syncverify.properties import check
-from syncverify.scenario import Scenario
-from syncverify.subject import Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject, resolve
 
 MAX_SEEDS = 12  # one search may have bad luck
 every_defect = pytest.mark.parametrize(
@@ -22,30 +20,14 @@ every_defect = pytest.mark.parametrize(
 )
 
 
-def drawn(
-    feature: str, subject: Subject, *, count: int, random_seed: int
-) -> list[Scenario]:
-    """Draw scenarios, of other modules none, and keep those with the feature."""
-    topic, _, value = feature.partition("=")
-    others = {f"{topic}={other}" for other in BEYOND[topic] if other != value}
-    outside = subject.capabilities.outside | others
-    found: list[Scenario] = []
-
-    @seed(random_seed)
-    @settings(
-        max_examples=count,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(scenarios(capabilities=replace(subject.capabilities, outside=outside)))
-    def draw(scenario: Scenario) -> None:
-        if (topic, value) in beyond(scenario):
-            found.append(scenario)
-
-    with blind_to_local_code():
-        draw()
-    return list(dict.fromkeys(found))
+def without_other_modules(defect: FeatureDefect) -> Capabilities:
+    """Capabilities of the subject, for scenarios with this module or with none."""
+    own = resolve(defect.subject).capabilities
+    topic, _, value = defect.feature.partition("=")
+    others = {
+        f"{topic}={other}" for other in OPTIONAL_FEATURES[topic] if other != value
+    }
+    return replace(own, outside=own.outside | others)
 
 
 def identities(scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:
@@ -53,20 +35,32 @@ def identities(scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:
     return {each.identity for each in check(scenario, run, subject.capabilities)}
 
 
-def shown_in(defect: FeatureDefect) -> Iterator[Scenario]:
+def first_shown(defect: FeatureDefect) -> Scenario | None:
     subject = resolve(defect.subject)
+    feature = tuple(defect.feature.split("="))
+    played: set[Scenario] = set()
+
+    def shows_the_defect(scenario: Scenario) -> bool:
+        if scenario in played or feature not in optional_features(scenario):
+            return False
+        played.add(scenario)
+        return (defect.property, defect.cause) in identities(scenario, subject)
+
+    capabilities = without_other_modules(defect)
     for random_seed in range(MAX_SEEDS):
-        for scenario in drawn(
-            defect.feature, subject, count=defect.examples, random_seed=random_seed
-        ):
-            if (defect.property, defect.cause) in identities(scenario, subject):
-                yield scenario
+        scenario = first_drawn(
+            shows_the_defect, capabilities, defect.examples, random_seed
+        )
+        if scenario is not None:
+            return scenario
+    return None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_defect
 def test_module_shows_the_defect(defect: FeatureDefect) -> None:
-    scenario = next(shown_in(defect))
+    scenario = first_shown(defect)
+    assert scenario is not None
     plain = defect.without(scenario)
     assert identities(plain, resolve(defect.subject)) == set()
     assert identities(scenario, resolve(ModuleGrads)) == set()
@@ -74,5 +68,5 @@ def test_module_shows_the_defect(defect: FeatureDefect) -> None:
 
 def test_each_module_has_a_defect() -> None:
     assert {defect.feature for defect in MODULE_DEFECTS} == {
-        f"module={name}" for name in BEYOND["module"]
+        f"module={name}" for name in OPTIONAL_FEATURES["module"]
     }

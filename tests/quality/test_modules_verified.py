@@ -10,12 +10,13 @@ from typing_extensions import override
 from syncverify import verify
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.modules import module_parameters
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.judge.properties import check
+from syncverify.program.modules import module_parameters
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.vocabulary import MODULES
+from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
-from syncverify.vocabulary import MODULES
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
 REPLICATED = [name for name in list(MODULES)[1:] if name != "moe"]
@@ -36,6 +37,7 @@ def gloo() -> Iterator[GlooBackend]:
     opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [TRIO, GRID], ids=["3", "2x2"])
 @pytest.mark.parametrize(("subject", "module"), CASES)
 def test_right_on_simulated_ranks(subject: str, module: str, mesh: MeshSpec) -> None:
@@ -45,7 +47,7 @@ def test_right_on_simulated_ranks(subject: str, module: str, mesh: MeshSpec) -> 
     assert run.fault is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("subject", "module"), CASES)
 def test_right_on_real_processes(
@@ -65,7 +67,7 @@ class CountsTwice(ModuleGrads):
         super().wait()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_whole_numbers_show_is_not_told_again_of_modules() -> None:
     with pytest.raises(PropertyViolation) as caught:
         verify(CountsTwice, backend="sim", ranks=2, examples=60, seed=0)
@@ -78,5 +80,5 @@ def test_what_whole_numbers_show_is_not_told_again_of_modules() -> None:
         "gradient_equals_reference": {"scaled"},
         "unreduced_stay_local": {"scaled"},
     }
-    # Rounding hides what is scaled in some; that much is told.
+    # Rounding hides the scaling in some modules; the report says so.
     assert "scaled" not in told_of_modules

@@ -1,6 +1,7 @@
-"""The harness finds realistic defects, makes them small, and says what they are."""
+"""The harness finds realistic defects, shrinks them, and names them."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
@@ -9,26 +10,36 @@ from planted.stream_bank import STREAM_DEFECTS
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.features import beyond
-from syncverify.properties import check
-from syncverify.replay import decode
-from syncverify.report.report import ReportedViolation
+from syncverify.judge.properties import check
 from syncverify.report.text import violation_text
-from syncverify.subject import resolve
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.token import decode
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
 
-# What these properties find has no gradient to show.
+# Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
-# A search takes ten seconds: one of three is made each time, the others at night. Each
-# defect of the bug bank is played where it is smallest each time, in a tenth of a second.
-SEARCHED_ALWAYS = DEFECTS[::3]
+# A search takes five seconds of CPU time. `make test` searches for two defects,
+# `make check` for one of three, the nightly profile for all. `make test` also plays the
+# smallest scenario of every defect of the bug bank, in a tenth of a second each.
+IN_MAKE_CHECK = DEFECTS[::3]
+IN_MAKE_TEST = (IN_MAKE_CHECK[0], IN_MAKE_CHECK[-1])  # short searches
+
+
+def marks(defect: Defect) -> Sequence[pytest.MarkDecorator]:
+    if defect in IN_MAKE_TEST:
+        return ()
+    return (pytest.mark.long if defect in IN_MAKE_CHECK else pytest.mark.nightly,)
+
+
 every_defect = pytest.mark.parametrize(
     "defect",
     [
         pytest.param(
             defect,
             id=defect.subject.__name__,
-            marks=() if defect in SEARCHED_ALWAYS else pytest.mark.nightly,
+            marks=marks(defect),
         )
         for defect in DEFECTS
     ],
@@ -59,16 +70,16 @@ def test_planted_defect_is_found_and_explained(defect: Defect) -> None:
     assert_token_replays(smallest, defect)
 
 
-def assert_is_small(smallest: ReportedViolation, defect: Defect) -> None:
+def assert_is_small(smallest: FoundViolation, defect: Defect) -> None:
     scenario = smallest.scenario
     assert scenario.mesh.shape == defect.mesh
     assert len(scenario.parameters) <= defect.num_parameters
     assert len(scenario.accumulations) <= len(defect.accumulations)
     assert sum(scenario.accumulations) <= sum(defect.accumulations)
-    assert list(beyond(scenario)) == []
+    assert list(optional_features(scenario)) == []
 
 
-def assert_helps_a_tired_engineer(smallest: ReportedViolation, defect: Defect) -> None:
+def assert_helps_a_tired_engineer(smallest: FoundViolation, defect: Defect) -> None:
     text = violation_text(smallest, subject="Subject", backend="sim")
     assert text.startswith(f"VIOLATION: {defect.property} ({defect.cause})\n")
     assert smallest.violation.summary.startswith(defect.says)
@@ -90,13 +101,13 @@ def own_folder(defect: Defect) -> str:
     return str(defect.subject.__module__.split(".")[-2])
 
 
-def assert_token_replays(smallest: ReportedViolation, defect: Defect) -> None:
-    recording = decode(smallest.token)
-    assert (recording.property, recording.cause) == (defect.property, defect.cause)
-    assert recording.scenario == smallest.scenario
+def assert_token_replays(smallest: FoundViolation, defect: Defect) -> None:
+    reproducer = decode(smallest.token)
+    assert (reproducer.property, reproducer.cause) == (defect.property, defect.cause)
+    assert reproducer.scenario == smallest.scenario
     subject = resolve(defect.subject)
-    run = SimBackend().run(recording.scenario, subject)
-    first, *_ = check(recording.scenario, run, subject.capabilities)
+    run = SimBackend().run(reproducer.scenario, subject)
+    first, *_ = check(reproducer.scenario, run, subject.capabilities)
     assert first == smallest.violation
 
 

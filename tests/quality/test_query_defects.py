@@ -1,4 +1,4 @@
-"""Who polls an event may be told "not yet": found with schedules, and only with them."""
+"""A poll of an event may say "not yet": defects that only schedules show."""
 
 import re
 from typing import Any
@@ -20,6 +20,7 @@ def report_on(subject: type[Any], schedules: str) -> Report:
         return violation.report
 
 
+@pytest.mark.slow
 def test_a_subject_that_ignores_not_yet_is_found() -> None:
     (found,) = report_on(timing.IgnoresNotYet, "all:10").violations
     identity = ("wait_orders_reads_after_reduce", "read_before_reduced")
@@ -28,10 +29,12 @@ def test_a_subject_that_ignores_not_yet_is_found() -> None:
     assert re.fullmatch(NOT_YET, needed)
 
 
+@pytest.mark.slow
 def test_it_does_not_show_by_default() -> None:
     assert report_on(timing.IgnoresNotYet, "default").violations == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedules", ["drawn", "all:2"])
 @pytest.mark.parametrize("subject", [timing.QueriesThenWaits, timing.QueriesUntilDone])
 def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:

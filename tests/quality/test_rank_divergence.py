@@ -10,10 +10,11 @@ from planted.divergence_bank import DIVERGENCES
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
-from syncverify.violation import Violation
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 
 pytestmark = pytest.mark.slow
 
@@ -66,4 +67,4 @@ def test_endless_run_ends_at_the_same_step_every_time() -> None:
     )
     one, other = (SimBackend().run(scenario, subject) for _ in range(2))
     assert one.fault == other.fault
-    assert [own.events for own in one.ranks] == [own.events for own in other.ranks]
+    assert [own.trace for own in one.ranks] == [own.trace for own in other.ranks]

@@ -22,17 +22,17 @@ from planted import bank, timing
 from strategies import scenarios, schedules
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.properties import check
-from syncverify.replay import Recording, decode, encode
-from syncverify.run import Run
-from syncverify.scenario import Scenario
-from syncverify.schedule import Schedule
-from syncverify.sim.decisions import Decisions, Following
-from syncverify.subject import resolve
-from syncverify.violation import Violation
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.token import Reproducer, decode, encode
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import resolve
+from syncverify.trace.run import Run
 
 ROOT = Path(__file__).parents[2]
-FULL = (100, 5)  # recordings in all, and of one subject at most
+FULL = (100, 5)  # reproducers in all, and of one subject at most
 USUAL = (8, 1)
 
 
@@ -71,7 +71,7 @@ Recorded = dict[
 def digest(run: Run, violations: list[Violation], decisions: Decisions) -> str:
     told = hashlib.sha256(f"{run.fault}{violations}{decisions.schedule}".encode())
     for rank in run.ranks:
-        told.update(f"{rank.events}{rank.leftovers}".encode())
+        told.update(f"{rank.trace}{rank.leftovers}".encode())
         for seen in rank.observations:
             told.update(f"{seen.point}{seen.step}{seen.micro_batch}".encode())
             for name, value in seen.gradients.items():
@@ -106,7 +106,7 @@ def record(subject: str, most: int) -> list[Recorded]:
             violations, schedule, told = play(subject, scenario, drawn)
             for first in violations[:1]:
                 token = encode(
-                    Recording(first.property, first.cause, scenario, schedule)
+                    Reproducer(first.property, first.cause, scenario, schedule)
                 )
                 recorded[token] = {"subject": subject, "token": token, "digest": told}
 
@@ -115,7 +115,7 @@ def record(subject: str, most: int) -> list[Recorded]:
 
 
 @pytest.fixture(scope="module")
-def recordings() -> list[Recorded]:
+def reproducers() -> list[Recorded]:
     is_nightly = settings().max_examples >= 1000
     total, most = FULL if is_nightly else USUAL
     subjects = list(SUBJECTS) if is_nightly else list(SUBJECTS)[-10:]
@@ -125,25 +125,25 @@ def recordings() -> list[Recorded]:
 
 
 def replayed(entry: Recorded) -> str:
-    recording = decode(entry["token"])
-    return play(entry["subject"], recording.scenario, recording.schedule)[2]
+    reproducer = decode(entry["token"])
+    return play(entry["subject"], reproducer.scenario, reproducer.schedule)[2]
 
 
-@pytest.mark.slow
-def test_recorded_violations_are_of_many_kinds(recordings: list[Recorded]) -> None:
-    found = [decode(entry["token"]) for entry in recordings]
-    kinds = Counter((recording.property, recording.cause) for recording in found)
+@pytest.mark.long
+def test_recorded_violations_are_of_many_kinds(reproducers: list[Recorded]) -> None:
+    found = [decode(entry["token"]) for entry in reproducers]
+    kinds = Counter((reproducer.property, reproducer.cause) for reproducer in found)
     causes = {cause for _, cause in kinds}
     assert causes >= {"deadlock", "collective_mismatch", "raised_ValueError"}
-    assert sum(recording.schedule.choices != () for recording in found) > 1
+    assert sum(reproducer.schedule.choices != () for reproducer in found) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_recorded_violation_replays_bit_for_bit(
-    recordings: list[Recorded],
+    reproducers: list[Recorded],
 ) -> None:
-    again = [replayed(entry) == entry["digest"] for entry in recordings]
-    assert again == [True] * len(recordings)
+    again = [replayed(entry) == entry["digest"] for entry in reproducers]
+    assert again == [True] * len(reproducers)
 
 
 ELSEWHERE = """
@@ -154,9 +154,9 @@ print(json.dumps([replayed(entry) for entry in json.load(sys.stdin)]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_recorded_violation_replays_in_a_fresh_process(
-    recordings: list[Recorded],
+    reproducers: list[Recorded],
 ) -> None:
     """Where sets and dicts of strings hash differently, with or without xdist here."""
     paths = [str(ROOT / "tests" / "quality")]
@@ -164,9 +164,9 @@ def test_every_recorded_violation_replays_in_a_fresh_process(
         [sys.executable, "-c", ELSEWHERE.format(paths=paths)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "17"},
-        input=json.dumps(recordings),
+        input=json.dumps(reproducers),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(answered.stdout) == [entry["digest"] for entry in recordings]
+    assert json.loads(answered.stdout) == [entry["digest"] for entry in reproducers]

@@ -19,6 +19,7 @@ def report_on(subject: type[Any]) -> Report:
         return violation.report
 
 
+@pytest.mark.slow
 def test_what_is_right_on_nccl_only_is_found() -> None:
     (found,) = report_on(semantics.RefillsAfterALaterWait).violations
     identity = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
@@ -30,6 +31,7 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_right_on_gloo_only_is_found() -> None:
     violations = [
         each.violation for each in report_on(semantics.TakesReturnForDone).violations
@@ -38,6 +40,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
     assert all(ON_GLOO not in each.summary for each in violations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [semantics.RefillsInOrder, semantics.RefillsOnNccl])
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
     assert report_on(subject).violations == ()

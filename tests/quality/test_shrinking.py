@@ -1,4 +1,4 @@
-"""What a planted defect is reported with is small enough to read at a glance.
+"""The reported example of a planted defect is small enough to read at a glance.
 
 Searches assert the size of each defect of the bank (`test_planted_defects.py`); this says
 how large the sizes may be that they assert, and why some are larger.
@@ -8,7 +8,7 @@ import pytest
 from planted.bank import DEFECTS, Defect
 from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
-from syncverify.features import beyond
+from syncverify.scenario.features import optional_features
 
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 # Two axes of two ranks each are the least mesh on which axes can be confused.
@@ -44,4 +44,4 @@ def test_defects_of_streams_are_shown_by_small_scenarios(defect: StreamDefect) -
     most = 3 if defect.entry_id in OF_THREE_PARAMETERS else MOST_PARAMETERS
     assert len(scenario.parameters) <= most
     assert scenario.num_steps <= MOST_STEPS
-    assert list(beyond(scenario)) == []
+    assert list(optional_features(scenario)) == []

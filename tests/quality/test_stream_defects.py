@@ -9,11 +9,11 @@ from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 from syncverify import bugbank
 from syncverify.backends.sim import SimBackend
-from syncverify.properties import check
-from syncverify.report.report import ReportedViolation
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
 from syncverify.report.text import violation_text
-from syncverify.subject import resolve
-from syncverify.violation import Violation
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import resolve
 
 # Where the subjects' own lines are.
 SOURCES = [*Path(bugbank.__file__).parent.rglob("*.py")]
@@ -38,6 +38,7 @@ def with_code(text: str) -> str:
     return re.sub(r"(\w+/\w+\.py):(\d+)", code, text)
 
 
+@pytest.mark.slow
 @every_defect
 def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     found = violations(defect.subject, defect)
@@ -45,7 +46,7 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     (told,) = (each for each in found if each.property == defect.property)
     assert told.cause == defect.cause
     text = violation_text(
-        ReportedViolation(told, defect.scenario), subject="Subject", backend="sim"
+        FoundViolation(told, defect.scenario), subject="Subject", backend="sim"
     )
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
     assert defect.says in with_code(text)

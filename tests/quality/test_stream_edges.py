@@ -20,10 +20,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import synchronizer
-from synchronizer import GradientSynchronizer, SynchronizerConfig, arguments
-from syncverify.ordering.remedies import disorders
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+from synchronizer.contract import arguments
+from syncverify.judge.ordering.remedies import disorders
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.trace import Moment, Phase
+from syncverify.trace.records import Moment, Phase
 
 PACKAGE = Path(synchronizer.__file__).parent
 WAITS = {"release_to", "wait_for", "wait_stream"}
@@ -120,7 +121,7 @@ def onloads_elsewhere(training: Training) -> None:
     training.offload()
     # The host waits for the copy of `offload()`, and page-locked memory for that of
     # `onload()`. Here all memory is the host's, and no copy is known to be one of these:
-    # so order them, and keep what they read.
+    # so order them, and keep the memory that they read.
     training.other.wait_stream(torch.cuda.current_stream())
     sequence = training.synchronizer._sequence
     assert sequence is not None
@@ -149,12 +150,12 @@ def looks_at_local_gradients(training: Training) -> None:
 
 @dataclass(frozen=True)
 class Edge:
-    """A statement that orders streams, and what misses it.
+    """A statement that orders streams, and the program that needs the order.
 
     Attributes:
         place: Module, function and statement.
-        program: What is legal because of it.
-        remedy: What is said without it; line numbers are left out.
+        program: Program that is legal because of the statement.
+        remedy: Remedy in the report without the statement; line numbers are left out.
         sharded: Whether the parameters are, and stay local.
         check_finite: As in the config.
         reads_scale: Whether the host reads a scale that is a tensor, as it may on CPU.
@@ -170,62 +171,62 @@ class Edge:
 
 EDGES = [
     Edge(
-        ("bucket", "launch", "self._side.wait_for(self._writers)"), reduces,
-        "insert `stream 3.wait_stream(default)` before synchronizer/transport.py in start",
+        ("bucket.bucket", "launch", "self._side.wait_for(self._writers)"), reduces,
+        "insert `stream 3.wait_stream(default)` before transport/collectives.py in start",
     ),
     Edge(
-        ("bucket", "finish", "self._side.wait_for((self._side.current(),))"),
-        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before synchronizer/wire.py in unload",
+        ("bucket.bucket", "finish", "self._side.wait_for((self._side.current(),))"),
+        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before plan/wire_format.py in unload",
         reads_scale=False,
     ),
     Edge(
-        ("bucket", "offload", "self._side.release_to(current)"),
+        ("bucket.bucket", "offload", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.offload),
-        "insert `default.wait_stream(stream 3)` before synchronizer/offload.py in of",
+        "insert `default.wait_stream(stream 3)` before bucket/offloaded_buffer.py in of",
     ),
     Edge(
-        ("bucket", "offload", "current.wait_stream(writer)"),
+        ("bucket.bucket", "offload", "current.wait_stream(writer)"),
         lambda t: zeroes_elsewhere(t, t.offload),
-        "insert `default.wait_stream(stream 1)` before synchronizer/offload.py in of",
+        "insert `default.wait_stream(stream 1)` before bucket/offloaded_buffer.py in of",
     ),
     Edge(
-        ("bucket", "onload", "self._side.wait_for((current,))"),
-        onloads_elsewhere, "insert `default.wait_stream(stream 1)` before synchronizer/bucket.py in scale",
+        ("bucket.bucket", "onload", "self._side.wait_for((current,))"),
+        onloads_elsewhere, "insert `default.wait_stream(stream 1)` before bucket/bucket.py in scale",
     ),
     Edge(
-        ("bucket", "borrow", "self._side.release_to(current)"),
+        ("bucket.bucket", "borrow", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.scale_grads),
-        "insert `default.wait_stream(stream 3)` before synchronizer/bucket.py in scale",
+        "insert `default.wait_stream(stream 3)` before bucket/bucket.py in scale",
     ),
     Edge(
-        ("bucket", "borrow", "self._side.wait_for((current,))"),
+        ("bucket.bucket", "borrow", "self._side.wait_for((current,))"),
         scales_elsewhere,
-        "insert `default.wait_stream(stream 1)` before synchronizer/bucket.py in restart",
+        "insert `default.wait_stream(stream 1)` before bucket/bucket.py in restart",
     ),
     Edge(
-        ("bucket", "restart", "self._side.release_to(current)"),
+        ("bucket.bucket", "restart", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.zero_grad),
-        "insert `default.wait_stream(stream 3)` before synchronizer/bucket.py in restart",
+        "insert `default.wait_stream(stream 3)` before bucket/bucket.py in restart",
     ),
     Edge(
-        ("bucket", "release", "self._side.release_to(self._allocation_stream)"),
+        ("bucket.bucket", "release", "self._side.release_to(self._allocation_stream)"),
         lambda t: waits_elsewhere(t, lambda: None),
         "insert `default.wait_stream(stream 3)` before the last reference to its memory "
         "goes away",
     ),
     Edge(
-        ("bucket", "release", "self._allocation_stream.wait_stream(stream)"),
+        ("bucket.bucket", "release", "self._allocation_stream.wait_stream(stream)"),
         lambda t: zeroes_elsewhere(t, lambda: None),
-        "insert `tensor.record_stream(stream 1)` after synchronizer/bucket.py in restart, "
+        "insert `tensor.record_stream(stream 1)` after bucket/bucket.py in restart, "
         "or hold a reference until its stream waited for `stream 1`",
     ),
     Edge(
-        ("bucket", "_end_locally", "self._side.wait_for(self._writers)"),
+        ("bucket.bucket", "_end_locally", "self._side.wait_for(self._writers)"),
         looks_at_local_gradients,
-        "insert `stream 3.wait_stream(default)` before synchronizer/finite.py in <listcomp>", sharded=True, check_finite=True,
+        "insert `stream 3.wait_stream(default)` before bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
     ),
     Edge(
-        ("sequence", "finish", "side.release_to(side.current())"), reduces,
+        ("step.sequence", "finish", "side.release_to(side.current())"), reduces,
         "insert `default.wait_stream(stream 3)` before wait() returns",
     ),
 ]  # fmt: skip
@@ -233,7 +234,7 @@ every_edge = pytest.mark.parametrize("edge", EDGES, ids=lambda e: "-".join(e.pla
 
 
 def remedies(edge: Edge) -> list[str]:
-    """Play the program on two ranks, and say what would order what is not."""
+    """Play the program on two ranks, and return the remedies of all disorders."""
     machine = SimulatedMachine(2)
 
     def play(rank: int) -> None:
@@ -249,7 +250,7 @@ def remedies(edge: Edge) -> list[str]:
         if thread.error is not None:
             raise thread.error
     assert stall is None, stall
-    found = disorders([recorder.events for recorder in machine.recorders])
+    found = disorders([recorder.trace for recorder in machine.recorders])
     return [re.sub(r":\d+", "", str(disorder.remedy)) for disorder in found]
 
 
@@ -307,9 +308,10 @@ def test_removing_an_edge_is_noticed(
 
 def statements() -> Iterator[tuple[str, str, str]]:
     """Yield every call that makes a stream wait, but for the definitions themselves."""
-    for path in sorted(PACKAGE.glob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         if path.stem == "streams":
             continue
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         for function in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(function, ast.FunctionDef):
                 continue
@@ -319,7 +321,7 @@ def statements() -> Iterator[tuple[str, str, str]]:
                     and isinstance(node.func, ast.Attribute)
                     and node.func.attr in WAITS
                 ):
-                    yield path.stem, function.name, ast.unparse(node)
+                    yield module, function.name, ast.unparse(node)
 
 
 def test_every_edge_of_the_synchronizer_is_listed() -> None:

@@ -12,8 +12,9 @@ from planted.timing import WaitsInSeededOrder
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.messages import pack_subject
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 
 ONE_RANK = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 2**20
@@ -52,7 +53,7 @@ class DefinedInThisTest(WaitsInSeededOrder):
     pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_subject_of_a_module_that_cannot_be_imported_runs(nowhere: ModuleType) -> None:
     backend = GlooBackend()
     try:

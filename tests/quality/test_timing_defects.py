@@ -7,19 +7,22 @@ from typing import Any
 import pytest
 from planted import timing
 
-from strategies.judge import Judge
-from strategies.schedule_choice import ScheduleChoice
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.properties import check
-from syncverify.replay import decode
-from syncverify.report.report import Report, ReportedViolation
+from syncverify.judge.properties import check
+from syncverify.report.report import Report
 from syncverify.report.text import violation_text
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.schedule import DEFAULT_SCHEDULE
-from syncverify.sim.decisions import Decisions, Following
-from syncverify.subject import resolve
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import decode
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.shrinking import simplify_schedule
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
 
 pytestmark = pytest.mark.slow
@@ -56,27 +59,27 @@ def report_on(subject: type[Any], schedules: str, examples: int) -> Report:
 
 @pytest.fixture(autouse=True)
 def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shrinking is most of the time that a search takes, and not what is shown here."""
-    monkeypatch.setattr("strategies.shrinking._MAX_SHRINK_RUNS", 40)
+    """Shrinking takes most of the time of a search, and these tests are not about it."""
+    monkeypatch.setattr("syncverify.search.shrinking._MAX_SHRINK_RUNS", 40)
 
 
-def searched(subject: type[Any], identity: tuple[str, str]) -> ReportedViolation:
+def searched(subject: type[Any], identity: tuple[str, str]) -> FoundViolation:
     found = report_on(subject, "drawn", 10).violations
     return next(each for each in found if each.violation.identity == identity)
 
 
 def explored(
     subject: type[Any], identity: tuple[str, str], schedules: str
-) -> ReportedViolation:
+) -> FoundViolation:
     """Play schedules of the least scenario only; the first that fails ends it."""
     choice = ScheduleChoice.parse(schedules)
-    judge = Judge(resolve(subject), SimBackend(), choice, 0, None)
-    failing = judge.verdict(LEAST, lambda _: DEFAULT_SCHEDULE)
-    simplest = judge.simplified(LEAST, failing.schedule, identity)
-    return ReportedViolation(simplest.violations[identity], LEAST, simplest.decisions)
+    judge = Judge(resolve(subject), SimBackend(), choice, 0)
+    failing = judge.judge_scenario(LEAST, lambda _: DEFAULT_SCHEDULE)
+    return simplify_schedule(judge, failing.violations[identity], identity)
 
 
 # A whole search is done for one of them: Hypothesis shrinks long schedules for seconds.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "schedules"),
     [
@@ -96,15 +99,16 @@ def test_defect_of_timing_is_found_and_replays(
     (needed,) = (d.meaning for d in found.decisions if d.chosen)
     assert re.fullmatch(meaning, needed)
     assert f": {needed}\n" in violation_text(found, subject="S", backend="sim")
-    recording = decode(found.token)
-    decisions = Decisions(Following(recording.schedule))
-    again = SimBackend().run_scheduled(recording.scenario, resolve(subject), decisions)
+    reproducer = decode(found.token)
+    decisions = Decisions(Following(reproducer.schedule))
+    again = SimBackend().run_scheduled(reproducer.scenario, resolve(subject), decisions)
     assert tuple(decisions.taken) == found.decisions[: len(decisions.taken)]
     assert found.violation in check(
-        recording.scenario, again, resolve(subject).capabilities
+        reproducer.scenario, again, resolve(subject).capabilities
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("subject", DEFECTS)
 def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
     report = report_on(subject, "default", 10)
@@ -112,6 +116,7 @@ def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
     assert report.schedules["the default"] > 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schedules", ["drawn", "all:4"])
 @pytest.mark.parametrize("subject", CORRECT)
 def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:
@@ -125,6 +130,7 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     assert not any("schedules" in line for line in report.explored)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "subject", [timing.WaitsInRandomOrder, timing.WaitsInOrderOfAddresses]
 )

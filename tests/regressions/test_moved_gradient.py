@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from syncverify.backends.sim import SimBackend
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 
 
 def test_a_moved_gradient_outlives_the_copy_on_another_stream() -> None:

@@ -1,4 +1,4 @@
-"""How losses use parameters and how backward runs: drawn where covered, shrunk to plain."""
+"""Words for uses of parameters and for backward: drawn if covered, shrunk to plain."""
 
 from dataclasses import replace
 
@@ -6,14 +6,20 @@ import pytest
 from hypothesis import find, given, settings
 
 from strategies import backwards, scenarios, uses
-from syncverify.features import ALL_BEYOND, BEYOND, NEVER_TOGETHER, beyond
-from syncverify.scenario import ParameterSpec, Scenario
-from syncverify.subject import DEFAULT_CAPABILITIES
-from syncverify.vocabulary import PLAIN, RARE
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES
+from syncverify.scenario.features import (
+    ALL_OPTIONAL_TOPICS,
+    NEVER_TOGETHER,
+    OPTIONAL_FEATURES,
+    optional_features,
+)
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN, RARE
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
-PROMISES_NOTHING = replace(DEFAULT_CAPABILITIES, outside=ALL_BEYOND)
-WORDS = [word for word in BEYOND["backward"] if word not in RARE]
+PROMISES_NOTHING = replace(DEFAULT_CAPABILITIES, outside=ALL_OPTIONAL_TOPICS)
+WORDS = [word for word in OPTIONAL_FEATURES["backward"] if word not in RARE]
 SETTINGS = settings(max_examples=2000)
 
 
@@ -26,7 +32,7 @@ def test_every_backward_that_is_not_rare_is_drawn(word: str) -> None:
     assert find(backwards(), lambda drawn: drawn == word, settings=SETTINGS) == word
 
 
-def test_uses_shrink_to_one_parameter_that_is_used_specially() -> None:
+def test_uses_shrink_to_one_parameter_with_another_use() -> None:
     found = find(
         uses(PARAMETERS),
         lambda specs: any(spec.use == "hessian" for spec in specs),
@@ -35,15 +41,16 @@ def test_uses_shrink_to_one_parameter_that_is_used_specially() -> None:
     assert sorted(spec.use for spec in found) == ["hessian", PLAIN, PLAIN, PLAIN]
 
 
-def test_what_a_subject_does_not_cover_is_not_drawn() -> None:
+def test_words_outside_of_the_contract_are_not_drawn() -> None:
     assert find(backwards(capabilities=PROMISES_NOTHING), lambda _: True) == PLAIN
     plainly = uses(PARAMETERS, capabilities=PROMISES_NOTHING)
     assert find(plainly, lambda _: True) == PARAMETERS
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(scenarios())
-def test_what_makes_no_sense_together_is_not_drawn(scenario: Scenario) -> None:
-    features = {f"{topic}={value}" for topic, value in beyond(scenario)}
+def test_pairs_that_are_never_together_are_not_drawn(scenario: Scenario) -> None:
+    features = {f"{topic}={value}" for topic, value in optional_features(scenario)}
     assert not [pair for pair in NEVER_TOGETHER if pair <= features]
     assert features.isdisjoint(f"{t}={w}" for w in RARE for t in ("use", "backward"))

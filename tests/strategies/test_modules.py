@@ -1,4 +1,4 @@
-"""Which modules are drawn, how often, for whom, and what they shrink to."""
+"""Modules that are drawn for a subject, and the modules that shrinking ends at."""
 
 from random import Random
 from typing import Any
@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from strategies import module_parameter_lists, modules, scenarios
-from syncverify.modules import module_parameters
-from syncverify.scenario import MeshSpec, Scenario
-from syncverify.subject import Capabilities
-from syncverify.vocabulary import MODULES, PLAIN
+from syncverify.program.modules import module_parameters
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.vocabulary import MODULES, PLAIN
 
 PAIR = MeshSpec((2,), ("dp",))
 LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)

@@ -1,4 +1,4 @@
-"""What default searches reach, and what no scenario has."""
+"""Features that default searches reach, and pairs of features that no scenario has."""
 
 import ast
 import itertools
@@ -18,16 +18,18 @@ from strategies import (
     scenarios,
     shapes,
 )
-from strategies.crowds import crowded
-from strategies.drawing import Drawing
-from syncverify.coverage import Coverage, features
-from syncverify.declared import Space
-from syncverify.features import ALL_BEYOND, BEYOND
-from syncverify.layout import local_shape
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities, resolve
+from strategies.combined_scenarios import combined_scenarios
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage, scenario_features
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
+from syncverify.scenario.layout import local_shape
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.drawing import Drawing
+from syncverify.subjects.subject import resolve
 
-PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
+PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
 
 
 def local_numels(scenario: Scenario, spec: ParameterSpec) -> set[int]:
@@ -69,7 +71,7 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
     "plain": lambda s: any(p.placements is None for p in s.parameters),
     "two groups": lambda s: len(s.groups) == 2,
     "varying accumulations": lambda s: len(set(s.accumulations)) > 1,
-    "cap that splits": lambda s: ("buckets", "cap splits") in set(features(s)),
+    "cap that splits": lambda s: ("buckets", "cap splits") in set(scenario_features(s)),
     "equal-sized parameters": equal_sized_neighbours,
     "one dim on both axes": lambda s: any(
         p.placements and p.placements[0] == p.placements[-1] != "R"
@@ -99,7 +101,7 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
 def drawn(
     capabilities: Capabilities, *, num_searches: int = 3, num_scenarios: int = 200
 ) -> list[Scenario]:
-    """Draw what some default runs of `syncverify run` would play."""
+    """Draw the scenarios of some default runs of `syncverify run`."""
     listed: list[Scenario] = []
     for number in range(num_searches):
         drawing = Drawing(capabilities, 4, num_scenarios, number)
@@ -112,6 +114,7 @@ def default_searches() -> list[Scenario]:
     return drawn(PLAIN_STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", DISCOVERIES.values(), ids=DISCOVERIES.keys())
 def test_feature_is_within_reach_of_a_default_search(
     default_searches: list[Scenario], wanted: Callable[[Scenario], bool]
@@ -147,6 +150,12 @@ def test_public_names() -> None:
     }  # fmt: skip
 
 
+def test_earlier_names_stay() -> None:
+    assert strategies.events is strategies.step_events
+    assert strategies.launches is strategies.caller_streams
+    assert strategies.usages is strategies.used_by
+
+
 def throws_draws_away(source: str) -> bool:
     calls = [
         node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
@@ -159,17 +168,18 @@ def throws_draws_away(source: str) -> bool:
 
 
 def test_scenarios_are_made_and_not_filtered() -> None:
-    """What is counted is in test_drawing.py; this names the file."""
+    """test_drawing.py counts discarded draws; this test names the file that discards."""
     files = Path(strategies.__file__).parent.glob("*.py")
     assert [f.name for f in files if throws_draws_away(f.read_text())] == []
     assert throws_draws_away("st.integers().filter(bool)")
     assert throws_draws_away("assume(x)")
 
 
+@pytest.mark.slow
 @given(scenarios())
-def test_no_scenario_has_what_makes_no_sense_together(scenario: Scenario) -> None:
+def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> None:
     space = Space(Capabilities(varying_accumulations=True), 4)
-    met = sorted(set(features(scenario)))
+    met = sorted(set(scenario_features(scenario)))
     declared = space.values()
     assert [name for topic, name in met if name not in declared[topic]] == []
     pairs = itertools.combinations(met, 2)
@@ -178,16 +188,16 @@ def test_no_scenario_has_what_makes_no_sense_together(scenario: Scenario) -> Non
     ] == []
 
 
-def test_a_pair_that_makes_no_sense_is_not_crowded_in(
+def test_a_pair_that_is_never_together_is_not_combined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    apart = itertools.product(BEYOND["launch"], BEYOND["event"])
+    apart = itertools.product(OPTIONAL_FEATURES["launch"], OPTIONAL_FEATURES["event"])
     table = {
         frozenset((f"launch={launch}", f"event={event}")): "for this test"
         for launch, event in apart
     }
-    monkeypatch.setattr("strategies.crowds.NEVER_TOGETHER", table)
-    able = Capabilities(outside=ALL_BEYOND - {"launch", "event"})
+    monkeypatch.setattr("strategies.combined_scenarios.NEVER_TOGETHER", table)
+    able = Capabilities(outside=ALL_OPTIONAL_TOPICS - {"launch", "event"})
     plain = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
     )
@@ -195,7 +205,7 @@ def test_a_pair_that_makes_no_sense_is_not_crowded_in(
 
     @seed(0)
     @settings(max_examples=100, phases=[Phase.generate], database=None)
-    @given(crowded(plain, capabilities=able))
+    @given(combined_scenarios(plain, capabilities=able))
     def draw(scenario: Scenario) -> None:
         listed.append(scenario)
 

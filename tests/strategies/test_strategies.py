@@ -1,4 +1,4 @@
-"""What each strategy shrinks to, what it refuses, and what it reaches."""
+"""Each strategy: its minimal examples, the arguments it refuses, the values it draws."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +13,7 @@ from hypothesis.errors import InvalidArgument
 from strategies import (
     accumulations,
     bucket_caps,
-    events,
-    launches,
+    caller_streams,
     meshes,
     parameter_lists,
     parameters,
@@ -22,19 +21,21 @@ from strategies import (
     readiness_orders,
     scenarios,
     shapes,
-    usages,
+    step_events,
+    used_by,
 )
-from strategies.reproducibility import blind_to_local_code
-from syncverify.features import ALL_BEYOND
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities
-from syncverify.vocabulary import PLAIN
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.search.isolation import without_local_constants
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 LOCAL = Capabilities(
     reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
 )
-PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
+PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
 SIMPLEST = ParameterSpec("p0", (), ("R",))
 
 
@@ -45,13 +46,14 @@ def minimal(
     configured = settings(
         max_examples=5000, database=None, suppress_health_check=list(HealthCheck)
     )
-    with blind_to_local_code():  # as a search does
+    with without_local_constants():  # as a search does
         return find(strategy, wanted, settings=configured, random=Random(0))
 
 
-# Shrinking ends at what the docstrings promise.
+# Shrinking ends at the example that the docstring promises.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "smallest"),
     [
@@ -59,20 +61,26 @@ def minimal(
         (placements(GRID, num_dims=3), ("R", "R")),
         (shapes(), ()),
         (parameters(GRID), ParameterSpec("", (), ("R", "R"))),
-        (parameter_lists(GRID), (ParameterSpec("p0", (), ("R", "R")),)),
+        pytest.param(
+            parameter_lists(GRID), (ParameterSpec("p0", (), ("R", "R")),),
+            marks=pytest.mark.long,
+        ),
         (accumulations(), (1,)),
         (accumulations(varying=False), (1,)),
         (bucket_caps(), 2**20),
-        (events(3), ()),
-        (launches(), "current_stream"),
+        (step_events(3), ()),
+        (caller_streams(), "current_stream"),
         (readiness_orders(), "same"),
-        (usages((SIMPLEST,)), (SIMPLEST,)),
-        (scenarios(), Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20)),
+        (used_by((SIMPLEST,)), (SIMPLEST,)),
+        pytest.param(
+            scenarios(), Scenario(MeshSpec((1,), ("dp",)), (SIMPLEST,), (1,), 2**20),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=[
         "meshes", "placements", "shapes", "parameters", "parameter_lists",
-        "accumulations", "accumulations, all alike", "bucket_caps", "events", "launches",
-        "readiness_orders", "usages", "scenarios",
+        "accumulations", "accumulations, all alike", "bucket_caps", "step_events", "caller_streams",
+        "readiness_orders", "used_by", "scenarios",
     ],
 )  # fmt: skip
 def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) -> None:
@@ -91,11 +99,11 @@ def test_smallest_example(strategy: st.SearchStrategy[Any], smallest: object) ->
         (accumulations(), lambda a: len(set(a)) > 1, (1, 2)),
         (accumulations(varying=False), lambda a: max(a) > 2, (3,)),
         (bucket_caps(), lambda cap: cap < 2**20, 1),
-        (events(2), lambda e: "rebind" in e, ("rebind", "plain")),
-        (events(2), lambda e: e[1:] == ("tail",), ("plain", "tail")),
-        (launches(), lambda word: "side" in word, "step_on_side_stream"),
+        (step_events(2), lambda e: "rebind" in e, ("rebind", "plain")),
+        (step_events(2), lambda e: e[1:] == ("tail",), ("plain", "tail")),
+        (caller_streams(), lambda word: "side" in word, "step_on_side_stream"),
         (
-            usages((SIMPLEST, replace(SIMPLEST, name="p1"))),
+            used_by((SIMPLEST, replace(SIMPLEST, name="p1"))),
             lambda specs: any(spec.used != "always" for spec in specs),
             (replace(SIMPLEST, used="never"), replace(SIMPLEST, name="p1")),
         ),
@@ -149,6 +157,7 @@ def test_smallest_of_a_rare_kind(
     assert minimal(strategy, wanted) == smallest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -172,7 +181,7 @@ def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
     assert found == ParameterSpec("", (), ("R", "R"), requires_grad=False)
 
 
-# Impossible arguments.
+# Impossible arguments are refused.
 
 
 @pytest.mark.parametrize(
@@ -197,7 +206,7 @@ def test_smallest_frozen_parameter_is_otherwise_plain() -> None:
             "expected max_steps=0 and max_accumulations=4 of at least 1",
         ),
         (
-            lambda: minimal(events(0)), "expected num_steps=0 of at least 1",
+            lambda: minimal(step_events(0)), "expected num_steps=0 of at least 1",
         ),
         (
             lambda: accumulations(max_accumulations=-1),
@@ -219,18 +228,20 @@ def test_impossible_number_of_ranks_of_a_scenario_is_refused() -> None:
     assert str(caught.value) == "expected max_ranks >= 1, got max_ranks=0"
 
 
-# What is drawn is legal.
+# Drawn values are legal.
 
 
+@pytest.mark.slow
 @given(scenarios(max_ranks=6))
 def test_names_count_up_and_one_parameter_is_trainable(scenario: Scenario) -> None:
     names = [spec.name for spec in scenario.parameters]
-    if scenario.module == PLAIN:  # modules have names of their own
+    if scenario.module == PLAIN:  # a module names its parameters itself
         assert names == [f"p{index}" for index in range(len(names))]
     assert any(spec.requires_grad for spec in scenario.parameters)
     assert scenario.mesh.num_ranks <= 6
 
 
+@pytest.mark.slow
 @given(scenarios(capabilities=LOCAL))
 def test_local_tensors_are_replicated_everywhere(scenario: Scenario) -> None:
     for spec in scenario.parameters:
@@ -239,6 +250,7 @@ def test_local_tensors_are_replicated_everywhere(scenario: Scenario) -> None:
     assert len(set(scenario.accumulations)) == 1
 
 
+@pytest.mark.slow
 @given(scenarios(max_ranks=1))
 def test_one_rank_is_one_rank(scenario: Scenario) -> None:
     assert scenario.mesh.num_ranks == 1

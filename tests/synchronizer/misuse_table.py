@@ -1,4 +1,4 @@
-"""The misuse table: what every call does in every state.
+"""The misuse table: the effect of every call in every state.
 
 On one rank of a world that moves no data. Bucket 0 holds `b` and bucket 1 holds `a`; a
 step requires two accumulations; `backward()` brings `b` a gradient.
@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor, Replicate
 
 import synchronizer
 from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.bucket_state import BucketState
-from synchronizer.config import DEFAULT_CONFIG
+from synchronizer.bucket.state import BucketState
+from synchronizer.contract.config import DEFAULT_CONFIG
 
 
 class Bench:
@@ -283,7 +283,7 @@ MESSAGES = (
         ),
     }
 )
-# state, call, state after it, and what it raises, if anything
+# state, call, state after it, and its error, if there is one
 LINES = [
     ("unbound", "bind()", "idle", None),
     ("unbound", "backward()", "unbound", None),
@@ -358,7 +358,7 @@ for call in CALLS:
     if name in NEED_SUMS:
         LINES += [("reduced", call, "reduced", None)]
         LINES += [(state, call, state, f"not reduced: {name}") for state in UNREDUCED]
-# What a complete step does whose gradients are checked, and not the same on both ranks.
+# The effect of a complete step with checked gradients that differ between both ranks.
 DISAGREEING_LINES = [
     ("bind()", "complete", "bound twice"),
     ("backward()", "failed", "late, launched"),

@@ -1,4 +1,4 @@
-"""A device module that records what is asked of its streams, and gradients for it."""
+"""A device module that records the calls to its streams, and gradients for it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -219,7 +219,7 @@ WORLDS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("world_size", WORLDS)
 def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
     environment = os.environ | {

@@ -1,1 +1,1 @@
-"""What hooks are told by the autograd engine, and when."""
+"""Defects of hooks: which ones the autograd engine calls, and when."""

@@ -1,7 +1,5 @@
 """Reported in pytorch/pytorch#47562."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,9 +7,16 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#47562",
+    trigger="2 ranks, torch.autograd.grad beside backward",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+    twin=PlainGrads,
+)
 class CountsArrivals(CountsHookCalls):
     """Counts in a tensor hook, which `torch.autograd.grad` calls as well."""
 
@@ -42,14 +47,3 @@ class CountsArrivals(CountsHookCalls):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.arrivals = dict.fromkeys(self.parameters, 0)
-
-
-ENTRY = Entry(
-    subject=CountsArrivals,
-    twin=PlainGrads,
-    source="pytorch/pytorch#47562",
-    trigger="2 ranks, torch.autograd.grad beside backward",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-)

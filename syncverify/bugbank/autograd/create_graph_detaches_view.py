@@ -1,15 +1,19 @@
 """Reported in pytorch/pytorch#63812."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#63812",
+    trigger="2 micro-batches with create_graph=True",
+    violates="unreduced_stay_local",
+    cause="micro_batch_missing",
+)
 class HoldsFirstGradient(PlainGrads):
     """Remembers the gradient tensor, which `create_graph=True` replaces."""
 
@@ -35,14 +39,3 @@ class HoldsFirstGradient(PlainGrads):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.held = {}
-
-
-ENTRY = Entry(
-    subject=HoldsFirstGradient,
-    twin=PlainGrads,
-    source="pytorch/pytorch#63812",
-    trigger="2 micro-batches with create_graph=True",
-    silent=True,
-    property="unreduced_stay_local",
-    cause="micro_batch_missing",
-)

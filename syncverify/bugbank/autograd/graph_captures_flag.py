@@ -1,16 +1,20 @@
 """Reported in pytorch/torchtitan#4505."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.flags import FlagsMicroBatches
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/torchtitan#4505",
+    trigger="2 ranks, 2 micro-batches",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class CapturesFlag(FlagsMicroBatches):
     """The flag of the first micro-batch is captured, and replayed with all others."""
 
@@ -26,14 +30,3 @@ class CapturesFlag(FlagsMicroBatches):
         if self.captured is None:
             self.captured = is_last
         super().run_micro_batch(compute_loss, is_last=self.captured)
-
-
-ENTRY = Entry(
-    subject=CapturesFlag,
-    twin=FlagsMicroBatches,
-    source="pytorch/torchtitan#4505",
-    trigger="2 ranks, 2 micro-batches",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

@@ -1,23 +1,17 @@
 """Reported in pytorch/pytorch#24005."""
 
-from __future__ import annotations
-
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#24005",
+    trigger="2 ranks, a weight in two reentrant checkpoints",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+    twin=PlainGrads,
+)
 class CountsCallsOfNestedBackwards(CountsHookCalls):
     """A hook is taken to be called once a micro-batch; nested backwards call it again."""
 
     capabilities = PlainGrads.capabilities
-
-
-ENTRY = Entry(
-    subject=CountsCallsOfNestedBackwards,
-    twin=PlainGrads,
-    source="pytorch/pytorch#24005",
-    trigger="2 ranks, a weight in two reentrant checkpoints",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-)

@@ -1,13 +1,17 @@
 """Reported in pytorch/pytorch#187732."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#187732",
+    trigger="2 ranks, 2 steps of 2 micro-batches",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class KeepsCounts(ViewBuckets):
     """Counts of micro-batches that were not to be reduced stay, and nothing fits again."""
 
@@ -18,14 +22,3 @@ class KeepsCounts(ViewBuckets):
         if self.required > 1:
             for bucket, counts in zip(self.buckets, kept, strict=True):
                 bucket.counts = counts
-
-
-ENTRY = Entry(
-    subject=KeepsCounts,
-    twin=ViewBuckets,
-    source="pytorch/pytorch#187732",
-    trigger="2 ranks, 2 steps of 2 micro-batches",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

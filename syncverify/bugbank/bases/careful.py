@@ -1,7 +1,7 @@
 """Every lifecycle is gone through rightly, or refused.
 
-Buckets are launched in one order on all ranks, whatever is ready first, and `wait()`
-launches what was not; so it needs no accumulation to come. What it refuses is a `.grad`
+Buckets are launched in one order on all ranks, and `wait()` launches the incomplete
+ones, so no accumulation has to come. The synchronizer refuses a `.grad`
 that is not its view and an accumulation too many.
 """
 
@@ -14,16 +14,18 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.features import ALL_BEYOND
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 LIFECYCLE = ("event", "launch", "readiness", "used")
 
 
 class Careful(SideStreams):
-    """Launches in one order on all ranks, and in `wait()` what was not ready by then."""
+    """Launches buckets in one order on all ranks, incomplete ones in `wait()`."""
 
-    outside = ALL_BEYOND - set(LIFECYCLE)
-    overlaps_backward = False  # a step may begin with what the other ranks never use
+    outside = ALL_OPTIONAL_TOPICS - set(LIFECYCLE)
+    overlaps_backward = (
+        False  # a step may begin with a parameter that other ranks never use
+    )
 
     @override
     def bind(self) -> None:
@@ -40,11 +42,7 @@ class Careful(SideStreams):
         self.launch_ready()
 
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        """Refuse a gradient that does not lie in its bucket.
-
-        Raises:
-            RuntimeError: It does not.
-        """
+        """Refuse a gradient that does not lie in its bucket, by `RuntimeError`."""
         own = None
         if parameter.grad is not None:
             own = local(parameter.grad).untyped_storage().data_ptr()
@@ -52,18 +50,14 @@ class Careful(SideStreams):
             raise RuntimeError("expected .grad to be the view that bind() made of it")
 
     def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        """Refuse a backward too many.
-
-        Raises:
-            RuntimeError: It is one.
-        """
+        """Refuse a backward too many, by `RuntimeError`."""
         if bucket.counts[parameter] > self.required:
             raise RuntimeError(
                 f"expected {self.required} backwards in a step, got more"
             )
 
     def launch_ready(self) -> None:
-        """Launch what is complete, up to the first bucket that is not."""
+        """Launch complete buckets, up to the first incomplete one."""
         while self.num_launched < len(self.buckets):
             bucket = self.buckets[self.num_launched]
             if not self.is_ready(bucket):
@@ -98,7 +92,7 @@ class Careful(SideStreams):
         super().zero_grad()
 
     def finish_thrown_away(self) -> None:
-        """Launch what other ranks may have launched, and wait for it."""
+        """Launch the buckets that other ranks may have launched, and wait for them."""
         if not self.is_reduced:  # a rank that uses nothing launches nothing by itself
             self.wait()
 

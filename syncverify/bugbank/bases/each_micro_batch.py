@@ -1,4 +1,4 @@
-"""Every micro-batch is reduced, and what was reduced is summed up."""
+"""Every micro-batch is reduced, and the reduced gradients are summed up."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import like, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class ReducesEachMicroBatch(PlainGrads):
     """Takes each gradient out of `.grad`, reduces it and adds it to a sum."""
 
     capabilities = Capabilities(
-        varying_accumulations=True, reduces_each_micro_batch=True, outside=ALL_BEYOND
+        varying_accumulations=True,
+        reduces_each_micro_batch=True,
+        outside=ALL_OPTIONAL_TOPICS,
     )
 
     @override

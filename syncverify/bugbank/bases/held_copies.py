@@ -1,4 +1,4 @@
-"""What is reduced on the side stream is a copy of each bucket."""
+"""A copy of each bucket is reduced on the side stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HoldsCopies(SideStreams):
         self.held.clear()
 
     def copy_back(self) -> None:
-        """Put what was reduced into the buckets."""
+        """Copy the reduced copies back into the buckets."""
         with torch.cuda.stream(self.comm):
             for bucket, copy, work in self.held:
                 work.wait()

@@ -6,6 +6,7 @@ bucket. `wait()` reduces bucket after bucket and hands the slots back as `.grad`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -25,8 +26,8 @@ from syncverify.bugbank.bases.placements import (
     reduce_groups,
     slices,
 )
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class Bucket:
@@ -44,7 +45,7 @@ class Bucket:
 class MainGrads:
     """Sums over the ranks."""
 
-    outside = ALL_BEYOND  # plain training steps are all that it is for
+    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class MainGrads:
                 self.moved[parameter] = 0
 
     def kind_of(self, parameter: nn.Parameter) -> tuple[object, ...]:
-        """Return what parameters of one bucket have in common."""
+        """Return the key that all parameters of one bucket share."""
         return parameter.dtype, grad_dtype(parameter), self.groups_of(parameter)
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
@@ -90,7 +91,7 @@ class MainGrads:
         return grad_dtype(parameter)
 
     def plan(self) -> Iterator[list[nn.Parameter]]:
-        """Sort parameters by what they must share, then cut at the cap."""
+        """Sort parameters by key, then cut at the cap."""
         kinds: dict[object, list[nn.Parameter]] = {}
         for parameter in self.trainable():
             kinds.setdefault(self.kind_of(parameter), []).append(parameter)
@@ -150,7 +151,7 @@ class AveragedMainGrads(MainGrads):
     """Divides by the number of ranks that contributed."""
 
     capabilities = Capabilities(
-        reduction="mean", varying_accumulations=True, outside=ALL_BEYOND
+        reduction="mean", varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS
     )
 
     @override
@@ -160,7 +161,4 @@ class AveragedMainGrads(MainGrads):
 
     def divisor(self, bucket: Bucket) -> int:
         """Count the ranks that contribute to a bucket."""
-        divisor = 1
-        for group in bucket.groups:
-            divisor *= group.size()
-        return divisor
+        return math.prod(group.size() for group in bucket.groups)

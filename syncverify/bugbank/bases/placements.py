@@ -1,4 +1,4 @@
-"""What these synchronizers need to know about one parameter."""
+"""Facts about one parameter: its axes, groups and local gradient."""
 
 from collections.abc import Iterable, Iterator
 

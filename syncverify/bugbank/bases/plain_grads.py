@@ -10,15 +10,15 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class PlainGrads:
     """Sums gradient after gradient, once all of them came."""
 
     capabilities = Capabilities(
-        varying_accumulations=True, outside=ALL_BEYOND - {"use", "backward"}
+        varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS - {"use", "backward"}
     )
 
     def __init__(
@@ -45,7 +45,7 @@ class PlainGrads:
                     dist.all_reduce(gradient.to_local().detach(), group=group)
 
     def wait(self) -> None:
-        """Reduce what is there."""
+        """Reduce the gradients that exist."""
         for parameter in self.parameters:
             if parameter.grad is not None:
                 self.reduce(parameter.grad)
@@ -65,7 +65,7 @@ class PlainGrads:
 class CountsHookCalls(PlainGrads):
     """Reduces at the n-th call of a hook; a plain micro-batch brings one call."""
 
-    capabilities = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
+    capabilities = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
 
     @override
     def bind(self) -> None:

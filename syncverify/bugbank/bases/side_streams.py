@@ -1,4 +1,4 @@
-"""Buckets are reduced on a stream of their own, beside the backward that fills others.
+"""Buckets are reduced on a side stream, beside the backward that fills other buckets.
 
 Streams come from `torch.cuda`, as they do on GPUs.
 """
@@ -34,9 +34,9 @@ class SideStreams(ViewBuckets):
         self.join()
 
     def fork(self) -> None:
-        """Let the communication stream wait for what fills buckets."""
+        """Let the communication stream wait for the stream that fills buckets."""
         self.comm.wait_stream(torch.cuda.current_stream())
 
     def join(self) -> None:
-        """Let the caller's stream wait for what is reduced."""
+        """Let the caller's stream wait for the reductions."""
         torch.cuda.current_stream().wait_stream(self.comm)

@@ -25,12 +25,12 @@ from syncverify.bugbank.bases.placements import (
     reduce_groups,
     slices,
 )
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class Bucket:
-    """A flat buffer, and the parameters whose gradients are views into it."""
+    """A flat buffer, and the parameters with gradients that are views into it."""
 
     def __init__(self, parameters: list[nn.Parameter], groups: Groups) -> None:
         self.parameters = parameters
@@ -50,7 +50,7 @@ class Bucket:
 class ViewBuckets:
     """Launches the all-reduce of a bucket when all of its gradients came."""
 
-    outside = ALL_BEYOND  # plain training steps are all that it is for
+    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ViewBuckets:
         yield from filling.values()
 
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
-        """Count, and launch what is complete."""
+        """Count an accumulation, and launch a complete bucket."""
         bucket.counts[parameter] += 1
         if self.is_ready(bucket):
             self.launch(bucket)
@@ -151,7 +151,7 @@ class AveragedViewBuckets(ViewBuckets):
     """Divides by the number of ranks that contributed."""
 
     capabilities = Capabilities(
-        reduction="mean", varying_accumulations=True, outside=ALL_BEYOND
+        reduction="mean", varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS
     )
 
     @override

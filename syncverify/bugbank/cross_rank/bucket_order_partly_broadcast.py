@@ -1,7 +1,5 @@
 """Reported in pytorch/pytorch#35137."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torch import nn
@@ -9,9 +7,16 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import is_odd
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#35137",
+    trigger="2 ranks, 2 parameters that one rank puts into one bucket",
+    violates="collectives_match_across_ranks",
+    cause="collective_mismatch",
+    silent=False,
+)
 class CutsAtItsOwnCap(ViewBuckets):
     """The order of parameters was agreed upon, sizes of buckets were not."""
 
@@ -22,14 +27,3 @@ class CutsAtItsOwnCap(ViewBuckets):
                 yield from ([member] for member in members)
             else:
                 yield members
-
-
-ENTRY = Entry(
-    subject=CutsAtItsOwnCap,
-    twin=ViewBuckets,
-    source="pytorch/pytorch#35137",
-    trigger="2 ranks, 2 parameters that one rank puts into one bucket",
-    silent=False,
-    property="collectives_match_across_ranks",
-    cause="collective_mismatch",
-)

@@ -1,13 +1,11 @@
 """Reported in pytorch/pytorch#72843."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class CountsFirst(ReducesInWait):
@@ -25,6 +23,13 @@ class CountsFirst(ReducesInWait):
             dist.all_to_all_single(counts, torch.ones_like(counts), group=group)
 
 
+@reported(
+    "pytorch/pytorch#72843",
+    trigger="2 ranks, an all_to_all before the reduction or after it",
+    violates="collectives_match_across_ranks",
+    cause="collective_mismatch",
+    silent=False,
+)
 class CountsAfterwardsAsWell(CountsFirst):
     """A hook's reduction on one rank meets another collective on the other."""
 
@@ -35,14 +40,3 @@ class CountsAfterwardsAsWell(CountsFirst):
             self.exchange_counts()
         else:
             super().wait()
-
-
-ENTRY = Entry(
-    subject=CountsAfterwardsAsWell,
-    twin=CountsFirst,
-    source="pytorch/pytorch#72843",
-    trigger="2 ranks, an all_to_all before the reduction or after it",
-    silent=False,
-    property="collectives_match_across_ranks",
-    cause="collective_mismatch",
-)

@@ -1,28 +1,21 @@
 """Reported in NVIDIA/Megatron-LM#107."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/Megatron-LM#107",
+    trigger="2 ranks, 2 buckets of one size",
+    violates="collectives_match_across_ranks",
+    cause="bucket_mismatch",
+)
 class SwapsBuckets(ReducesInWait):
     """Buckets are launched as they become ready, which differs between ranks."""
 
     @override
     def order(self) -> list[Bucket]:
         return self.buckets[::-1] if is_odd() else self.buckets
-
-
-ENTRY = Entry(
-    subject=SwapsBuckets,
-    twin=ReducesInWait,
-    source="NVIDIA/Megatron-LM#107",
-    trigger="2 ranks, 2 buckets of one size",
-    silent=True,
-    property="collectives_match_across_ranks",
-    cause="bucket_mismatch",
-)

@@ -1,13 +1,11 @@
 """Reported in NVIDIA/nccl#479."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class TellsNeighbour(ReducesInWait):
@@ -31,6 +29,13 @@ class TellsNeighbour(ReducesInWait):
             work.wait()
 
 
+@reported(
+    "NVIDIA/nccl#479",
+    trigger="2 ranks that send before they receive",
+    violates="launch_order_agrees",
+    cause="opposing_messages",
+    silent=False,
+)
 class TellsNeighbourOneByOne(TellsNeighbour):
     """Both ranks send before they receive, and messages of a pair run one by one."""
 
@@ -43,14 +48,3 @@ class TellsNeighbourOneByOne(TellsNeighbour):
         for work in works:
             if work is not None:
                 work.wait()
-
-
-ENTRY = Entry(
-    subject=TellsNeighbourOneByOne,
-    twin=TellsNeighbour,
-    source="NVIDIA/nccl#479",
-    trigger="2 ranks that send before they receive",
-    silent=False,
-    property="launch_order_agrees",
-    cause="opposing_messages",
-)

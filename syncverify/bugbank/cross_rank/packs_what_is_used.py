@@ -1,7 +1,5 @@
 """Reported in pytorch/pytorch#174862."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
@@ -10,9 +8,17 @@ from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.placements import slices
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#174862",
+    trigger="2 ranks, a parameter that one does not use",
+    violates="every_wait_completes",
+    cause="deadlock",
+    silent=False,
+    uses_streams=True,
+)
 class PacksWhatIsUsed(Careful):
     """Only gradients that came are packed, so that ranks pack different ones."""
 
@@ -31,15 +37,3 @@ class PacksWhatIsUsed(Careful):
                 sizes = [part.numel() for part in parts]
                 for part, summed in zip(parts, packed.split(sizes), strict=True):
                     part.copy_(summed.view(part.shape))
-
-
-ENTRY = Entry(
-    subject=PacksWhatIsUsed,
-    twin=Careful,
-    source="pytorch/pytorch#174862",
-    trigger="2 ranks, a parameter that one does not use",
-    silent=False,
-    property="every_wait_completes",
-    cause="deadlock",
-    uses_streams=True,
-)

@@ -1,12 +1,10 @@
 """Reported in ai-dynamo/modelexpress#497."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class PollsForCompletion(ReducesInWait):
@@ -19,20 +17,16 @@ class PollsForCompletion(ReducesInWait):
         super().finish(bucket)
 
 
+@reported(
+    "ai-dynamo/modelexpress#497",
+    trigger="2 ranks, of which one skips a bucket that the other polls for",
+    violates="every_wait_completes",
+    cause="step_bound",
+    silent=False,
+)
 class PollsForAbsentRank(PollsForCompletion):
     """The loop that asks for completion has no bound, and a rank is absent."""
 
     @override
     def order(self) -> list[Bucket]:
         return self.buckets[:-1] if is_odd() else self.buckets
-
-
-ENTRY = Entry(
-    subject=PollsForAbsentRank,
-    twin=PollsForCompletion,
-    source="ai-dynamo/modelexpress#497",
-    trigger="2 ranks, of which one skips a bucket that the other polls for",
-    silent=False,
-    property="every_wait_completes",
-    cause="step_bound",
-)

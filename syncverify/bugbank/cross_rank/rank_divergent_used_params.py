@@ -1,7 +1,5 @@
 """Reported in pytorch/pytorch#158719."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
@@ -9,7 +7,7 @@ from typing_extensions import override
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReducesEachParameter(ReducesInWait):
@@ -26,20 +24,16 @@ class ReducesEachParameter(ReducesInWait):
         return bucket.parameters
 
 
+@reported(
+    "pytorch/pytorch#158719",
+    trigger="2 ranks that use one parameter each",
+    violates="every_wait_completes",
+    cause="deadlock",
+    silent=False,
+)
 class ReducesUsedParameters(ReducesEachParameter):
     """Only parameters that this rank's data used are reduced."""
 
     @override
     def order(self) -> list[Bucket]:
         return self.buckets[1:2] if is_odd() else self.buckets[0:1]
-
-
-ENTRY = Entry(
-    subject=ReducesUsedParameters,
-    twin=ReducesEachParameter,
-    source="pytorch/pytorch#158719",
-    trigger="2 ranks that use one parameter each",
-    silent=False,
-    property="every_wait_completes",
-    cause="deadlock",
-)

@@ -1,28 +1,22 @@
 """Reported in facebookresearch/fairscale#754."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "facebookresearch/fairscale#754",
+    trigger="2 ranks, of which one skips a bucket",
+    violates="every_wait_completes",
+    cause="deadlock",
+    silent=False,
+)
 class SkipsBucketsByItself(ReducesInWait):
     """A rank that finds its own gradients useless does not reduce them."""
 
     @override
     def order(self) -> list[Bucket]:
         return self.buckets[:-1] if is_odd() else self.buckets
-
-
-ENTRY = Entry(
-    subject=SkipsBucketsByItself,
-    twin=ReducesInWait,
-    source="facebookresearch/fairscale#754",
-    trigger="2 ranks, of which one skips a bucket",
-    silent=False,
-    property="every_wait_completes",
-    cause="deadlock",
-)

@@ -1,7 +1,5 @@
 """Reported in NVIDIA/nccl#1417."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torch import nn
@@ -9,9 +7,15 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local_bytes
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/nccl#1417",
+    trigger="2 ranks, a shard that is uneven, 2 replicated parameters",
+    violates="collectives_match_across_ranks",
+    cause="collective_mismatch",
+)
 class CutsByAllBytes(MainGrads):
     """The cap bounds all open buckets together, shards included.
 
@@ -29,14 +33,3 @@ class CutsByAllBytes(MainGrads):
                 yield from kinds.values()
                 kinds, filled_bytes = {}, 0
         yield from kinds.values()
-
-
-ENTRY = Entry(
-    subject=CutsByAllBytes,
-    twin=MainGrads,
-    source="NVIDIA/nccl#1417",
-    trigger="2 ranks, a shard that is uneven, 2 replicated parameters",
-    silent=True,
-    property="collectives_match_across_ranks",
-    cause="collective_mismatch",
-)

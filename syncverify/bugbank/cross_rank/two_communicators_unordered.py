@@ -1,17 +1,22 @@
 """Reported in NVIDIA/nccl#195."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/nccl#195",
+    trigger="2 ranks, a check on a communicator of its own",
+    violates="launch_order_agrees",
+    cause="deadlock_hazard",
+    silent=False,
+)
 class ChecksInTurn(ViewBuckets):
-    """A check for overflow has a communicator of its own, and no place in the order."""
+    """A check for overflow uses a second communicator, at no fixed place in the order."""
 
     @override
     def bind(self) -> None:
@@ -21,7 +26,7 @@ class ChecksInTurn(ViewBuckets):
 
     @override
     def launch(self, bucket: Bucket) -> None:
-        if dist.get_rank() % 2:  # what threads of their own do, made repeatable
+        if dist.get_rank() % 2:  # the effect of separate threads, made repeatable
             super().launch(bucket)
             self.check()
         else:
@@ -40,14 +45,3 @@ class ChecksInTurn(ViewBuckets):
         while self.checks:
             self.checks.pop().wait()
         super().wait()
-
-
-ENTRY = Entry(
-    subject=ChecksInTurn,
-    twin=ViewBuckets,
-    source="NVIDIA/nccl#195",
-    trigger="2 ranks, a check on a communicator of its own",
-    silent=False,
-    property="launch_order_agrees",
-    cause="deadlock_hazard",
-)

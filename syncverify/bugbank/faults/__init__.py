@@ -1,1 +1,1 @@
-"""What is left after an error."""
+"""Defects of state after an error."""

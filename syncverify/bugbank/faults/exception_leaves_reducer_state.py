@@ -1,16 +1,21 @@
 """Reported in pytorch/pytorch#114194."""
 
-from __future__ import annotations
-
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#114194",
+    trigger="2 ranks, a backward that fails",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+    uses_streams=True,
+)
 class KeepsCountsOfFailedStep(Careful):
     """Counts survive a backward that failed."""
 
@@ -43,15 +48,3 @@ class KeepsCountsOfFailedStep(Careful):
         if self.num_launched and not self.is_reduced:
             self.launch_rest()
             super(Careful, self).wait()
-
-
-ENTRY = Entry(
-    subject=KeepsCountsOfFailedStep,
-    twin=Careful,
-    source="pytorch/pytorch#114194",
-    trigger="2 ranks, a backward that fails",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-    uses_streams=True,
-)

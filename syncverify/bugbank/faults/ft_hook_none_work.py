@@ -1,16 +1,20 @@
 """Reported in pytorch/torchtitan#1170."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/torchtitan#1170",
+    trigger="2 ranks",
+    violates="gradient_equals_reference",
+    cause="erased",
+)
 class DiscardsWhatRaised(MainGrads):
     """A reduction returns no handle to wait for; the error discards every step."""
 
@@ -22,14 +26,3 @@ class DiscardsWhatRaised(MainGrads):
                 work.wait()
         except AttributeError:
             bucket.buffer.zero_()
-
-
-ENTRY = Entry(
-    subject=DiscardsWhatRaised,
-    twin=MainGrads,
-    source="pytorch/torchtitan#1170",
-    trigger="2 ranks",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="erased",
-)

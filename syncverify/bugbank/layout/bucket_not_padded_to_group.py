@@ -1,17 +1,21 @@
 """Reported in NVIDIA/Megatron-LM#561."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/Megatron-LM#561",
+    trigger="2 ranks, an odd number of elements",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class ShardsWithoutPadding(MainGrads):
-    """Each rank reduces its share of a bucket, rounded down; the rest is nobody's."""
+    """Each rank reduces its share of a bucket, rounded down; no rank reduces the rest."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:
@@ -23,14 +27,3 @@ class ShardsWithoutPadding(MainGrads):
                 reduced = torch.empty_like(shares[0])
                 dist.reduce_scatter(reduced, shares, group=group)
                 dist.all_gather(shares, reduced, group=group)
-
-
-ENTRY = Entry(
-    subject=ShardsWithoutPadding,
-    twin=MainGrads,
-    source="NVIDIA/Megatron-LM#561",
-    trigger="2 ranks, an odd number of elements",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

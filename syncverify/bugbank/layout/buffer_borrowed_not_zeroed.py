@@ -1,13 +1,17 @@
 """Reported in NVIDIA/Megatron-LM#4609."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/Megatron-LM#4609",
+    trigger="2 ranks, 2 steps",
+    violates="zero_grad_clears",
+    cause="gradient_left",
+)
 class ZeroesBucketsInFlight(ViewBuckets):
     """zero_grad() clears the buckets that still have work, after wait() finished it."""
 
@@ -17,14 +21,3 @@ class ZeroesBucketsInFlight(ViewBuckets):
             bucket.counts.clear()
             if bucket.work is not None or not bucket.groups:
                 bucket.buffer.zero_()
-
-
-ENTRY = Entry(
-    subject=ZeroesBucketsInFlight,
-    twin=ViewBuckets,
-    source="NVIDIA/Megatron-LM#4609",
-    trigger="2 ranks, 2 steps",
-    silent=True,
-    property="zero_grad_clears",
-    cause="gradient_left",
-)

@@ -1,7 +1,5 @@
 """Reported in NVIDIA/Megatron-LM#5337."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,11 +8,11 @@ from typing_extensions import override
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local_grad
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReducesContiguous(MainGrads):
-    """Right: what is not contiguous is reduced as a copy, and copied back."""
+    """Right: a gradient that is not contiguous is reduced as a copy, and copied back."""
 
     outside = only("memory_format=transposed")
 
@@ -35,20 +33,15 @@ class ReducesContiguous(MainGrads):
         part.copy_(reduced)
 
 
+@reported(
+    "NVIDIA/Megatron-LM#5337",
+    trigger="2 ranks, a transposed parameter",
+    violates="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)
 class DropsReducedCopy(ReducesContiguous):
-    """What is not contiguous is reduced as a copy, which is then forgotten."""
+    """A gradient that is not contiguous is reduced as a copy, which is then dropped."""
 
     @override
     def reduce_part(self, part: torch.Tensor, group: dist.ProcessGroup) -> None:
         dist.all_reduce(part.contiguous(), group=group)
-
-
-ENTRY = Entry(
-    subject=DropsReducedCopy,
-    twin=ReducesContiguous,
-    source="NVIDIA/Megatron-LM#5337",
-    trigger="2 ranks, a transposed parameter",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="rank_contribution_missing",
-)

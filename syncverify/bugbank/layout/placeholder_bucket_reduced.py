@@ -1,7 +1,5 @@
 """Reported in deepspeedai/DeepSpeed#1214."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torch import nn
@@ -9,9 +7,16 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.placements import local_bytes
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "deepspeedai/DeepSpeed#1214",
+    trigger="a first parameter beyond the cap",
+    violates="every_rank_finishes",
+    cause="raised_IndexError",
+    silent=False,
+)
 class FlushesWhatIsNotThere(ViewBuckets):
     """A parameter beyond the cap flushes the bucket before it, if there is one or not."""
 
@@ -21,14 +26,3 @@ class FlushesWhatIsNotThere(ViewBuckets):
             if local_bytes(members[0]) > self.cap_bytes:
                 yield []
             yield members
-
-
-ENTRY = Entry(
-    subject=FlushesWhatIsNotThere,
-    twin=ViewBuckets,
-    source="deepspeedai/DeepSpeed#1214",
-    trigger="a first parameter beyond the cap",
-    silent=False,
-    property="every_rank_finishes",
-    cause="raised_IndexError",
-)

@@ -1,18 +1,16 @@
 """Reported in InfiniTensor/InfiniTrain#183."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.flags import FlagsMicroBatches
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class RebuildsOnce(FlagsMicroBatches):
-    """Right: buckets are made anew in the first step, with what they hold."""
+    """Right: buckets are made anew in the first step, and keep their content."""
 
     @override
     def bind(self) -> None:
@@ -35,20 +33,15 @@ class RebuildsOnce(FlagsMicroBatches):
         return buffer.clone()
 
 
+@reported(
+    "InfiniTensor/InfiniTrain#183",
+    trigger="2 micro-batches",
+    violates="accumulation_is_local_until_reduced",
+    cause="micro_batch_missing",
+)
 class DropsWhatWasAccumulated(RebuildsOnce):
-    """Gradients point to the new buckets, and what came before stays in the old ones."""
+    """Gradients point to the new buckets; earlier accumulations stay in the old ones."""
 
     @override
     def rebuilt(self, buffer: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(buffer)
-
-
-ENTRY = Entry(
-    subject=DropsWhatWasAccumulated,
-    twin=RebuildsOnce,
-    source="InfiniTensor/InfiniTrain#183",
-    trigger="2 micro-batches",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="micro_batch_missing",
-)

@@ -1,15 +1,19 @@
 """Reported in pytorch/pytorch#130251."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import like, local
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#130251",
+    trigger="a transposed parameter",
+    violates="gradient_equals_reference",
+    cause="partly_wrong",
+)
 class HandsBackInTheOrderOfStorage(MainGrads):
     """Gradients are copied row by row, and handed back with the parameter's strides."""
 
@@ -23,14 +27,3 @@ class HandsBackInTheOrderOfStorage(MainGrads):
                 part = local(parameter)
                 strided = slot.as_strided(part.shape, part.stride())
                 parameter.grad = like(parameter, strided)
-
-
-ENTRY = Entry(
-    subject=HandsBackInTheOrderOfStorage,
-    twin=MainGrads,
-    source="pytorch/pytorch#130251",
-    trigger="a transposed parameter",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="partly_wrong",
-)

@@ -1,13 +1,11 @@
 """Reported in pytorch/pytorch#51929."""
 
-from __future__ import annotations
-
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ListsOnce(ViewBuckets):
@@ -27,20 +25,15 @@ class ListsOnce(ViewBuckets):
         super().bind()
 
 
+@reported(
+    "pytorch/pytorch#51929",
+    trigger="2 ranks, a parameter that is listed twice",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class CountsEachListing(ListsOnce):
     """A parameter that is listed twice has two places, and two hooks."""
 
     @override
     def is_managed(self, parameter: nn.Parameter) -> bool:
         return parameter.requires_grad
-
-
-ENTRY = Entry(
-    subject=CountsEachListing,
-    twin=ListsOnce,
-    source="pytorch/pytorch#51929",
-    trigger="2 ranks, a parameter that is listed twice",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

@@ -1,13 +1,17 @@
 """Reported in meta-pytorch/torchrec#4758."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "meta-pytorch/torchrec#4758",
+    trigger="2 ranks, 2 micro-batches",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+)
 class FiresOneBackwardEarly(ViewBuckets):
     """The last forward arms the reduction, and one more backward is still to come."""
 
@@ -15,14 +19,3 @@ class FiresOneBackwardEarly(ViewBuckets):
     def is_ready(self, bucket: Bucket) -> bool:
         awaited = max(1, self.required - 1)
         return all(bucket.counts[p] == awaited for p in bucket.parameters)
-
-
-ENTRY = Entry(
-    subject=FiresOneBackwardEarly,
-    twin=ViewBuckets,
-    source="meta-pytorch/torchrec#4758",
-    trigger="2 ranks, 2 micro-batches",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-)

@@ -1,28 +1,21 @@
 """Reported in huggingface/picotron#5."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "huggingface/picotron#5",
+    trigger="2 ranks, 1 micro-batch",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class SyncsInCooldown(FlagsMicroBatches):
     """Reductions are turned on between phases, and a stage with one phase has none."""
 
     @override
     def may_reduce(self, bucket: Bucket) -> bool:
         return self.required > 1 and super().may_reduce(bucket)
-
-
-ENTRY = Entry(
-    subject=SyncsInCooldown,
-    twin=FlagsMicroBatches,
-    source="huggingface/picotron#5",
-    trigger="2 ranks, 1 micro-batch",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

@@ -1,22 +1,18 @@
 """Reported in NVIDIA-NeMo/Automodel#3530."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
 from typing_extensions import override
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.entry import Entry
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.bugbank.entry import reported
 
 
 class KeepsGradients(PlainGrads):
     """Right: a batch of another length changes nothing about gradients."""
 
-    capabilities = Capabilities(varying_accumulations=True, outside=ALL_BEYOND)
+    capabilities = CountsHookCalls.capabilities
 
     @override
     def bind(self) -> None:
@@ -40,20 +36,15 @@ class KeepsGradients(PlainGrads):
         self.num_run = 0
 
 
+@reported(
+    "NVIDIA-NeMo/Automodel#3530",
+    trigger="2 micro-batches of different lengths",
+    violates="accumulation_is_local_until_reduced",
+    cause="micro_batch_missing",
+)
 class DropsGradientsForNewLength(KeepsGradients):
     """A batch of another length makes the stage start over, without its gradients."""
 
     @override
     def prepare_for_length(self) -> None:
         PlainGrads.zero_grad(self)
-
-
-ENTRY = Entry(
-    subject=DropsGradientsForNewLength,
-    twin=KeepsGradients,
-    source="NVIDIA-NeMo/Automodel#3530",
-    trigger="2 micro-batches of different lengths",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="micro_batch_missing",
-)

@@ -1,14 +1,12 @@
 """Reported in speechbrain/speechbrain#2010."""
 
-from __future__ import annotations
-
 from itertools import takewhile
 
 from typing_extensions import override
 
 from syncverify.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class DefersEachBucket(FlagsMicroBatches):
@@ -23,20 +21,15 @@ class DefersEachBucket(FlagsMicroBatches):
         return self.buckets
 
 
+@reported(
+    "speechbrain/speechbrain#2010",
+    trigger="2 ranks, 2 micro-batches, a bucket without a group before another",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+)
 class StopsAtUnwrapped(DefersEachBucket):
     """Telling ends at the first bucket that there is nothing to tell."""
 
     @override
     def told(self) -> list[Bucket]:
         return [*takewhile(lambda bucket: bucket.groups, self.buckets)]
-
-
-ENTRY = Entry(
-    subject=StopsAtUnwrapped,
-    twin=DefersEachBucket,
-    source="speechbrain/speechbrain#2010",
-    trigger="2 ranks, 2 micro-batches, a bucket without a group before another",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-)

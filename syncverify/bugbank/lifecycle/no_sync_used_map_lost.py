@@ -1,18 +1,23 @@
 """Reported in pytorch/pytorch#69031."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.placements import slices
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#69031",
+    trigger="2 micro-batches, of which the last does not use the parameter",
+    violates="unreduced_stay_local",
+    cause="erased",
+    uses_streams=True,
+)
 class ForgetsEarlierMicroBatches(Careful):
-    """What the last micro-batch does not use is taken for unused in the whole step."""
+    """A parameter that the last micro-batch does not use counts as unused in the whole step."""
 
     outside = only("used=not_in_last_micro_batch")
 
@@ -22,15 +27,3 @@ class ForgetsEarlierMicroBatches(Careful):
             if bucket.counts[parameter] < self.required:
                 part.zero_()
         super().launch(bucket)
-
-
-ENTRY = Entry(
-    subject=ForgetsEarlierMicroBatches,
-    twin=Careful,
-    source="pytorch/pytorch#69031",
-    trigger="2 micro-batches, of which the last does not use the parameter",
-    silent=True,
-    property="unreduced_stay_local",
-    cause="erased",
-    uses_streams=True,
-)

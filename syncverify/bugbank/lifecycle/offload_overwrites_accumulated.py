@@ -1,17 +1,15 @@
 """Reported in pytorch/pytorch#73535."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.each_micro_batch import ReducesEachMicroBatch
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class AddsOnHost(ReducesEachMicroBatch):
-    """Right: what was reduced is added to a sum on the host."""
+    """Right: reduced gradients are added to a sum on the host."""
 
     @override
     def add(self, parameter: nn.Parameter, reduced: torch.Tensor) -> None:
@@ -24,20 +22,15 @@ class AddsOnHost(ReducesEachMicroBatch):
         summed.add_(reduced)
 
 
+@reported(
+    "pytorch/pytorch#73535",
+    trigger="2 micro-batches that are reduced each",
+    violates="unreduced_stay_local",
+    cause="micro_batch_missing",
+)
 class OverwritesOnHost(AddsOnHost):
-    """What was reduced takes the place of the sum on the host."""
+    """Reduced gradients replace the sum on the host."""
 
     @override
     def offload(self, reduced: torch.Tensor, summed: torch.Tensor) -> None:
         summed.copy_(reduced)
-
-
-ENTRY = Entry(
-    subject=OverwritesOnHost,
-    twin=AddsOnHost,
-    source="pytorch/pytorch#73535",
-    trigger="2 micro-batches that are reduced each",
-    silent=True,
-    property="unreduced_stay_local",
-    cause="micro_batch_missing",
-)

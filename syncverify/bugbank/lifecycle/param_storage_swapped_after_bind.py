@@ -1,18 +1,16 @@
 """Reported in pytorch/pytorch#104336."""
 
-from __future__ import annotations
-
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class TrustsViews(Careful):
-    """Who drops a `.grad` gets the next one elsewhere, and it is not missed."""
+    """After a dropped `.grad` the next one lies elsewhere, and its absence is not noticed."""
 
     outside = only("event=set_to_none")
 
@@ -21,19 +19,15 @@ class TrustsViews(Careful):
         pass
 
 
+@reported(
+    "pytorch/pytorch#104336",
+    trigger="parameters that move after bind(), 2 steps",
+    violates="accumulation_is_local_until_reduced",
+    cause="view_lost",
+    uses_streams=True,
+    twin=Careful,
+)
 class TrustsViewsOfMoved(TrustsViews):
     """Gradients are no longer views once their parameters were moved."""
 
     outside = only("event=move")
-
-
-ENTRY = Entry(
-    subject=TrustsViewsOfMoved,
-    twin=Careful,
-    source="pytorch/pytorch#104336",
-    trigger="parameters that move after bind(), 2 steps",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="view_lost",
-    uses_streams=True,
-)

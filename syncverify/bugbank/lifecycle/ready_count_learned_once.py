@@ -1,27 +1,20 @@
 """Reported in NovaSky-AI/SkyRL#2146."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NovaSky-AI/SkyRL#2146",
+    trigger="2 ranks, windows of 1 and then of 2 micro-batches",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_early",
+)
 class LearnsCountOnce(ViewBuckets):
     """Windows of other lengths than the first one are reduced early, or never."""
 
     @override
     def set_required_accumulations(self, require_accumulations: int) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=LearnsCountOnce,
-    twin=ViewBuckets,
-    source="NovaSky-AI/SkyRL#2146",
-    trigger="2 ranks, windows of 1 and then of 2 micro-batches",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_early",
-)

@@ -1,13 +1,17 @@
 """Reported in facebookresearch/fairscale#354."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "facebookresearch/fairscale#354",
+    trigger="2 ranks, 2 steps",
+    violates="gradient_equals_reference",
+    cause="view_lost",
+)
 class DropsViews(ViewBuckets):
     """zero_grad() sets gradients to None; the next ones are allocated elsewhere."""
 
@@ -17,14 +21,3 @@ class DropsViews(ViewBuckets):
         for bucket in self.buckets:
             for parameter in bucket.parameters:
                 parameter.grad = None
-
-
-ENTRY = Entry(
-    subject=DropsViews,
-    twin=ViewBuckets,
-    source="facebookresearch/fairscale#354",
-    trigger="2 ranks, 2 steps",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="view_lost",
-)

@@ -1,31 +1,24 @@
 """Reported in huggingface/accelerate#2125."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.contracts import only
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "huggingface/accelerate#2125",
+    trigger="2 ranks, a step with one backward fewer than agreed",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+    uses_streams=True,
+)
 class WaitsForWhatWasLaunched(Careful):
-    """`wait()` returns with gradients that nobody has reduced."""
+    """`wait()` returns with gradients that were not reduced."""
 
     outside = only("event=missing_backward")
 
     @override
     def launch_rest(self) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=WaitsForWhatWasLaunched,
-    twin=Careful,
-    source="huggingface/accelerate#2125",
-    trigger="2 ranks, a step with one backward fewer than agreed",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-    uses_streams=True,
-)

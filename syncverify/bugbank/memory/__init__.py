@@ -1,1 +1,1 @@
-"""How long buffers live, and who still uses them."""
+"""Defects of memory: the lifetime of buffers that streams still use."""

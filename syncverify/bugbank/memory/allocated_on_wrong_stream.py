@@ -1,13 +1,11 @@
 """Reported in NVIDIA/Megatron-LM#6187."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReplacesBuffers(SideStreams):
@@ -22,7 +20,7 @@ class ReplacesBuffers(SideStreams):
         self.join()
 
     def allocator(self) -> torch.cuda.Stream:
-        """Return the stream whose memory buffers are."""
+        """Return the stream that allocates buffers."""
         self.fork()
         return self.comm
 
@@ -43,21 +41,16 @@ class ReplacesBuffers(SideStreams):
         bucket.attach(buffer)
 
 
+@reported(
+    "NVIDIA/Megatron-LM#6187",
+    trigger="2 ranks, a buffer that is replaced by its reduced copy",
+    violates="memory_outlives_its_streams",
+    cause="freed_in_use",
+    uses_streams=True,
+)
 class AllocatesOnCallersStream(ReplacesBuffers):
     """The first buffer is of the caller's pool, and freed beside the caller's stream."""
 
     @override
     def allocator(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream()
-
-
-ENTRY = Entry(
-    subject=AllocatesOnCallersStream,
-    twin=ReplacesBuffers,
-    source="NVIDIA/Megatron-LM#6187",
-    trigger="2 ranks, a buffer that is replaced by its reduced copy",
-    silent=True,
-    property="memory_outlives_its_streams",
-    cause="freed_in_use",
-    uses_streams=True,
-)

@@ -1,14 +1,12 @@
 """Reported in pytorch/pytorch#180665."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class CopiesResultAside(SideStreams):
@@ -40,21 +38,16 @@ class CopiesResultAside(SideStreams):
         torch.cuda.current_stream().wait_stream(self.copier)
 
 
+@reported(
+    "pytorch/pytorch#180665",
+    trigger="2 ranks, 2 buckets, results copied on a third stream",
+    violates="memory_outlives_its_streams",
+    cause="freed_in_use",
+    uses_streams=True,
+)
 class FreesResultEarly(CopiesResultAside):
     """The result is freed when the function returns, and its copy is still to come."""
 
     @override
     def keep(self, reduced: torch.Tensor) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=FreesResultEarly,
-    twin=CopiesResultAside,
-    source="pytorch/pytorch#180665",
-    trigger="2 ranks, 2 buckets, results copied on a third stream",
-    silent=True,
-    property="memory_outlives_its_streams",
-    cause="freed_in_use",
-    uses_streams=True,
-)

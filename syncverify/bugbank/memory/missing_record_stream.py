@@ -1,18 +1,16 @@
 """Reported in deepspeedai/DeepSpeed#7965."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReducesCopy(SideStreams):
-    """Right: what is reduced is a copy, which lives until it is copied back."""
+    """Right: a copy is reduced, and lives until it is copied back."""
 
     @override
     def launch(self, bucket: Bucket) -> None:
@@ -29,21 +27,16 @@ class ReducesCopy(SideStreams):
         copy.record_stream(self.comm)
 
 
+@reported(
+    "deepspeedai/DeepSpeed#7965",
+    trigger="2 ranks, a temporary that a side stream reduces",
+    violates="memory_outlives_its_streams",
+    cause="freed_in_use",
+    uses_streams=True,
+)
 class DropsCopy(ReducesCopy):
     """A temporary goes back to its pool while the other stream still uses it."""
 
     @override
     def keep(self, copy: torch.Tensor) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=DropsCopy,
-    twin=ReducesCopy,
-    source="deepspeedai/DeepSpeed#7965",
-    trigger="2 ranks, a temporary that a side stream reduces",
-    silent=True,
-    property="memory_outlives_its_streams",
-    cause="freed_in_use",
-    uses_streams=True,
-)

@@ -1,13 +1,18 @@
 """Reported in pytorch/pytorch#41954."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#41954",
+    trigger="2 parameters in one bucket",
+    violates="unbind_restores_parameters",
+    cause="buffer_left",
+    uses_streams=True,
+)
 class LeavesBuffersBehind(SideStreams):
     """Gradients still lie in the old buffers when these are given up."""
 
@@ -16,15 +21,3 @@ class LeavesBuffersBehind(SideStreams):
         for hook in self.hooks:
             hook.remove()
         self.buckets, self.hooks = [], []
-
-
-ENTRY = Entry(
-    subject=LeavesBuffersBehind,
-    twin=SideStreams,
-    source="pytorch/pytorch#41954",
-    trigger="2 parameters in one bucket",
-    silent=True,
-    property="unbind_restores_parameters",
-    cause="buffer_left",
-    uses_streams=True,
-)

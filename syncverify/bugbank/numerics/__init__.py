@@ -1,1 +1,1 @@
-"""What is summed, over whom, and by what it is divided."""
+"""Defects of numbers: terms, ranks and divisors of a sum."""

@@ -1,14 +1,12 @@
 """Reported in pytorch/pytorch#125484."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local_grad
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class KeepsEarlierSums(MainGrads):
@@ -40,21 +38,16 @@ class KeepsEarlierSums(MainGrads):
             slot.add_(self.earlier[parameter])
 
 
+@reported(
+    "pytorch/pytorch#125484",
+    trigger="2 ranks, 2 micro-batches",
+    violates="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)
 class AddsEarlierSumsAfterwards(KeepsEarlierSums):
-    """The sum of earlier micro-batches is added to what was reduced."""
+    """The sum of earlier micro-batches is added to the reduced gradient."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:
         MainGrads.reduce(self, bucket)
         self.add_earlier(bucket)
-
-
-ENTRY = Entry(
-    subject=AddsEarlierSumsAfterwards,
-    twin=KeepsEarlierSums,
-    source="pytorch/pytorch#125484",
-    trigger="2 ranks, 2 micro-batches",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="rank_contribution_missing",
-)

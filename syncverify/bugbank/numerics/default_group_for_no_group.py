@@ -1,14 +1,18 @@
 """Reported in verl-project/verl#7494."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "verl-project/verl#7494",
+    trigger="2 ranks, a parameter that is cut over all of them",
+    violates="collectives_match_across_ranks",
+    cause="foreign_contribution",
+)
 class ReducesOverDefaultGroup(MainGrads):
     """Where no axis is replicated the group is None, and None means all ranks."""
 
@@ -16,14 +20,3 @@ class ReducesOverDefaultGroup(MainGrads):
     def reduce(self, bucket: Bucket) -> None:
         for group in bucket.groups or (None,):
             dist.all_reduce(bucket.buffer, group=group)
-
-
-ENTRY = Entry(
-    subject=ReducesOverDefaultGroup,
-    twin=MainGrads,
-    source="verl-project/verl#7494",
-    trigger="2 ranks, a parameter that is cut over all of them",
-    silent=True,
-    property="collectives_match_across_ranks",
-    cause="foreign_contribution",
-)

@@ -1,28 +1,21 @@
 """Reported in NVIDIA/Megatron-LM#5956."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NVIDIA/Megatron-LM#5956",
+    trigger="4 ranks in a mesh of (2, 2), a parameter that is cut over one axis",
+    violates="gradient_equals_reference",
+    cause="scaled",
+)
 class DividesByWorldSize(AveragedMainGrads):
     """The mean divides by all ranks, also where few of them hold the same shard."""
 
     @override
     def divisor(self, bucket: Bucket) -> int:
         return dist.get_world_size() if bucket.groups else 1
-
-
-ENTRY = Entry(
-    subject=DividesByWorldSize,
-    twin=AveragedMainGrads,
-    source="NVIDIA/Megatron-LM#5956",
-    trigger="4 ranks in a mesh of (2, 2), a parameter that is cut over one axis",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="scaled",
-)

@@ -1,7 +1,5 @@
 """Reported in pytorch/torchtitan#2106."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -11,9 +9,15 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/torchtitan#2106",
+    trigger="2 ranks, a gradient that arrives as Partial",
+    violates="accumulation_is_local_until_reduced",
+    cause="reduced_twice",
+)
 class RedistributesWhatArrives(MainGrads):
     """A partial gradient is reduced when it arrives, and again with its bucket."""
 
@@ -32,14 +36,3 @@ def reduced(grad: DTensor, placements: Sequence[Placement]) -> DTensor:
         left = grad.placements[axis + 1 :]
         grad = grad.redistribute(placements=[*placements[: axis + 1], *left])
     return grad
-
-
-ENTRY = Entry(
-    subject=RedistributesWhatArrives,
-    twin=MainGrads,
-    source="pytorch/torchtitan#2106",
-    trigger="2 ranks, a gradient that arrives as Partial",
-    silent=True,
-    property="accumulation_is_local_until_reduced",
-    cause="reduced_twice",
-)

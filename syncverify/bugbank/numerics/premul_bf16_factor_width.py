@@ -1,14 +1,18 @@
 """Reported in pytorch/pytorch#190745."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#190745",
+    trigger="2 ranks, a bfloat16 gradient",
+    violates="gradient_equals_reference",
+    cause="scaled",
+)
 class ReadsHalfOfFactor(AveragedMainGrads):
     """The factor of a bfloat16 mean is stored in 4 bytes, of which 2 are read."""
 
@@ -19,14 +23,3 @@ class ReadsHalfOfFactor(AveragedMainGrads):
             stored = torch.tensor([1 / self.divisor(bucket)])
             read, _ = stored.view(torch.bfloat16)
             bucket.buffer.mul_(read)
-
-
-ENTRY = Entry(
-    subject=ReadsHalfOfFactor,
-    twin=AveragedMainGrads,
-    source="pytorch/pytorch#190745",
-    trigger="2 ranks, a bfloat16 gradient",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="scaled",
-)

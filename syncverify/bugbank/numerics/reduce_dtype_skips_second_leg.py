@@ -1,14 +1,18 @@
 """Reported in pytorch/pytorch#190627."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#190627",
+    trigger="a mesh of (2, 2), sums that bfloat16 cannot hold",
+    violates="gradient_equals_reference",
+    cause="rounded",
+)
 class ReducesFirstAxisInBfloat16(MainGrads):
     """The first of two reductions sums in bfloat16, the second in full precision."""
 
@@ -19,14 +23,3 @@ class ReducesFirstAxisInBfloat16(MainGrads):
             sent = bucket.buffer.bfloat16() if narrow else bucket.buffer
             dist.all_reduce(sent, group=group)
             bucket.buffer.copy_(sent)
-
-
-ENTRY = Entry(
-    subject=ReducesFirstAxisInBfloat16,
-    twin=MainGrads,
-    source="pytorch/pytorch#190627",
-    trigger="a mesh of (2, 2), sums that bfloat16 cannot hold",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="rounded",
-)

@@ -1,13 +1,11 @@
 """Reported in meta-pytorch/torchcomms#477."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReducesToRoot(MainGrads):
@@ -26,20 +24,15 @@ class ReducesToRoot(MainGrads):
         return gradient.clone()
 
 
+@reported(
+    "meta-pytorch/torchcomms#477",
+    trigger="2 ranks",
+    violates="gradient_equals_reference",
+    cause="rank_contribution_missing",
+)
 class ForgetsInputOfRoot(ReducesToRoot):
-    """The root sums into memory of its own, and does not put its own part there."""
+    """The root sums into new memory, without its own part."""
 
     @override
     def output(self, gradient: torch.Tensor, *, is_root: bool) -> torch.Tensor:
         return torch.zeros_like(gradient) if is_root else gradient.clone()
-
-
-ENTRY = Entry(
-    subject=ForgetsInputOfRoot,
-    twin=ReducesToRoot,
-    source="meta-pytorch/torchcomms#477",
-    trigger="2 ranks",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="rank_contribution_missing",
-)

@@ -1,7 +1,5 @@
 """Reported in pytorch/torchtitan#2532."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,11 +8,17 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/torchtitan#2532",
+    trigger="2 ranks, a gradient that is labelled Replicate",
+    violates="gradient_equals_reference",
+    cause="not_reduced",
+)
 class TrustsLabels(MainGrads):
-    """What is labelled Replicate is taken for complete: only Partial is summed."""
+    """A gradient labelled Replicate counts as complete: only Partial is summed."""
 
     outside = only("placement=partial")
 
@@ -37,14 +41,3 @@ class TrustsLabels(MainGrads):
         for parameter, slot in bucket.slots.items():
             for group in bucket.groups if parameter in self.partial else ():
                 dist.all_reduce(slot, group=group)
-
-
-ENTRY = Entry(
-    subject=TrustsLabels,
-    twin=MainGrads,
-    source="pytorch/torchtitan#2532",
-    trigger="2 ranks, a gradient that is labelled Replicate",
-    silent=True,
-    property="gradient_equals_reference",
-    cause="not_reduced",
-)

@@ -1,1 +1,1 @@
-"""What runs on which stream, and what waits for what."""
+"""Defects of order: streams, events and waits."""

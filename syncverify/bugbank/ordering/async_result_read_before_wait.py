@@ -1,13 +1,11 @@
 """Reported in pytorch/pytorch#115710."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class AgreesOnOverflow(SideStreams):
@@ -25,11 +23,18 @@ class AgreesOnOverflow(SideStreams):
         self.keep_answer(work)
 
     def keep_answer(self, work: dist.Work) -> None:
-        """Keep what all ranks together say."""
+        """Keep the flags of all ranks together."""
         work.wait()
         self.everywhere.copy_(self.found)
 
 
+@reported(
+    "pytorch/pytorch#115710",
+    trigger="2 ranks, a reduced flag",
+    violates="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
+    uses_streams=True,
+)
 class KeepsAnswerTooEarly(AgreesOnOverflow):
     """The answer is copied before the reduction that gives it is waited for."""
 
@@ -37,15 +42,3 @@ class KeepsAnswerTooEarly(AgreesOnOverflow):
     def keep_answer(self, work: dist.Work) -> None:
         self.everywhere.copy_(self.found)
         work.wait()
-
-
-ENTRY = Entry(
-    subject=KeepsAnswerTooEarly,
-    twin=AgreesOnOverflow,
-    source="pytorch/pytorch#115710",
-    trigger="2 ranks, a reduced flag",
-    silent=True,
-    property="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    uses_streams=True,
-)

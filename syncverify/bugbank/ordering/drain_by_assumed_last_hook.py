@@ -1,16 +1,21 @@
 """Reported in ROCm/pytorch#3500."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "ROCm/pytorch#3500",
+    trigger="2 ranks, 2 buckets",
+    violates="wait_orders_reads_after_reduce",
+    cause="read_before_reduced",
+    uses_streams=True,
+)
 class DrainsInOneHook(SideStreams):
-    """The bucket that is taken for the last one waits for all in flight, and nobody else."""
+    """Only the bucket that is taken for the last one waits for all in flight."""
 
     @override
     def launch(self, bucket: Bucket) -> None:
@@ -21,15 +26,3 @@ class DrainsInOneHook(SideStreams):
     @override
     def wait(self) -> None:
         self.join()
-
-
-ENTRY = Entry(
-    subject=DrainsInOneHook,
-    twin=SideStreams,
-    source="ROCm/pytorch#3500",
-    trigger="2 ranks, 2 buckets",
-    silent=True,
-    property="wait_orders_reads_after_reduce",
-    cause="read_before_reduced",
-    uses_streams=True,
-)

@@ -1,18 +1,16 @@
 """Reported in pytorch/pytorch#160481."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ReducesLegsOnTwoStreams(SideStreams):
-    """Right: the second axis is reduced on a stream of its own."""
+    """Right: the second axis is reduced on a second stream."""
 
     @override
     def bind(self) -> None:
@@ -39,21 +37,16 @@ class ReducesLegsOnTwoStreams(SideStreams):
             self.finished.pop().wait()
 
 
+@reported(
+    "pytorch/pytorch#160481",
+    trigger="a mesh of (2, 2), each axis with a stream of its own",
+    violates="wait_orders_reads_after_reduce",
+    cause="read_before_reduced",
+    uses_streams=True,
+)
 class RecordsFirstLeg(ReducesLegsOnTwoStreams):
     """The event of completion is recorded on the stream of the first of two legs."""
 
     @override
     def last_leg(self) -> torch.cuda.Stream:
         return self.comm
-
-
-ENTRY = Entry(
-    subject=RecordsFirstLeg,
-    twin=ReducesLegsOnTwoStreams,
-    source="pytorch/pytorch#160481",
-    trigger="a mesh of (2, 2), each axis with a stream of its own",
-    silent=True,
-    property="wait_orders_reads_after_reduce",
-    cause="read_before_reduced",
-    uses_streams=True,
-)

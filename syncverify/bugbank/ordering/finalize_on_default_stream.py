@@ -1,28 +1,21 @@
 """Reported in pytorch/pytorch#37790."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets
+from syncverify.bugbank.entry import reported
 
 
 class AveragesAside(SideStreams):
     """Right: all of the caller's step runs on a stream that is not the default one."""
 
-    capabilities = Capabilities(
-        outside=ALL_BEYOND,
-        reduction="mean",
-        varying_accumulations=True,
-        overlaps_backward=True,
-    )
+    capabilities = replace(AveragedViewBuckets.capabilities, overlaps_backward=True)
 
     @override
     def bind(self) -> None:
@@ -65,21 +58,16 @@ class AveragesAside(SideStreams):
         caller.wait_stream(self.compute)
 
 
+@reported(
+    "pytorch/pytorch#37790",
+    trigger="2 ranks, a step on a stream that is not the default one",
+    violates="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
+    uses_streams=True,
+)
 class JoinsDefaultStream(AveragesAside):
     """The default stream waits for the reduction, and the step is on another one."""
 
     @override
     def join(self) -> None:
         torch.cuda.default_stream().wait_stream(self.comm)
-
-
-ENTRY = Entry(
-    subject=JoinsDefaultStream,
-    twin=AveragesAside,
-    source="pytorch/pytorch#37790",
-    trigger="2 ranks, a step on a stream that is not the default one",
-    silent=True,
-    property="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    uses_streams=True,
-)

@@ -1,15 +1,20 @@
 """Reported in NERSC/sc24-dl-tutorial#1."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.held_copies import HoldsCopies
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "NERSC/sc24-dl-tutorial#1",
+    trigger="2 ranks",
+    violates="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
+    uses_streams=True,
+)
 class CopiesBackOnEnqueue(HoldsCopies):
     """The copy back follows a future that is done when the reduction is only queued."""
 
@@ -25,15 +30,3 @@ class CopiesBackOnEnqueue(HoldsCopies):
         with torch.cuda.stream(self.comm):
             for _, _, work in self.held:
                 work.wait()
-
-
-ENTRY = Entry(
-    subject=CopiesBackOnEnqueue,
-    twin=HoldsCopies,
-    source="NERSC/sc24-dl-tutorial#1",
-    trigger="2 ranks",
-    silent=True,
-    property="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    uses_streams=True,
-)

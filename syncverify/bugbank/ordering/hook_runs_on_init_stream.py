@@ -1,13 +1,11 @@
 """Reported in NVIDIA/Megatron-LM#3670."""
 
-from __future__ import annotations
-
 import torch
 from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class AccumulatesWhereBound(SideStreams):
@@ -26,21 +24,16 @@ class AccumulatesWhereBound(SideStreams):
         del self.accumulators
 
 
+@reported(
+    "NVIDIA/Megatron-LM#3670",
+    trigger="2 ranks, gradient accumulators made on another stream",
+    violates="reduce_reads_after_accumulation",
+    cause="reduced_before_accumulated",
+    uses_streams=True,
+)
 class ForksFromDefaultStream(AccumulatesWhereBound):
     """The reduction waits for the default stream, and accumulation is on another one."""
 
     @override
     def fork(self) -> None:
         self.comm.wait_stream(torch.cuda.default_stream())
-
-
-ENTRY = Entry(
-    subject=ForksFromDefaultStream,
-    twin=AccumulatesWhereBound,
-    source="NVIDIA/Megatron-LM#3670",
-    trigger="2 ranks, gradient accumulators made on another stream",
-    silent=True,
-    property="reduce_reads_after_accumulation",
-    cause="reduced_before_accumulated",
-    uses_streams=True,
-)

@@ -1,14 +1,12 @@
 """Reported in deepspeedai/DeepSpeed#3727."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class TwoStagingBuffers(SideStreams):
@@ -42,21 +40,16 @@ class TwoStagingBuffers(SideStreams):
         self.finished[turn].wait()
 
 
+@reported(
+    "deepspeedai/DeepSpeed#3727",
+    trigger="2 ranks, 3 buckets through 2 buffers",
+    violates="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
+    uses_streams=True,
+)
 class RefillsStagingEarly(TwoStagingBuffers):
-    """A buffer is filled again while the reduction of what it held still runs."""
+    """A buffer is filled again while the reduction of its earlier content still runs."""
 
     @override
     def await_staging(self, turn: int) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=RefillsStagingEarly,
-    twin=TwoStagingBuffers,
-    source="deepspeedai/DeepSpeed#3727",
-    trigger="2 ranks, 3 buckets through 2 buffers",
-    silent=True,
-    property="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    uses_streams=True,
-)

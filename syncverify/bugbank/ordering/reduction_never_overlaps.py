@@ -1,15 +1,20 @@
 """Reported in pytorch/torchtitan#3821."""
 
-from __future__ import annotations
-
 from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/torchtitan#3821",
+    trigger="2 ranks, 2 buckets",
+    violates="overlap_is_possible",
+    cause="never_overlapped",
+    uses_streams=True,
+)
 class LaunchesInWait(SideStreams):
     """Reductions were to overlap, and are all exposed after backward."""
 
@@ -22,15 +27,3 @@ class LaunchesInWait(SideStreams):
         for bucket in self.buckets:
             self.launch(bucket)
         super().wait()
-
-
-ENTRY = Entry(
-    subject=LaunchesInWait,
-    twin=SideStreams,
-    source="pytorch/torchtitan#3821",
-    trigger="2 ranks, 2 buckets",
-    silent=True,
-    property="overlap_is_possible",
-    cause="never_overlapped",
-    uses_streams=True,
-)

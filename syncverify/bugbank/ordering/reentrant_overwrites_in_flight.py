@@ -1,14 +1,19 @@
 """Reported in facebookresearch/fairscale#780."""
 
-from __future__ import annotations
-
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "facebookresearch/fairscale#780",
+    trigger="2 ranks, 2 gradients that come to one bucket",
+    violates="bucket_is_exclusive_while_reducing",
+    cause="touched_in_flight",
+    uses_streams=True,
+)
 class LaunchesOnFirstGradient(SideStreams):
     """A bucket is launched when its first gradient is complete, while others are added."""
 
@@ -16,15 +21,3 @@ class LaunchesOnFirstGradient(SideStreams):
     def is_ready(self, bucket: Bucket) -> bool:
         complete = [bucket.counts[p] == self.required for p in bucket.parameters]
         return complete.count(True) == 1
-
-
-ENTRY = Entry(
-    subject=LaunchesOnFirstGradient,
-    twin=SideStreams,
-    source="facebookresearch/fairscale#780",
-    trigger="2 ranks, 2 gradients that come to one bucket",
-    silent=True,
-    property="bucket_is_exclusive_while_reducing",
-    cause="touched_in_flight",
-    uses_streams=True,
-)

@@ -1,14 +1,19 @@
 """Reported in pytorch/pytorch#17439."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
+@reported(
+    "pytorch/pytorch#17439",
+    trigger="any program",
+    violates="stream_context_is_restored",
+    cause="stream_changed",
+    uses_streams=True,
+)
 class LeavesContextOpen(SideStreams):
     """A stream context outlives the call that enters it, and ends in the next one."""
 
@@ -23,15 +28,3 @@ class LeavesContextOpen(SideStreams):
         self.context.__exit__(None, None, None)
         self.join()
         super().zero_grad()
-
-
-ENTRY = Entry(
-    subject=LeavesContextOpen,
-    twin=SideStreams,
-    source="pytorch/pytorch#17439",
-    trigger="any program",
-    silent=True,
-    property="stream_context_is_restored",
-    cause="stream_changed",
-    uses_streams=True,
-)

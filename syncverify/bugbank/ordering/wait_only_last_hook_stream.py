@@ -1,7 +1,5 @@
 """Reported in deepspeedai/DeepSpeed#8061."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import torch
@@ -10,7 +8,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local_grad
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class PacksOnTwoStreams(MainGrads):
@@ -44,6 +42,13 @@ class PacksOnTwoStreams(MainGrads):
         return self.packers
 
 
+@reported(
+    "deepspeedai/DeepSpeed#8061",
+    trigger="2 ranks, 2 parameters in one bucket, packed on 2 streams",
+    violates="reduce_reads_after_accumulation",
+    cause="reduced_before_accumulated",
+    uses_streams=True,
+)
 class WaitsForLastPacker(PacksOnTwoStreams):
     """The reduction waits only for the stream that filled the bucket last."""
 
@@ -55,15 +60,3 @@ class WaitsForLastPacker(PacksOnTwoStreams):
     @override
     def awaited(self) -> list[torch.cuda.Stream]:
         return [self.last]
-
-
-ENTRY = Entry(
-    subject=WaitsForLastPacker,
-    twin=PacksOnTwoStreams,
-    source="deepspeedai/DeepSpeed#8061",
-    trigger="2 ranks, 2 parameters in one bucket, packed on 2 streams",
-    silent=True,
-    property="reduce_reads_after_accumulation",
-    cause="reduced_before_accumulated",
-    uses_streams=True,
-)

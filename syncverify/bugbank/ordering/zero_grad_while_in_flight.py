@@ -1,16 +1,14 @@
 """Reported in horovod/horovod#1116."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class MeasuresNorm(SideStreams):
-    """Right: what was reduced is looked at on a third stream before it is cleared."""
+    """Right: a third stream reads reduced gradients before they are cleared."""
 
     @override
     def bind(self) -> None:
@@ -31,25 +29,20 @@ class MeasuresNorm(SideStreams):
         super().zero_grad()
 
     def finish_telemetry(self) -> None:
-        """Wait until nobody reads gradients."""
+        """Wait until no stream reads gradients."""
         torch.cuda.current_stream().wait_stream(self.telemetry)
 
 
+@reported(
+    "horovod/horovod#1116",
+    trigger="2 ranks, gradients read on a third stream",
+    violates="zero_grad_waits_for_reduce",
+    cause="zeroed_in_flight",
+    uses_streams=True,
+)
 class ZeroesWhatIsRead(MeasuresNorm):
     """Gradients may be cleared while something in flight reads them."""
 
     @override
     def finish_telemetry(self) -> None:
         pass
-
-
-ENTRY = Entry(
-    subject=ZeroesWhatIsRead,
-    twin=MeasuresNorm,
-    source="horovod/horovod#1116",
-    trigger="2 ranks, gradients read on a third stream",
-    silent=True,
-    property="zero_grad_waits_for_reduce",
-    cause="zeroed_in_flight",
-    uses_streams=True,
-)

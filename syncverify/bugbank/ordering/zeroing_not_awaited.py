@@ -1,12 +1,10 @@
 """Reported in deepspeedai/DeepSpeed#856."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 
 from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.entry import Entry
+from syncverify.bugbank.entry import reported
 
 
 class ZeroesAside(SideStreams):
@@ -24,6 +22,13 @@ class ZeroesAside(SideStreams):
         self.join()
 
 
+@reported(
+    "deepspeedai/DeepSpeed#856",
+    trigger="2 ranks, 2 steps",
+    violates="zero_grad_waits_for_reduce",
+    cause="used_before_zeroed",
+    uses_streams=True,
+)
 class NeverFinishesZeroing(ZeroesAside):
     """The next backward does not wait until gradients are cleared."""
 
@@ -35,15 +40,3 @@ class NeverFinishesZeroing(ZeroesAside):
     def unbind(self) -> None:
         self.join()
         super().unbind()
-
-
-ENTRY = Entry(
-    subject=NeverFinishesZeroing,
-    twin=ZeroesAside,
-    source="deepspeedai/DeepSpeed#856",
-    trigger="2 ranks, 2 steps",
-    silent=True,
-    property="zero_grad_waits_for_reduce",
-    cause="used_before_zeroed",
-    uses_streams=True,
-)

@@ -137,7 +137,7 @@ class ReducesEagerlyInDebugMode(PlainGrads):
 
 
 class KeepsListPerThread(PlainGrads):
-    """What is to be reduced is listed on the thread that brought it."""
+    """Lists gradients to reduce by thread, so `wait()` misses those of other threads."""
 
     def bind(self) -> None:
         self.local = threading.local()
@@ -158,7 +158,7 @@ class KeepsListPerThread(PlainGrads):
 
 
 class ExpectsWhatArrived(PlainGrads):
-    """Every call of a tensor hook is taken to bring `.grad` something."""
+    """Takes every call of a tensor hook for an accumulation into `.grad` to come."""
 
     def bind(self) -> None:
         self.missing = dict.fromkeys(self.parameters, 0)
@@ -183,7 +183,7 @@ class ExpectsWhatArrived(PlainGrads):
 
 
 class TakesLastArrival(TakesArrivals):
-    """Adds up what its own hook saw last when `.grad` has changed; later hooks change it."""
+    """Sums the last gradient that its own hook saw, which later hooks replace."""
 
     def bind(self) -> None:
         self.last: dict[nn.Parameter, torch.Tensor] = {}
@@ -205,7 +205,7 @@ class TakesLastArrival(TakesArrivals):
 
 
 class StaysInBackward(InterceptsBackward):
-    """A backward that raises is never left; the next one is taken to run inside of it."""
+    """Never leaves a backward that raises, and takes the next one for a nested one."""
 
     def bind(self) -> None:
         super().bind()
@@ -267,7 +267,7 @@ class ReadsWhatArrives(RunsMicroBatches):
 
 
 class TakesWhatForwardAsked(RunsMicroBatches):
-    """What comes to a hook while forward differentiates is taken for the gradient."""
+    """Takes a derivative that a hook sees during forward for the gradient."""
 
     def bind(self) -> None:
         super().bind()

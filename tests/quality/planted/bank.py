@@ -1,4 +1,4 @@
-"""Defects of the bug bank that searches meet, and what the harness has to say of each."""
+"""Defects of the bug bank that searches meet, and the report that each has to get."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ UNBIND = "unbind_restores_parameters"
 
 @dataclass(frozen=True)
 class OfEntry:
-    """What is said of an entry of the bug bank.
+    """The expected report on an entry of the bug bank.
 
     Attributes:
         entry_id: Of the entry.
@@ -45,7 +45,7 @@ class Defect(OfEntry):
 
     Attributes:
         property: The property it violates before all others, in the smallest scenario.
-        cause: What went wrong.
+        cause: Cause of the violation.
         says: Part of the one sentence that explains it.
         also: Other properties that it violates, in some scenario of the search.
         mesh: Mesh of the smallest scenario.
@@ -110,7 +110,7 @@ NUMERICS = [
     ),
     Defect(
         "flush-reduces-what-is-reduced", VALUE, "reduced_twice",
-        wrong("what ranks [0, 1] had summed they summed again: it was reduced at "),
+        wrong("ranks [0, 1] summed their sum again: it was reduced at "),
         also=frozenset({ONCE}),
     ),
     Defect(

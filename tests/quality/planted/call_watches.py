@@ -18,11 +18,11 @@ class TakesDetachForFreezing(WatchesCalls):
 
 
 class FollowsResults(WatchesCalls):
-    """Correct: follows what comes of a parameter from call to call."""
+    """Correct: follows the results of a parameter from call to call."""
 
     def bind(self) -> None:
         super().bind()
-        # By address; the results are held, so that each has one of its own.
+        # By address; the results are held, so that no two of them share an address.
         self.owners: dict[int, tuple[nn.Parameter, Any]] = {}
 
     def before_backward(self, losses: Any) -> None:
@@ -107,7 +107,7 @@ class ExpectsGradientOfEachUse(WatchesCalls):
 
 
 class TakesWritesForUpdates(WatchesCalls):
-    """Who writes in place what came of a parameter is taken to update the parameter."""
+    """Takes a write in place to a copy of a parameter for an update of the parameter."""
 
     of_grad_mode = True
 
@@ -131,7 +131,7 @@ class TakesWritesForUpdates(WatchesCalls):
 
 
 class TakesUntrackedWritesForUpdates(TakesWritesForUpdates):
-    """Likewise, if no gradient is tracked there, as in the forward of a function."""
+    """Takes such a write for an update where no gradient is tracked, as in a function."""
 
     of_grad_mode = False
 
@@ -187,7 +187,7 @@ class HooksCopiesFirst(WatchesCalls):
 
 
 class TrainsRetainedCopies(WatchesCalls):
-    """A copy that retains its gradient is taken for what is trained, as copies in bfloat16."""
+    """Takes a copy that retains its gradient for the trained tensor, like a bfloat16 copy."""
 
     def bind(self) -> None:
         super().bind()
@@ -243,7 +243,7 @@ class TakesSecondDerivativesForInnerSteps(WatchesCalls):
 
 
 class WaitsForUnusedResults(WatchesCalls):
-    """What came of a parameter and went nowhere is waited for."""
+    """Leaves out a parameter with a result that no later call uses."""
 
     def bind(self) -> None:
         super().bind()

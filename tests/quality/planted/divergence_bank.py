@@ -1,4 +1,4 @@
-"""Defects by which ranks part ways, and what the harness has to say about each.
+"""Defects that make ranks diverge, and the report that each has to get.
 
 They need no search: any scenario with two buckets shows them.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 from planted.bank import MATCH, ORDER, WAITS
 
-# Entry of the bug bank, bytes of the cap, and the first violation with what the report says:
+# Entry of the bug bank, bytes of the cap, and the first violation with a part of the report:
 # where collectives exchange data, and where they do not.
 DIVERGENCES: list[tuple[Any, ...]] = [
     (

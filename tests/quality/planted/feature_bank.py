@@ -1,10 +1,11 @@
-"""What it takes to say that a feature of scenarios is needed: a defect only it shows."""
+"""The proof that scenarios need a feature: a defect that no other feature shows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from syncverify.scenario import ParameterSpec, Scenario
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
 
 
 @dataclass(frozen=True)
@@ -12,13 +13,13 @@ class FeatureDefect:
     """A planted defect that shows where scenarios have a feature, and nowhere else.
 
     Attributes:
-        feature: As `topic=value`, of `syncverify.features.BEYOND`.
-        subject: The synchronizer that has it.
-        without: Makes of a scenario with the feature one like it that has it not.
-        property: A property that it violates.
-        cause: What went wrong.
-        needs: Features without which no scenario has this one.
-        examples: Scenarios that are drawn, at most, until one shows it.
+        feature: As `topic=value`, of `syncverify.scenario.features.OPTIONAL_FEATURES`.
+        subject: The synchronizer with the defect.
+        without: Returns a scenario of the feature without the feature.
+        property: A property that the defect violates.
+        cause: Cause of the violation.
+        needs: Features that every scenario with this one has.
+        examples: Scenarios that are drawn, at most, until one shows the defect.
     """
 
     feature: str

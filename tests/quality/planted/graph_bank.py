@@ -12,7 +12,7 @@ from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGra
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
-from syncverify.vocabulary import RARE
+from syncverify.scenario.vocabulary import RARE
 
 VALUE = "gradient_equals_reference"
 LIVE = "every_rank_finishes"
@@ -23,11 +23,11 @@ class GraphDefect:
     """A planted defect that some features of the engine show, and no others.
 
     Attributes:
-        subject: The synchronizer that has it.
-        shown_by: All features that show it, as `topic=value`.
-        cause: What went wrong.
-        property: A property that it violates.
-        beside: Features by which something else is seen to go wrong.
+        subject: The synchronizer with the defect.
+        shown_by: All features that show the defect, as `topic=value`.
+        cause: Cause of the violation.
+        property: A property that the defect violates.
+        beside: Features that show another mistake of the synchronizer.
     """
 
     subject: type[Any]
@@ -74,9 +74,9 @@ FAILED_IN_CODE = (
     "backward=failed_in_node_hook",
     "backward=failed_in_reentrant_backward",
 )
-# Whoever looks at calls and gradients sees one thing in these: an error that is not torch's.
+# Calls and gradients look the same in these features: an error that is not torch's.
 GROUPS = (frozenset(FAILED_IN_CODE),)
-# What no defect is planted for, and why.
+# Features without a planted defect, and the reason.
 NOT_SHOWN = {
     "backward=compiled_autograd": "It is on or off for a whole process, and so is not "
     "simulated; the engine matrix plays it on gloo."
@@ -87,7 +87,7 @@ OF_HOOKS = [
     of(
         CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early"
     ),
-    # The 61st nested backward is on another thread, whose gradients it does not count.
+    # The 61st nested backward runs on another thread, and its gradients are not counted.
     of(graphs.CountsPerThread, "backward=on_threads", beside=REENTRANT[:-1]),
     of(
         graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",

@@ -18,7 +18,7 @@ class TakesExpansionForItsProbe(WalksGraph):
 
 
 class ReducesRowsOfLookups(WalksGraph):
-    """Reduces what was looked up row by row, and a row that came up twice two times."""
+    """Reduces an embedding row by row, and a row that is looked up twice two times."""
 
     def bind(self) -> None:
         super().bind()
@@ -208,7 +208,7 @@ class TrustsFunctionsThatKeepTheWeight(WalksGraph):
 
 
 class TakesPackedForOffloaded(WalksGraph):
-    """What is packed with a device is taken for a weight that it keeps on the host."""
+    """Takes a tensor that is packed with a device for a weight that is kept on the host."""
 
     told_by: Any = torch.device
 
@@ -220,13 +220,13 @@ class TakesPackedForOffloaded(WalksGraph):
 
 
 class TakesPackedForQuantized(TakesPackedForOffloaded):
-    """What is packed with a dtype is taken for a quantized weight, which is not trained."""
+    """Takes a tensor that is packed with a dtype for a quantized weight, and leaves it out."""
 
     told_by = torch.dtype
 
 
 class MeasuresWhatIsBrought(WalksGraph):
-    """Adds up the bytes of what comes out of a node for a parameter: None has none."""
+    """Asks the gradient of each node for its size in bytes, which None does not have."""
 
     def before_backward(self, losses: Any) -> None:
         for consumer, place, _ in self.consumers(losses):
@@ -272,7 +272,7 @@ class TakesInputsOfCopies(WalksGraph):
 
 
 class CountsWhatIsInTheGraph(WalksGraph):
-    """Beside reentrant checkpoints, what the graph shows is done when it first comes."""
+    """Takes the first gradient for the last one, for a parameter beside a checkpoint."""
 
     def bind(self) -> None:
         super().bind()

@@ -13,7 +13,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 
 class CountsPerThread(CountsCallsOfNestedBackwards):
-    """Counts on the thread that bound it only, and so misses what others bring."""
+    """Counts on the thread of `bind()` only, and so misses gradients of other threads."""
 
     def bind(self) -> None:
         self.local = threading.local()
@@ -26,7 +26,7 @@ class CountsPerThread(CountsCallsOfNestedBackwards):
 
 
 class TakesArrivals(PlainGrads):
-    """Sums up what its tensor hook sees, which later hooks replace."""
+    """Sums the gradients that its tensor hook sees, which later hooks replace."""
 
     def bind(self) -> None:
         self.sums: dict[nn.Parameter, torch.Tensor] = {}

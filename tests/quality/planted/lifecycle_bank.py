@@ -22,7 +22,7 @@ from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
     WaitsForWhatWasLaunched,
 )
 from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
-from syncverify.scenario import Scenario
+from syncverify.scenario.scenario import Scenario
 
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")

@@ -40,7 +40,7 @@ class ZeroesInFlight(Careful):
 
 
 class LearnsFromFirstStep(Careful):
-    """What brought no gradient in the first step is taken for unused for ever."""
+    """Takes parameters without a gradient in the first step for unused for ever."""
 
     outside = only("event=empty_step")
 
@@ -104,7 +104,7 @@ class TrustsViewsOfCast(TrustsViews):
 
 
 class JoinsDefaultStream(Careful):
-    """The default stream waits for the reduction, whoever called `wait()`.
+    """The default stream waits for the reduction, and not the stream that calls `wait()`.
 
     Source: pytorch/pytorch#37790.
     """
@@ -174,7 +174,7 @@ class LaunchesWhatIsReady(Careful):
 
 
 class SkipsIncompleteBuckets(Careful):
-    """A bucket with a parameter that nobody uses is never launched."""
+    """Never launches a bucket with an unused parameter."""
 
     outside = only("used=never")
 
@@ -186,7 +186,7 @@ class SkipsIncompleteBuckets(Careful):
 
 
 class LearnsFromFirstMicroBatch(Careful):
-    """What the first micro-batch does not use is not waited for in the others.
+    """Does not wait for parameters that the first micro-batch does not use.
 
     Source: NovaSky-AI/SkyRL#2146.
     """

@@ -1,4 +1,4 @@
-"""Planted defects that sums of products, whose gradients are whole numbers, cannot show."""
+"""Planted defects that need modules: sums of products have gradients of whole numbers."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
-from syncverify.features import ALL_BEYOND
-from syncverify.scenario import Scenario
-from syncverify.vocabulary import PLAIN
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.
-REAL_MODULES = (ALL_BEYOND - {"module", "shape"}) | {"shape=empty"}
+REAL_MODULES = (ALL_OPTIONAL_TOPICS - {"module", "shape"}) | {"shape=empty"}
 
 
 class ModuleGrads(MainGrads):
@@ -35,7 +35,7 @@ class SendsFixedPoint(ModuleGrads):
 
 
 class DropsSmallGradients(ModuleGrads):
-    """What is nearly 0 is not worth sending, says a compressor."""
+    """Compresses gradients, and drops values that are nearly 0."""
 
     @override
     def reduce(self, bucket: Bucket) -> None:

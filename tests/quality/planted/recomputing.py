@@ -1,7 +1,7 @@
-"""Planted defects of synchronizers that watch what backward computes again.
+"""Planted defects of synchronizers that watch the recomputation of checkpoints.
 
-What is computed again brings gradients by a backward of its own if the checkpoint is
-reentrant, and no gradients at all if it is not.
+The recomputation of a reentrant checkpoint brings gradients by a nested backward. That of
+another checkpoint brings no gradients.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class ExpectsGradientOfRecomputed(CountsRecomputed):
 
 
 class DoneWhenRecomputedCame(CountsRecomputed):
-    """A parameter is done when what was computed again has come: there may be more."""
+    """Takes a parameter for done after its recomputed uses, though more may follow."""
 
     def accumulated(self, parameter: nn.Parameter) -> None:
         super().accumulated(parameter)

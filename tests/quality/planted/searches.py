@@ -1,4 +1,4 @@
-"""Searches for the planted defects that have fixed scenarios: what to ask for, and how."""
+"""Searches for the planted defects that have fixed scenarios."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,20 +15,20 @@ from planted.modules import MODULE_DEFECTS
 from planted.space import SPACE
 from planted.stream_bank import STREAM_DEFECTS
 
-from strategies.drawing import Draw, Drawing, EndedError
-from strategies.judge import Judge
-from strategies.schedule_choice import ScheduleChoice
-from strategies.search_result import Found, found_in
-from strategies.shrinking import shrink
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.features import BEYOND
-from syncverify.scenario import Scenario
-from syncverify.subject import resolve
-from syncverify.verification import SilentProgress
+from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.result import SilentProgress
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.shrinking import shrink
+from syncverify.subjects.subject import resolve
 
 DETERMINISTIC = "subject_is_deterministic"
-# What a hundred scenarios show rather than what the fixed ones do.
+# Violations that a hundred scenarios show, where the fixed scenarios show another one.
 MET_AS = {
     "LearnsFromFirstMicroBatch used=not_in_first_micro_batch": (
         EXCLUSIVE,
@@ -36,7 +36,9 @@ MET_AS = {
     )
 }
 EVERYTHING = frozenset(
-    f"{topic}={value}" for topic in BEYOND for value in BEYOND[topic]
+    f"{topic}={value}"
+    for topic in OPTIONAL_FEATURES
+    for value in OPTIONAL_FEATURES[topic]
 )
 
 
@@ -45,12 +47,12 @@ class Search:
     """A search for one defect.
 
     Attributes:
-        name: Of the subject, and of the feature that it takes.
-        subject: The synchronizer that has the defect.
-        features: Which scenarios may have, beyond the plain case; None leaves that to the
-            subject's own capabilities.
-        identity: Property and cause that are looked for.
-        examples: Scenarios within which it is met.
+        name: Names of the subject and of the feature that shows the defect.
+        subject: The synchronizer with the defect.
+        features: Features that scenarios may have, beyond the plain case; None takes the
+            features of the subject's own capabilities.
+        identity: Property and cause of the violation.
+        examples: Scenarios within which the violation is met.
         ranks: Largest world to try.
     """
 
@@ -61,25 +63,25 @@ class Search:
     examples: int = 100
     ranks: int = 4
 
-    def smallest(self, seed: int) -> Found | None:
-        """Search for what is looked for, and return what it was made into."""
+    def smallest(self, seed: int) -> FoundViolation | None:
+        """Search for the violation, and return it after shrinking."""
         subject = resolve(self.narrowed())
-        judge = Judge(subject, SimBackend(), ScheduleChoice(), seed, deadline=None)
+        judge = Judge(subject, SimBackend(), ScheduleChoice(), seed)
         drawing = Drawing(subject.capabilities, self.ranks, self.examples, seed)
         first = self.first(drawing, judge)
         if first is None:
             return None
         return shrink(drawing, judge, self.identity, first, SilentProgress())
 
-    def first(self, drawing: Drawing, judge: Judge) -> Found | None:
-        """Return where what is looked for is met first, whatever else is met before."""
-        met: list[Found] = []
+    def first(self, drawing: Drawing, judge: Judge) -> FoundViolation | None:
+        """Return the first violation of the identity, and pass over other violations."""
+        met: list[FoundViolation] = []
         twice = self.identity[0] == DETERMINISTIC
 
         def look(scenario: Scenario, draw: Draw) -> None:
-            verdict = judge.verdict(scenario, draw, twice=twice)
-            if self.identity in verdict.violations:
-                met.append(found_in(scenario, verdict, self.identity))
+            judged = judge.judge_scenario(scenario, draw, twice=twice)
+            if self.identity in judged.violations:
+                met.append(judged.violations[self.identity])
                 raise EndedError
 
         drawing.for_each(look, Phase.generate)

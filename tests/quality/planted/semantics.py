@@ -4,12 +4,12 @@ import torch
 import torch.distributed as dist
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class RefillsAfterALaterWait(ViewBuckets):
-    """Waits for the second of two collectives, then overwrites what the first reads.
+    """Waits for the second of two collectives, then overwrites the input of the first.
 
     NCCL runs the collectives of a communicator one after the other, so the first one is
     over as well. gloo runs them side by side.
@@ -28,12 +28,12 @@ class RefillsOnNccl(RefillsAfterALaterWait):
     """Correct: says that it runs on NCCL only."""
 
     capabilities = Capabilities(
-        varying_accumulations=True, needs_nccl=True, outside=ALL_BEYOND
+        varying_accumulations=True, needs_nccl=True, outside=ALL_OPTIONAL_TOPICS
     )
 
 
 class RefillsInOrder(ViewBuckets):
-    """Correct: waits for the collective whose input it overwrites."""
+    """Correct: waits for a collective before its input is overwritten."""
 
     def wait(self) -> None:
         super().wait()

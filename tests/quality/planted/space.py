@@ -18,7 +18,8 @@ from syncverify.bugbank.layout.reduce_scatter_storage_order import (
 )
 from syncverify.bugbank.layout.shared_param_bucketed_twice import CountsEachListing
 from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 
 class LooksAtTwoAxes(MainGrads):
@@ -42,7 +43,7 @@ class AsksForAxesByName(MainGrads):
 
 
 class TakesReplicasForTheWorld(MainGrads):
-    """What is replicated over all of its mesh is summed over the default group."""
+    """Sums a parameter that is replicated over its whole mesh over the default group."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         groups = reduce_groups(parameter)
@@ -53,7 +54,7 @@ class TakesReplicasForTheWorld(MainGrads):
 
 
 class KnowsOneKindOfShard(MainGrads):
-    """What is no `Shard` is taken for a replica; torch's strided shard is none."""
+    """Takes every placement but `Shard` for a replica; torch's strided shard is none."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         if not isinstance(parameter, DTensor):
@@ -67,7 +68,7 @@ class KnowsOneKindOfShard(MainGrads):
 
 
 class LeavesConvolutionsOut(MainGrads):
-    """Kernels for up to three dims; what has more is not reduced at all."""
+    """Has kernels for up to three dims, and does not reduce tensors with more."""
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         return reduce_groups(parameter) if parameter.dim() < 4 else ()
@@ -116,7 +117,7 @@ def named(scenario: Scenario) -> Scenario:
 
 
 def placed(old: str, new: str) -> Callable[[Scenario], Scenario]:
-    """Exchange what codes of placements start with."""
+    """Exchange the prefix of placement codes."""
 
     def change(spec: ParameterSpec) -> ParameterSpec:
         codes = spec.placements and tuple(c.replace(old, new) for c in spec.placements)

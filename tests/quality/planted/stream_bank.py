@@ -1,13 +1,14 @@
 """Defects of streams and memory of the bug bank, with the least scenario that shows each.
 
-What they violate does not depend on luck, so that no search is needed.
+The fixed scenarios show each violation in every run, so no search is needed.
 """
 
 from dataclasses import dataclass
 
 from planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, OfEntry
 
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 FILLED = "reduce_reads_after_accumulation"
 CLEARED = "zero_grad_waits_for_reduce"
@@ -33,12 +34,12 @@ class StreamDefect(OfEntry):
     """A defect of streams or memory.
 
     Attributes:
-        property: The property that tells what is wrong.
-        cause: What went wrong.
-        says: Part of what explains it, mostly the remedy; a line of code stands in
-            brackets for its place.
-        scenario: Least one that shows it.
-        also: Other properties that it violates, since values are wrong too.
+        property: The property that names the mistake.
+        cause: Cause of the violation.
+        says: Part of the explanation, mostly the remedy; a line of code in brackets stands
+            for its place.
+        scenario: The smallest scenario that shows the defect.
+        also: Other properties that the defect violates, since values are wrong too.
     """
 
     property: str
@@ -83,7 +84,7 @@ STREAMS = [
     ),
     StreamDefect(
         "reentrant-overwrites-in-flight", EXCLUSIVE, "touched_in_flight",
-        # What an order could do; that more gradients come, values tell.
+        # The remedy covers the order; the values show that more gradients come.
         f"insert `work.wait()` of the all_reduce launched at {LAUNCH}, while `default` "
         "is current, before autograd goes on: holds",
         scenario=PAIR, also=frozenset({VALUE}),
@@ -160,7 +161,7 @@ MEMORY = [
     StreamDefect(
         "freed-before-post-reduce-copy", OUTLIVES, "freed_in_use",
         RECORD.format("[bucket.buffer.copy_(reduced)] in launch"),
-        TWO,  # the second launch is who may get the memory
+        TWO,  # the second launch may get the memory
     ),
     StreamDefect(
         "third-stream-stash", OUTLIVES, "freed_in_use",

@@ -10,7 +10,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 class FallsThrough(ViewBuckets):
-    """Asks whether a bucket is done, and takes what there is if it is not."""
+    """Asks whether a bucket is done, and takes unfinished values if it is not."""
 
     def finish(self, bucket: Bucket) -> None:
         if bucket.work is None or bucket.work.is_completed():
@@ -18,7 +18,7 @@ class FallsThrough(ViewBuckets):
 
 
 class AsksThenWaits(ViewBuckets):
-    """Correct: who is told "not yet" waits."""
+    """Correct: a rank that is told "not yet" waits."""
 
     def finish(self, bucket: Bucket) -> None:
         if bucket.work is not None and not bucket.work.is_completed():
@@ -51,7 +51,7 @@ class IgnoresNotYet(ViewBuckets):
 
 
 class QueriesThenWaits(IgnoresNotYet):
-    """Correct: who is told "not yet" waits."""
+    """Correct: a rank that is told "not yet" waits."""
 
     def end(self, scaled: torch.cuda.Event) -> None:
         if not scaled.query():
@@ -76,7 +76,7 @@ class FirstComeIsRankZero(ViewBuckets):
 
 
 class FirstComeIsFirst(ViewBuckets):
-    """Correct: the first rank in the store says who it is."""
+    """Correct: the first rank in the store publishes its number."""
 
     def bind(self) -> None:
         super().bind()
@@ -87,7 +87,7 @@ class FirstComeIsFirst(ViewBuckets):
 
 
 class WaitsInRandomOrder(ViewBuckets):
-    """Waits for buckets in an order that nobody can repeat."""
+    """Waits for buckets in a random order, which no second run repeats."""
 
     def wait(self) -> None:
         random.shuffle(self.buckets)

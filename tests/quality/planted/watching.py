@@ -1,8 +1,8 @@
 """A correct synchronizer that runs forward and backward itself, and may look at both.
 
 DDP walks the graph that forward returns, ColossalAI's Gemini watches the calls that take a
-parameter, FSDP hooks what forward returns. Planted beside it is what they could take that
-for: each defect overrides what is looked at, and mostly leaves parameters out of `wait()`.
+parameter, FSDP hooks the tensors that forward returns. Each defect misreads the watched
+thing, and mostly leaves parameters out of `wait()`.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class RunsMicroBatches(PlainGrads):
@@ -27,7 +27,7 @@ class RunsMicroBatches(PlainGrads):
         tensors="local",
         separate_grad_dtype=False,
         varying_accumulations=True,
-        outside=ALL_BEYOND - {"use", "backward"},
+        outside=ALL_OPTIONAL_TOPICS - {"use", "backward"},
     )
 
     def bind(self) -> None:
@@ -69,7 +69,7 @@ class RunsMicroBatches(PlainGrads):
 
 
 class Calls(TorchFunctionMode):
-    """Has somebody make each call to torch of a block."""
+    """Hands each call to torch inside a block to a function that makes the call."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class InterceptsBackward(RunsMicroBatches):
 
 
 class Operators(TorchDispatchMode):
-    """Tells somebody of each operator of a block."""
+    """Reports each operator of a block to a function."""
 
     def __init__(self, saw: Callable[[tuple[Any, ...]], None]) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Operators(TorchDispatchMode):
 
 
 class WatchesBackwards(WatchesCalls):
-    """Correct: is told of what backward does with parameters, and does nothing about it."""
+    """Correct: is notified of uses of parameters in backward, and ignores them."""
 
     def during_forward(self) -> AbstractContextManager[Any]:
         return nullcontext()

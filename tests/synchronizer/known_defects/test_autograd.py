@@ -16,6 +16,7 @@ def parameter(mesh: Any) -> nn.Parameter:
     return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
 
 
+@pytest.mark.slow
 def test_a_gradient_penalty_counts_once(ranks) -> None:
     """Differentiating without accumulating was taken for a backward, or broke the next.
 
@@ -63,7 +64,7 @@ def test_a_gradient_that_was_not_accumulated_is_no_silent_loss(ranks) -> None:
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
 def test_a_gradient_that_keeps_its_graph_is_summed(ranks) -> None:
-    """Autograd then replaces `.grad`, and what was reduced was the old, empty buffer.
+    """Autograd then replaces `.grad`, and the old, empty buffer was reduced.
 
     pytorch/pytorch#63812
     """

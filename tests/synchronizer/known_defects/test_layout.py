@@ -1,4 +1,4 @@
-"""Buffers: who shares them, what they hold before, and what the collective is given."""
+"""Buffers: their parameters, their earlier content, and the input of the collective."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -90,7 +90,7 @@ def test_whatever_was_written_to_the_buffer_is_gone_with_the_step() -> None:
 @pytest.mark.usefixtures("nan_in_new_memory")
 @pytest.mark.parametrize("unused", ["error", "keep_none"])
 def test_a_new_buffer_is_zero_to_its_last_element(ranks, unused) -> None:
-    """As above, for memory that nobody wrote; padding and flags are summed as well.
+    """As above, for memory that was never written; padding and flags are summed as well.
 
     NVIDIA/Megatron-LM#6565
     """
@@ -161,7 +161,7 @@ def test_a_frozen_parameter_of_a_dtype_of_its_own_holds_nobody_up(ranks) -> None
 
 @pytest.mark.parametrize("unused", ["zeros", "keep_none"])
 def test_what_another_rank_did_not_use_keeps_its_place(ranks, unused) -> None:
-    """Buckets were packed with what a rank had used, so that other gradients met.
+    """Buckets were packed with the used parameters of a rank, so that other gradients met.
 
     pytorch/pytorch#158719, pytorch/pytorch#174862
     """

@@ -122,7 +122,7 @@ def test_a_parameter_may_move_to_other_memory(swap) -> None:
 
 
 def test_a_module_that_is_converted_after_bind_is_no_silent_loss() -> None:
-    """Gradients then came out in new memory, which nobody reduced.
+    """Gradients then came out in new memory, which was not reduced.
 
     pytorch/pytorch#104336
     """

@@ -2,12 +2,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.choice import BACKEND_NAMES, open_backend
+from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.subject import resolve
+from syncverify.subjects.subject import resolve
 
 SUBJECT = resolve("synchronizer")
 

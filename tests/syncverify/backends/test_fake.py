@@ -1,4 +1,4 @@
-"""Any world size, no data: what is judged is what a rank does by itself."""
+"""Any world size, no data: the actions of each rank alone are judged."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,13 +10,15 @@ from torch import nn
 
 from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend, _build_own_mesh
-from syncverify.distribution import build_mesh
 from syncverify.errors import UsageError
-from syncverify.properties import ALL_PROPERTIES, check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.sim.threaded_world import init_fake_process_group
-from syncverify.subject import Capabilities, resolve
-from syncverify.trace import CollectiveLaunch
+from syncverify.judge.properties import ALL_PROPERTIES, check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.distribution import build_mesh
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.network.threaded_world import init_fake_process_group
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import CollectiveLaunch
 
 WIDE = Scenario(
     MeshSpec((8, 2), ("dp", "tp")),
@@ -38,7 +40,7 @@ HUGE = Scenario(
 
 
 class NeverReduces:
-    """What only data, or the trace, can tell from a right one."""
+    """A mistake that shows in the data or in the trace only."""
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]
@@ -84,20 +86,20 @@ def test_sixteen_ranks_play() -> None:
     assert run.carries_data is False
     assert len(run.ranks) == 16
     for rank, rank_run in enumerate(run.ranks):
-        issued = [e for e in rank_run.events if isinstance(e, CollectiveLaunch)]
+        issued = [e for e in rank_run.trace if isinstance(e, CollectiveLaunch)]
         groups = {launch.ranks for launch in issued}
         row = rank - rank % 2  # tiny buckets over both axes go axis by axis
         assert groups == {(row, row + 1), tuple(range(rank % 2, 16, 2))}
     assert check(WIDE, run, resolve("synchronizer").capabilities) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_few_ranks_play_for_a_world_of_65536() -> None:
     subject = resolve("synchronizer")
     run = FakeBackend().run(HUGE, subject)
     assert run.fault is None
     assert len(run.ranks) == 65_536
-    played = [rank for rank, rank_run in enumerate(run.ranks) if rank_run.events]
+    played = [rank for rank, rank_run in enumerate(run.ranks) if rank_run.trace]
     columns = (0, 1, 2, 3, 4096, 8191)  # three hold a row of w each
     assert played == [8192 * row + column for row in (0, 3, 7) for column in columns]
     assert run.representatives == tuple(played)
@@ -133,6 +135,7 @@ def violations(subject: Any) -> list[tuple[str, str, tuple[int, ...]]]:
     return [(v.property, v.cause, v.ranks) for v in judged]
 
 
+@pytest.mark.slow
 def test_missing_reductions_show_without_data() -> None:
     assert violations(NeverReduces) == [
         ("each_bucket_reduced_once_per_step", "not_reduced", tuple(range(16)))
@@ -161,6 +164,7 @@ def test_values_and_accesses_are_not_judged() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_world_is_left_as_it_was() -> None:
     FakeBackend().run(ONE_PARAMETER, resolve(NeverReduces))
     assert not dist.is_initialized()

@@ -15,10 +15,11 @@ from torch import nn
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.errors import InternalError, SubjectError
-from syncverify.run import Fault, Run
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
-from syncverify.trace import CollectiveLaunch
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import Fault, Run
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ class Disagrees(Naive):
 
 
 class Misuses(Naive):
-    """Asks gloo for what only NCCL has."""
+    """Asks gloo for an operation that only NCCL has."""
 
     def wait(self) -> None:
         dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0))
@@ -120,6 +121,7 @@ def play(backend: GlooBackend, subject: Any, scenario: Scenario = PAIR) -> Run:
     return backend.run(scenario, resolve(subject))
 
 
+@pytest.mark.long
 def test_processes_are_reused(backend: GlooBackend) -> None:
     assert play(backend, Naive).fault is None
     warm = pids(backend)
@@ -149,13 +151,14 @@ def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
     assert second is not None
     assert first.gradients["w"].any()
     assert torch.equal(first.gradients["w"], second.gradients["w"])
-    (launch,) = (e for e in run.ranks[1].events if isinstance(e, CollectiveLaunch))
+    (launch,) = (e for e in run.ranks[1].trace if isinstance(e, CollectiveLaunch))
     assert launch.signature == ("all_reduce", "SUM", "float32", 5)
     assert launch.ranks == (0, 1)
     assert launch.parameters == ("w",)
     assert "test_gloo.py:" in launch.source
 
 
+@pytest.mark.long
 def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> None:
     play(backend, Naive)
     before = pids(backend)
@@ -172,6 +175,7 @@ def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> No
     assert before[1] not in after
 
 
+@pytest.mark.long
 def test_an_exiting_process_is_a_fault(backend: GlooBackend) -> None:
     fault = play(backend, Exits).fault
     assert fault is not None
@@ -199,6 +203,7 @@ def test_leaving_by_exit_is_an_exception_like_any_other(backend: GlooBackend) ->
     assert pids(backend) == before
 
 
+@pytest.mark.long
 def test_a_rank_that_skips_a_collective_is_named(backend: GlooBackend) -> None:
     fault = play(backend, SkipsOne).fault
     assert fault is not None
@@ -210,6 +215,7 @@ def test_a_rank_that_skips_a_collective_is_named(backend: GlooBackend) -> None:
     assert play(backend, Naive).fault is None
 
 
+@pytest.mark.long
 def test_ranks_that_disagree_are_named(backend: GlooBackend) -> None:
     fault = play(backend, Disagrees).fault
     assert fault is not None
@@ -230,6 +236,7 @@ def test_misuse_of_gloo_is_an_exception_of_the_subject(backend: GlooBackend) -> 
     assert "PREMUL_SUM" in fault.summary
 
 
+@pytest.mark.long
 def test_a_rank_that_never_returns_is_named_with_its_line(backend: GlooBackend) -> None:
     fault = play(backend, Spins).fault
     assert fault is not None
@@ -261,6 +268,7 @@ def test_workers_that_cannot_start_are_our_fault(
     fresh.close()
 
 
+@pytest.mark.long
 def test_close_leaves_no_process() -> None:
     opened = GlooBackend()
     play(opened, Naive)
@@ -274,8 +282,9 @@ def test_close_leaves_no_process() -> None:
 PARENT = """
 import sys
 from syncverify.backends.gloo import GlooBackend
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import resolve
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 
 weight = ParameterSpec("w", (), ("R",))
 backend = GlooBackend()
@@ -285,6 +294,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_workers_of_a_killed_parent_exit() -> None:
     """They hold the parent's output open: it ends only when the last of them is gone."""
     parent = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the trace says of real collectives is what it says of simulated ones."""
+"""Traces of real collectives equal those of simulated ones."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,11 +11,11 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.memory import MemoryRegion
-from syncverify.recorder import Recorder
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.slots import ParameterSlot
-from syncverify.trace import CollectiveLaunch
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.slots import ParameterSlot
 
 F32, BF16 = torch.float32, torch.bfloat16
 # torch 2.13 renamed some functions; the old names are the ones in use.
@@ -39,7 +39,7 @@ def alone() -> Iterator[None]:
 
 
 def launches(recorder: Recorder) -> list[CollectiveLaunch]:
-    return [e for e in recorder.events if isinstance(e, CollectiveLaunch)]
+    return [e for e in recorder.trace if isinstance(e, CollectiveLaunch)]
 
 
 def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
@@ -50,7 +50,7 @@ def record(program: Callable[[], object]) -> list[CollectiveLaunch]:
 
 
 def simulate(program: Callable[[], object], num_ranks: int) -> list[CollectiveLaunch]:
-    """Return what the last rank but one recorded."""
+    """Return the trace of the last rank but one."""
     machine = SimulatedMachine(num_ranks)
     threads, _ = machine.run(lambda rank: program())
     assert [thread.error for thread in threads] == [None] * num_ranks
@@ -70,7 +70,7 @@ def ones(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
     return torch.ones(shape, dtype=dtype)
 
 
-# What is issued, and what the trace calls it: operation, reduction, dtype, elements.
+# A call, and its record in the trace: operation, reduction, dtype, elements.
 COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] = {
     "all_reduce": (
         lambda: dist.all_reduce(ones(5)), ("all_reduce", "SUM", "float32", 5),
@@ -152,7 +152,7 @@ COLLECTIVES: dict[str, tuple[Callable[[], object], tuple[str, str, str, int]]] =
 }  # fmt: skip
 
 
-# A rank contributes all of what is scattered among three.
+# A rank contributes the whole tensor that is scattered among three.
 CONTRIBUTES_ALL = {
     "all_to_all", "all_to_all_single", "functional all_to_all", "reduce_scatter", "reduce_scatter_tensor", "functional reduce_scatter",
 }  # fmt: skip
@@ -191,7 +191,7 @@ def test_simulated_collective_is_recorded_alike(name: str, num_ranks: int) -> No
 
 
 def messages_and_roots() -> None:
-    """Issue, on rank 1 of three, what names another rank by its global number."""
+    """Issue, on rank 1 of three, calls that name another rank by its global number."""
     pair = dist.new_group([1, 2])
     if dist.get_rank() == 0:
         dist.irecv(ones(1), 1)

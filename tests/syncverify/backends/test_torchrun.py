@@ -56,6 +56,7 @@ def torchrun(
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_good_subject_passes_and_one_rank_speaks(
     tmp_path: Path, transport: str
@@ -73,6 +74,7 @@ def test_good_subject_passes_and_one_rank_speaks(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_bad_subject_fails_with_a_shrunk_report(tmp_path: Path, transport: str) -> None:
     (tmp_path / "mine.py").write_text(DEFECTIVE)
@@ -80,7 +82,7 @@ def test_bad_subject_fails_with_a_shrunk_report(tmp_path: Path, transport: str) 
         tmp_path, "run", "mine:Scales", "--backend", transport,
         "--examples", EXAMPLES, "--seed", "0", "--json", "report.json",
     )  # fmt: skip
-    # torchrun passes the failure of rank 0 on as its own, and 1 is what it uses for that.
+    # torchrun reports a failure of rank 0 as its own, with code 1.
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("VIOLATION") >= 1
     report = json.loads((tmp_path / "report.json").read_text())
@@ -103,6 +105,7 @@ def test_one_gpu_plays_worlds_of_one_rank(tmp_path: Path, subject: str) -> None:
     assert f"NO VIOLATION: {subject} held all properties" in done.stdout
 
 
+@pytest.mark.long
 def test_more_ranks_than_processes_is_refused_in_one_line(tmp_path: Path) -> None:
     done = torchrun(
         tmp_path, "run", "synchronizer", "--backend", "gloo", "--ranks", "3",

@@ -1,4 +1,4 @@
-"""The bank is complete: every entry says what it is, where it is from, and what is right."""
+"""The bank is complete: every entry names its mechanism, its report and its twin."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from syncverify import bugbank
 from syncverify.bugbank.catalogue import SECTIONS, entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.errors import UsageError
-from syncverify.properties import ALL_PROPERTIES
+from syncverify.judge.properties import ALL_PROPERTIES
 
 BANK = Path(bugbank.__file__).parent
 every_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)

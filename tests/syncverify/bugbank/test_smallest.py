@@ -8,13 +8,13 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entries
 from syncverify.bugbank.entry import Entry
-from syncverify.properties import check
-from syncverify.properties.determinism import subject_is_deterministic
-from syncverify.replay import Recording, decode
-from syncverify.sim.decisions import Decisions, Following
-from syncverify.subject import Subject
+from syncverify.judge.properties import check
+from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.scenario.token import Reproducer, decode
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import Subject
 
-FIGURES = Path(__file__).parents[3] / "docs" / "bug-bank.json"
+FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
 CAUGHT = {
     row["id"]: row["caught"]
     for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
@@ -28,20 +28,20 @@ IN_ONE_RUN = [
 ]
 
 
-def identities(recording: Recording, subject: Subject) -> set[tuple[str, str]]:
-    decisions = Decisions(Following(recording.schedule))
-    run = SimBackend().run_scheduled(recording.scenario, subject, decisions)
-    found = check(recording.scenario, run, subject.capabilities)
+def identities(reproducer: Reproducer, subject: Subject) -> set[tuple[str, str]]:
+    decisions = Decisions(Following(reproducer.schedule))
+    run = SimBackend().run_scheduled(reproducer.scenario, subject, decisions)
+    found = check(reproducer.scenario, run, subject.capabilities)
     return {violation.identity for violation in found}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", IN_ONE_RUN, ids=lambda entry: entry.id)
 def test_the_defect_shows_and_its_twin_does_not(entry: Entry) -> None:
-    recording = decode(CAUGHT[entry.id]["token"])
-    shown = identities(recording, entry.defect())
-    assert (recording.property, recording.cause) in shown
-    assert identities(recording, entry.fixed()) == set()
+    reproducer = decode(CAUGHT[entry.id]["token"])
+    shown = identities(reproducer, entry.defect())
+    assert (reproducer.property, reproducer.cause) in shown
+    assert identities(reproducer, entry.fixed()) == set()
 
 
 def test_most_defects_show_in_one_run() -> None:

@@ -1,4 +1,4 @@
-"""What simulated ranks leave in their traces, for tests that play no scenario."""
+"""Traces of simulated ranks, for tests that play no scenario."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.trace import (
-    Event,
-    LifecycleCall,
-    LifecycleReturn,
+from syncverify.trace.records import (
     Moment,
     StreamCreated,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
 )
 
 
 @pytest.fixture
-def traced() -> Callable[..., list[Event]]:
+def traced() -> Callable[..., list[TraceRecord]]:
     """Return the events of rank 0, without the frame that every call has.
 
     Nor does it tell which streams are made: those that are used show anyway.
     """
 
-    def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[Event]:
+    def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[TraceRecord]:
         machine = SimulatedMachine(num_ranks)
 
         def play(rank: int) -> None:
@@ -34,14 +34,14 @@ def traced() -> Callable[..., list[Event]]:
             if thread.error is not None:
                 raise thread.error
         assert stall is None, stall
-        frame = (LifecycleCall, LifecycleReturn, StreamCreated)
-        return [e for e in machine.recorders[0].events if not isinstance(e, frame)]
+        frame = (SubjectCall, SubjectReturn, StreamCreated)
+        return [e for e in machine.recorders[0].trace if not isinstance(e, frame)]
 
     return run
 
 
 @pytest.fixture
-def said(traced: Callable[..., list[Event]]) -> Callable[..., list[str]]:
+def said(traced: Callable[..., list[TraceRecord]]) -> Callable[..., list[str]]:
     """Return the events of rank 0 in few words."""
 
     def run(program: Callable[[int], Any], num_ranks: int = 1) -> list[str]:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from strategies import scenarios
 from syncverify.backends.sim import SimBackend
-from syncverify.run import Run
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities, resolve
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.trace.run import Run
 
 ROOT = Path(__file__).parents[3]
 PLAIN_TENSORS = resolve("ddp").capabilities
@@ -25,7 +27,7 @@ def transcript(run: Run) -> list[str]:
     """Everything that a run left behind, bit for bit."""
     lines = [f"{run.backend} {run.fault}"]
     for rank, rank_run in enumerate(run.ranks):
-        lines += [f"{rank} {event!r}" for event in rank_run.events]
+        lines += [f"{rank} {event!r}" for event in rank_run.trace]
         lines.append(f"{rank} {rank_run.leftovers}")
         for seen in rank_run.observations:
             lines += [
@@ -42,6 +44,7 @@ def bits(gradient: torch.Tensor | None) -> str:
     return f"{gradient.dtype} {tuple(gradient.shape)} {bytes(as_bytes.tolist()).hex()}"
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ from strategies import scenarios
 sys.path.insert(0, {folder!r})
 from test_determinism import transcript
 from syncverify.backends.sim import SimBackend
-from syncverify.subject import resolve
+from syncverify.subjects.subject import resolve
 
 def digest(seed_, num_examples):
     told = hashlib.sha256()
@@ -98,9 +101,9 @@ print(digest(3, 10))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transcripts_depend_on_no_hash_seed_and_no_earlier_run() -> None:
-    """Two processes whose sets and dicts of strings hash differently.
+    """Two processes with different hashes of strings in sets and dicts.
 
     One plays scenarios that it has met, the other scenarios that are new to it.
     """

@@ -7,10 +7,11 @@ import pytest
 import torch.distributed as dist
 
 from syncverify.backends.sim import SimBackend
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim import machine as machine_module
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.subject import resolve
+from syncverify.subjects.subject import resolve
 
 SCENARIO = Scenario(
     mesh=MeshSpec((2,), ("dp",)),
@@ -20,6 +21,7 @@ SCENARIO = Scenario(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["synchronizer", "ddp"])
 def test_no_machine_outlives_its_run(
     name: str, monkeypatch: pytest.MonkeyPatch

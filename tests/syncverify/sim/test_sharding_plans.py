@@ -1,4 +1,4 @@
-"""Plans that ranks and runs share: the ones that torch makes, and nobody's mesh."""
+"""Plans that ranks and runs share: the ones that torch makes, without a mesh."""
 
 import itertools
 from collections import Counter
@@ -136,7 +136,7 @@ def schemas(mesh: DeviceMesh) -> Iterator[OpSchema]:
                 yield schema_of(op, tensor, distributed(mesh, *others))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_remembered_plans_are_those_that_torch_makes(on_ranks: OnRanks) -> None:
     work_out = PROPAGATOR.propagate_op_sharding_non_cached
     plans: dict[Any, Any] = {}

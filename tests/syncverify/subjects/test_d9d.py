@@ -12,15 +12,16 @@ from torch.distributed.tensor import DTensor
 from syncverify import verify
 from syncverify.backends.choice import open_backend
 from syncverify.errors import SubjectError, UsageError
-from syncverify.features import ALL_BEYOND
-from syncverify.subject import Capabilities, Subject, resolve
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import PropertyViolation
 
 
 class OneBucketEach:
-    """As simple as a synchronizer on a stream of its own can be, written for CUDA."""
+    """The simplest synchronizer with a separate stream, written for CUDA."""
 
-    outside = ALL_BEYOND  # plain training steps are all that it is for
+    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
     waits_for = staticmethod(lambda: [torch.cuda.current_stream()])
 
     def __init__(self, groups: list[list[nn.Parameter]], _: float, count: int) -> None:
@@ -66,11 +67,13 @@ class WaitsForNobody(OneBucketEach):
     waits_for = staticmethod(list)
 
 
+@pytest.mark.long
 def test_hand_written_streams_of_cuda_run_unmodified() -> None:
     assert not torch.cuda.is_available()
     assert verify(OneBucketEach, ranks=4, examples=20, seed=0).violations == ()
 
 
+@pytest.mark.long
 def test_a_wait_that_such_a_subject_lacks_is_found() -> None:
     with pytest.raises(PropertyViolation) as caught:
         verify(WaitsForNobody, ranks=2, examples=10, seed=0)
@@ -79,7 +82,7 @@ def test_a_wait_that_such_a_subject_lacks_is_found() -> None:
     assert "insert `stream 1.wait_stream(default)` before " in str(caught.value)
 
 
-def test_d9d_runs_unmodified_and_holds_what_it_promises() -> None:
+def test_d9d_runs_unmodified_and_keeps_its_promises() -> None:
     pytest.importorskip("d9d", reason="pip install --no-deps d9d==0.24.0")
     assert verify("d9d", ranks=4, examples=25, seed=0).violations == ()
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from syncverify.backends.sim import SimBackend
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import LAUNCHES
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.vocabulary import LAUNCHES
+from syncverify.subjects.subject import Subject, resolve
 
 
 def launched(launch: str) -> Scenario:
@@ -33,7 +34,7 @@ def test_every_launch_is_owed_and_right(launch: str) -> None:
 
 
 class DropsAtOnce(DistributedDataParallelSubject):
-    """What torch's optimizers do: the stream that made a gradient waits for nobody."""
+    """Drop gradients as torch's optimizers do: the creating stream waits for no reader."""
 
     def zero_grad(self) -> None:
         for parameter in self._parameters:

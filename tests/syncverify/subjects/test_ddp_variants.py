@@ -7,11 +7,12 @@ import torch
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.ddp_variants import BucketViewSubject
 from syncverify.subjects.replicate import ReplicateSubject
+from syncverify.subjects.subject import Subject, resolve
 
 ALIKE = (
     "ddp-bucket-view",
@@ -28,7 +29,7 @@ def two_micro_batches(num_ranks: int) -> Scenario:
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (parameter,), (2,), 2**20)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALIKE)
 def test_it_is_silent_on_simulated_ranks(name: str) -> None:
     assert verify(name, ranks=4, examples=8, seed=3).violations == ()

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO as a subject, where it is installed; and what its words mean."""
+"""DeepSpeed's ZeRO as a subject, where it is installed, and the meaning of its words."""
 
 import sys
 from dataclasses import replace
@@ -9,10 +9,12 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError, UsageError
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Capabilities, Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.ddp import DistributedDataParallelSubject
+from syncverify.subjects.subject import Subject, resolve
 
 SEVERAL_DTYPES = Scenario(
     MeshSpec((2,), ("dp",)),
@@ -44,13 +46,13 @@ def test_state_of_a_process_needs_processes(backend: str) -> None:
 
 
 class SyncsEachTime(DistributedDataParallelSubject):
-    """Reduces in every micro-batch, onto what is reduced already."""
+    """Reduces in every micro-batch, onto sums that are reduced already."""
 
     def run_micro_batch(self, compute_loss, *, is_last: bool) -> None:  # type: ignore[no-untyped-def]
         super().run_micro_batch(compute_loss, is_last=True)
 
 
-def test_only_who_declares_it_may_reduce_in_each_micro_batch() -> None:
+def test_only_declared_subjects_may_reduce_in_each_micro_batch() -> None:
     strict = SyncsEachTime.capabilities
     subject = Subject("each", SyncsEachTime, strict)
     run = SimBackend().run(SEVERAL_DTYPES, subject)

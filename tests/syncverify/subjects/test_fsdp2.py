@@ -6,10 +6,11 @@ import torch
 from syncverify import verify
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import PropertyViolation
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.
@@ -27,13 +28,14 @@ IN_HALVES = Scenario(
 FSDP2 = resolve("fsdp2")
 
 
+@pytest.mark.long
 def test_it_is_silent_on_simulated_ranks() -> None:
     report = verify("fsdp2", ranks=4, examples=15, seed=3)
     assert report.violations == ()
 
 
-@pytest.mark.slow
-def test_both_meshes_reduce_and_sim_tells_what_gloo_tells() -> None:
+@pytest.mark.long
+def test_both_meshes_reduce_and_sim_equals_gloo() -> None:
     gloo = GlooBackend()
     try:
         runs = [SimBackend().run(IN_HALVES, FSDP2), gloo.run(IN_HALVES, FSDP2)]
@@ -64,7 +66,7 @@ class NeverLast(FullyShardedSubject):
 
 
 class LosesAShard(FullyShardedSubject):
-    """Clears what one rank holds of each gradient before all is gathered."""
+    """Clears one rank's shard of each gradient before the shards are gathered."""
 
     def wait(self) -> None:
         if torch.distributed.get_rank() == 1:
@@ -74,7 +76,7 @@ class LosesAShard(FullyShardedSubject):
         super().wait()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("subject", [NeverLast, LosesAShard])
 def test_a_wrong_use_of_it_is_found(subject: type[FullyShardedSubject]) -> None:
     with pytest.raises(PropertyViolation) as caught:

@@ -7,11 +7,12 @@ import pytest
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
-from syncverify.properties import check
-from syncverify.scenario import MeshSpec, ParameterSpec, Scenario
-from syncverify.subject import Subject, resolve
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import Subject, resolve
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what Megatron says while imported
+pytestmark = pytest.mark.filterwarnings("ignore")  # Megatron warns on import
 
 
 def test_megatron_that_is_missing_says_how_to_get_it(

@@ -1,1 +1,0 @@
-"""Measurements of this project: one package for each thing that is measured."""

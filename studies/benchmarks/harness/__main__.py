@@ -1,0 +1,50 @@
+"""The command line: `python -m benchmarks.harness`; exit codes as in `command.py`."""
+
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.command import Benchmark, measure_parts, rounds_option
+from benchmarks.harness.measures import (
+    SMOKE,
+    Sizes,
+    measure_detector,
+    measure_large,
+    measure_spawned,
+    measure_threaded,
+    measure_warm,
+)
+from benchmarks.harness.players import BrokenRunError
+from benchmarks.measure import Measure
+from benchmarks.report import Machine, Report
+from syncverify.errors import SyncverifyError
+
+PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
+    "sim beside threads": measure_threaded,
+    "sim beside spawned gloo": measure_spawned,
+    "sim beside warm gloo": measure_warm,
+    "large worlds": measure_large,
+    "the race detector": measure_detector,
+}
+
+
+def measure_all(rounds: int | None) -> Report:
+    """Run every part, with tiny sizes where no number of rounds is given."""
+    torch.set_num_threads(1)  # as in the command line of the harness
+    machine = Machine.this()  # before the load is our own
+    sizes = SMOKE if rounds is None else Sizes(rounds)
+    return Report(measure_parts(PARTS, sizes), {}, machine, sizes.rounds)
+
+
+main = Benchmark(
+    name="benchmarks.harness",
+    summary="Measure the harness beside threads and processes that play the same scenarios.",
+    rounds=rounds_option(
+        10, 20, "Rounds of every measure that takes less than a second."
+    ),
+    measure_all=measure_all,
+    failures=(BrokenRunError, SyncverifyError),
+).main
+
+if __name__ == "__main__":
+    main()

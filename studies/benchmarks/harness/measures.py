@@ -1,0 +1,118 @@
+"""The measures of the harness, each with its peer and its target."""
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+from benchmarks.harness.detector import microseconds_an_access
+from benchmarks.harness.players import (
+    judge,
+    play_on,
+    play_simulated,
+    play_spawned,
+    play_threaded,
+    seconds_of_cores,
+)
+from benchmarks.harness.scenarios import four_ranks, subject, three_axes
+from benchmarks.measure import Measure, ratio, speedup, summary
+from benchmarks.rounds import Rounds, take_turns, timed
+from syncverify.backends.fake import FakeBackend
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.scenario.scenario import Scenario
+
+SIM = "sim, judged"
+THREADED = "threaded group"
+SPAWNED = "spawned gloo"
+WARM = "warm gloo"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of one run; an edge is the number of ranks along each of three axes."""
+
+    rounds: int  # of a measure that takes a fraction of a second
+    slow_rounds: int = 3  # of a measure that takes seconds; at least 2, for a spread
+    spawn_rounds: int = 9  # of the measure that starts processes; its times vary most
+    sim_edge: int = 4
+    fake_edge: int = 16
+    num_accesses: int = 20_000  # in the trace for the race detector
+
+
+SMOKE = Sizes(
+    rounds=2, slow_rounds=2, spawn_rounds=2, sim_edge=1, fake_edge=1, num_accesses=100
+)
+
+
+def measure_threaded(sizes: Sizes) -> list[Measure]:
+    """Compare wall time with that of torch's threaded process group."""
+    scenarios, ours = four_ranks(), subject()
+    contestants = {
+        SIM: timed(lambda: play_simulated(scenarios, ours)),
+        THREADED: timed(lambda: play_threaded(scenarios, ours)),
+    }
+    times = take_turns(contestants, Rounds(sizes.rounds, warm_up=2))
+    return [ratio(("sim_vs_threaded",), times, SIM, THREADED, target=1.25)]
+
+
+def measure_spawned(sizes: Sizes) -> list[Measure]:
+    """Compare scenarios a second with those of processes that live for one scenario."""
+    scenarios, ours = four_ranks(), subject()
+    contestants = {
+        SIM: timed(lambda: play_simulated(scenarios, ours)),
+        SPAWNED: timed(lambda: play_spawned(scenarios[:1], ours)),
+    }
+    times = take_turns(contestants, Rounds(sizes.spawn_rounds, warm_up=1))
+    times[SIM] = [seconds / len(scenarios) for seconds in times[SIM]]
+    return [speedup(("sim_vs_spawned_gloo",), times, SIM, SPAWNED, target=50)]
+
+
+def measure_warm(sizes: Sizes) -> list[Measure]:
+    """Compare CPU time with that of worker processes that stay, all processes together."""
+    scenarios, ours = four_ranks(), subject()
+    with closing(GlooBackend()) as gloo:
+        steps: dict[str, Callable[[], object]] = {
+            SIM: lambda: play_simulated(scenarios, ours),
+            WARM: lambda: play_on(gloo, scenarios, ours),
+        }
+        contestants = {
+            name: functools.partial(seconds_of_cores, step)
+            for name, step in steps.items()
+        }
+        times = take_turns(contestants, Rounds(sizes.rounds, warm_up=2))
+    return [ratio(("core_seconds_vs_warm_gloo",), times, SIM, WARM, target=1.0)]
+
+
+def measure_large(sizes: Sizes) -> list[Measure]:
+    """Time worlds of more ranks than this machine could run, judged."""
+    cube, wide = three_axes(sizes.sim_edge), three_axes(sizes.fake_edge)
+    return [
+        _seconds("ranks64_seconds", SimBackend(), cube, sizes),
+        _seconds("fake4096_seconds", FakeBackend(), wide, sizes),
+    ]
+
+
+def measure_detector(sizes: Sizes) -> list[Measure]:
+    """Time the race detector on a long trace."""
+    costs = [
+        microseconds_an_access(sizes.num_accesses) for _ in range(1 + sizes.rounds)
+    ][1:]
+    times = {"detector": [cost * sizes.num_accesses / 1e6 for cost in costs]}
+    return [
+        summary(("detector_us",), costs, times, peer="alone", target=10.0, unit="us")
+    ]
+
+
+def _seconds(
+    key: str, backend: SimBackend | FakeBackend, scenario: Scenario, sizes: Sizes
+) -> Measure:
+    ours = subject()
+    spent: list[float] = []
+    for _ in range(sizes.slow_rounds):
+        start = time.perf_counter()
+        judge(scenario, backend.run(scenario, ours), ours)
+        spent.append(time.perf_counter() - start)
+    times = {backend.name: spent}
+    return summary((key,), spent, times, peer="alone", target=60.0, unit="s")

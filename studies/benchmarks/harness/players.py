@@ -1,0 +1,112 @@
+"""Players of scenarios: the harness with all of its checks, and its peers."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import torch.distributed as dist
+
+from stand_ins.threaded_rank import play_threaded_rank
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.judge.reference import reference
+from syncverify.scenario.scenario import Scenario
+from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import RankRun, Run
+
+
+class BrokenRunError(Exception):
+    """A player did not complete the measured run, or a property does not hold."""
+
+
+def play_simulated(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Run and judge on `sim`, as a search does, with an empty cache of references."""
+    reference.cache_clear()
+    backend = SimBackend()
+    for scenario in scenarios:
+        judge(scenario, backend.run(scenario, subject), subject)
+
+
+def judge(scenario: Scenario, run: Run, subject: Subject) -> None:
+    """Check all properties.
+
+    Raises:
+        BrokenRunError: A property does not hold, so the time would be of another run.
+    """
+    found = check(scenario, run, subject.capabilities)
+    if found:
+        raise BrokenRunError(f"{found[0].property}: {found[0].summary}")
+
+
+def play_threaded(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Run the rank programs on torch's threaded process group, and check nothing."""
+    for scenario in scenarios:
+        _run_threads(scenario, subject)
+
+
+def play_spawned(scenarios: Sequence[Scenario], subject: Subject) -> None:
+    """Start new gloo processes for every scenario."""
+    for scenario in scenarios:
+        with closing(GlooBackend()) as backend:
+            play_on(backend, [scenario], subject)
+
+
+def play_on(
+    backend: GlooBackend, scenarios: Sequence[Scenario], subject: Subject
+) -> None:
+    """Run on worker processes that stay, and judge nothing.
+
+    Raises:
+        BrokenRunError: A run did not reach its end.
+    """
+    for scenario in scenarios:
+        fault = backend.run(scenario, subject).fault
+        if fault is not None:
+            raise BrokenRunError(fault.summary)
+
+
+def seconds_of_cores(step: Callable[[], object]) -> float:
+    """Return the CPU time that a step takes in this process and its live children."""
+    before = _cpu_seconds()
+    step()
+    return _cpu_seconds() - before
+
+
+def _cpu_seconds() -> float:
+    # The clock of clock_getcpuclockid(3): CPU time of all threads of a process.
+    clocks = [(~pid << 3) | 2 for pid in _children()]
+    return time.process_time() + sum(map(time.clock_gettime, clocks))
+
+
+def _children() -> list[int]:
+    listed: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        listed += map(int, (task / "children").read_text().split())
+    return listed
+
+
+def _run_threads(scenario: Scenario, subject: Subject) -> None:
+    num_ranks, store = scenario.mesh.num_ranks, dist.HashStore()
+    failures: list[BaseException] = []
+
+    def program(rank: int) -> None:
+        try:
+            play_threaded_rank(scenario, subject, rank, store, RankRun())
+        except Exception as error:  # noqa: BLE001  # raised below
+            failures.append(error)
+
+    with thread_local_world():  # which also registers the `threaded` backend
+        threads = [
+            threading.Thread(target=program, args=(rank,), daemon=True)
+            for rank in range(num_ranks)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise BrokenRunError(f"on threads: {failures[0]!r}") from failures[0]

@@ -1,0 +1,125 @@
+"""The report of one run: as JSON, as a table in a terminal, as a table in a document."""
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from benchmarks.measure import Measure
+
+NUMBERS = ("median", "middle half", "target")
+COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine and the date of a measurement."""
+
+    date: str
+    cores: int
+    load: float  # average before the measurement; 0 on an idle machine
+    cpu: str
+    torch: str
+    python: str
+
+    @classmethod
+    def this(cls) -> "Machine":
+        return cls(
+            date=datetime.now(UTC).date().isoformat(),
+            cores=len(os.sched_getaffinity(0)),
+            load=round(os.getloadavg()[0], 1),
+            cpu=_cpu_name(),
+            torch=torch.__version__,
+            python=platform.python_version(),
+        )
+
+    @property
+    def line(self) -> str:
+        return (
+            f"{self.date}, {self.cores} cores of {self.cpu}, CPU only,"
+            f" torch {self.torch}, Python {self.python}, load {self.load} at the start"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All results of one run of a benchmark."""
+
+    measures: tuple[Measure, ...]  # in the order of the table
+    memory: dict[str, dict[str, int]]  # bytes by model and kind; may be empty
+    machine: Machine
+    num_rounds: int  # of every measure
+
+    def to_json(self) -> dict[str, Any]:
+        """Return each value at the path of its key, and the details beside them."""
+        document: dict[str, Any] = {}
+        for measure in self.measures:
+            *outer, last = measure.key
+            place = document
+            for key in outer:
+                place = place.setdefault(key, {})
+            place[last] = measure.value
+        if self.memory:
+            document["memory"] = self.memory
+        return document | {
+            "measures": [_details(measure) for measure in self.measures],
+            "num_rounds": self.num_rounds,
+            "machine": asdict(self.machine),
+        }
+
+    def table(self) -> Table:
+        """Return the table for a terminal."""
+        table = Table(title=f"medians of {self.num_rounds} rounds")
+        for column in COLUMNS:
+            table.add_column(column, no_wrap=column in NUMBERS)
+        for measure in self.measures:
+            table.add_row(*_cells(measure))
+        return table
+
+    def memory_lines(self) -> list[str]:
+        """Return one line about the gradient memory of each model."""
+        return [
+            f"{model}: {m['buffer_bytes']} bytes of buffers, {m['padding_bytes']} of them"
+            f" padding; {m['alive_bytes']} bytes alive after unbind()"
+            for model, m in self.memory.items()
+        ]
+
+    def markdown(self) -> str:
+        """Return tables for a document."""
+        rows = [COLUMNS, tuple("---" for _ in COLUMNS), *map(_cells, self.measures)]
+        return "\n".join(
+            [
+                f"Medians of {self.num_rounds} rounds. {self.machine.line}.",
+                "",
+                *(f"| {' | '.join(row)} |" for row in rows),
+                "",
+                *(f"* {line}" for line in self.memory_lines()),
+            ]
+        )
+
+
+def _details(measure: Measure) -> dict[str, Any]:
+    details = asdict(measure)
+    return details | {"is_met": measure.is_met, "verdict": measure.verdict}
+
+
+def _cells(measure: Measure) -> tuple[str, ...]:
+    sign = ">=" if measure.at_least else "<="
+    target = f"{sign} {measure.target:g} {measure.unit}"
+    if measure.value is None or measure.quartiles is None:
+        return (measure.label, measure.peer, "-", "-", target, measure.note)
+    low, high = measure.quartiles
+    value = f"{measure.value:.2f} {measure.unit}"
+    spread = f"{low:.2f} to {high:.2f}"
+    return (measure.label, measure.peer, value, spread, target, measure.verdict)
+
+
+def _cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.machine()

@@ -1,0 +1,48 @@
+"""The command line: `python -m benchmarks.synchronizer`; exit codes as in `command.py`."""
+
+from collections.abc import Callable
+
+from benchmarks.command import Benchmark, measure_parts, rounds_option
+from benchmarks.measure import Measure
+from benchmarks.report import Machine, Report
+from benchmarks.rounds import Rounds
+from benchmarks.synchronizer.d9d_steps import measure_d9d
+from benchmarks.synchronizer.hooks import measure_hooks
+from benchmarks.synchronizer.links import measure_links
+from benchmarks.synchronizer.memory import memory_of
+from benchmarks.synchronizer.mesh import measure_mesh
+from benchmarks.synchronizer.ranks import RankFailedError
+from benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
+from benchmarks.synchronizer.steps import measure_steps
+
+SMOKE_ROUNDS = Rounds(count=2, warm_up=3)
+PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
+    "steps beside DDP": measure_steps,
+    "steps beside d9d": measure_d9d,
+    "sums over a mesh": measure_mesh,
+    "hooks": measure_hooks,
+    "simulated links": measure_links,
+}
+
+
+def measure_all(rounds: int | None) -> Report:
+    """Run every part, with tiny sizes where no number of rounds is given."""
+    sizes, chosen = (SMOKE, SMOKE_ROUNDS) if rounds is None else (FULL, Rounds(rounds))
+    machine = Machine.this()  # before the load is our own
+    measures = measure_parts(PARTS, sizes, chosen)
+    memory = {
+        label: memory_of(size, sizes.bucket_mib) for label, size in sizes.models.items()
+    }
+    return Report(measures, memory, machine, chosen.count)
+
+
+main = Benchmark(
+    name="benchmarks.synchronizer",
+    summary="Measure the gradient synchronizer beside DDP, d9d and plain all-reduce.",
+    rounds=rounds_option(20, 30, "Rounds of every measure."),
+    measure_all=measure_all,
+    failures=(RankFailedError,),
+).main
+
+if __name__ == "__main__":
+    main()

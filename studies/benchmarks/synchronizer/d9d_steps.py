@@ -1,0 +1,85 @@
+"""A training step under the synchronizer and under that of d9d, on the same DTensors.
+
+Both sum, neither scales, and both zero in place. Ours is also measured with gradients that
+are set to None, which d9d does not offer. The synchronizer of d9d is made for CUDA, where
+its collectives do not block the host; on CPU they block it inside the hooks. Its streams
+are replaced by streams that do nothing (`idle_streams`).
+"""
+
+import importlib
+import importlib.util
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from benchmarks.measure import Measure, ratio
+from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
+from benchmarks.synchronizer.models import Training, replicated_training
+from benchmarks.synchronizer.ranks import times_of_ranks
+from benchmarks.synchronizer.sizes import ModelSize, Sizes
+from benchmarks.synchronizer.steps import NUM_RANKS, OURS, OURS_NONE, synchronized
+from stand_ins import idle_streams
+from synchronizer import SynchronizerConfig
+
+D9D = "d9d"
+TARGET = 0.8
+# The model with several buckets, and several parameters in each.
+HEADLINE_MODEL = "medium"
+HOW_TO_INSTALL = "not installed; pip install --no-deps d9d==0.24.0"
+
+
+def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
+    """Compare steps on all models, or note that d9d is missing."""
+    keys: dict[str, tuple[str, ...]] = {
+        label: ("step_vs_d9d_by_model", label) for label in sizes.models
+    }
+    keys[HEADLINE_MODEL] = ("step_vs_d9d",)
+    if importlib.util.find_spec("d9d") is None:
+        return [Measure(k, D9D, TARGET, note=HOW_TO_INSTALL) for k in keys.values()]
+    times = times_of_ranks(NUM_RANKS, _times_by_model, sizes, rounds)
+    return [
+        *(ratio(k, times[m], OURS, D9D, target=TARGET) for m, k in keys.items()),
+        *(
+            ratio(("step_vs_d9d_to_none", m), times[m], OURS_NONE, D9D, target=TARGET)
+            for m in keys
+        ),
+    ]
+
+
+def _times_by_model(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
+    idle_streams.install()
+    mesh = init_device_mesh("cpu", (NUM_RANKS,), mesh_dim_names=("replicate",))
+    return {
+        label: take_turns(
+            _contestants(size, mesh, sizes.d9d_bucket_mib), rounds, line_up=dist.barrier
+        )
+        for label, size in sizes.models.items()
+    }
+
+
+def _contestants(
+    size: ModelSize, mesh: DeviceMesh, bucket_mib: float
+) -> dict[str, Contestant]:
+    zeros, nones, theirs = (replicated_training(size, mesh) for _ in range(3))
+    config = SynchronizerConfig()
+    return {
+        OURS: synchronized(zeros, bucket_mib, config),
+        OURS_NONE: synchronized(nones, bucket_mib, config, set_to_none=True),
+        D9D: _d9d(theirs, bucket_mib),
+    }
+
+
+def _d9d(training: Training, bucket_mib: float) -> Contestant:
+    # Imported late: d9d may be missing, and needs the streams that were replaced above.
+    theirs: Any = importlib.import_module("d9d.internals.grad_sync")
+    synchronizer = theirs.GradientSynchronizer([training.parameters], bucket_mib)
+    synchronizer.bind()
+    synchronizer.set_required_accumulations(1)
+
+    def step() -> None:
+        training.backward()
+        synchronizer.wait()
+        synchronizer.zero_grad()
+
+    return timed(step)

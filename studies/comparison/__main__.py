@@ -1,0 +1,75 @@
+"""The command: give all methods the defects of the bug bank, and write their verdicts.
+
+Exit codes: 0 all defects were played, 1 a defect has no scenario that shows it, 2 bad usage,
+130 interrupted.
+"""
+
+import multiprocessing
+from pathlib import Path
+
+import click
+import torch
+
+from comparison.cases import case_of
+from comparison.document import page
+from comparison.methods.all_methods import METHODS
+from comparison.outcomes import Outcome, compared, not_played, store, stored
+from syncverify.bugbank.catalogue import entries
+from syncverify.command.process_exit import run_command
+from syncverify.search.process_pool import run_in_processes
+
+NOT_FOUND = 1
+
+
+@click.command()
+@click.option("--only", multiple=True, help="An id, or the start of ids; repeatable.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Defects to play at once.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
+              default=None,
+              help="Write outcomes here; an existing file is continued.")  # fmt: skip
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path),
+              default=None, help="Write the page here.")  # fmt: skip
+def main(
+    only: tuple[str, ...], jobs: int, json_path: Path | None, markdown: Path | None
+) -> int:
+    """Compare the methods in use today with syncverify, on the bug bank."""
+    torch.set_num_threads(1)
+    chosen = [entry for entry in entries() if entry.id.startswith(only or ("",))]
+    if not chosen:
+        raise click.UsageError(
+            f"no defect has an id that starts with {' or '.join(only)}; see docs/bug-bank.md"
+        )
+    outcomes = stored(json_path)
+    left = [entry for entry in chosen if entry.id not in outcomes]
+    cases = [case for entry in left if (case := case_of(entry)) is not None]
+    # Spawned: a fork would copy threads that a search has started.
+    spawn = multiprocessing.get_context("spawn")
+    for _, outcome in run_in_processes(compared, cases, jobs=jobs, context=spawn):
+        outcomes[outcome.id] = outcome
+        click.echo(_line(outcome))
+        if json_path is not None:
+            store(json_path, _in_order(outcomes))
+    missing = [entry for entry in left if entry.id not in outcomes]
+    for entry in missing:
+        click.echo(f"{entry.id}: no token; write one by `syncverify bank --json`")
+        outcomes[entry.id] = not_played(entry)
+    if markdown is not None:
+        text = page(_in_order(outcomes), len(entries()))
+        markdown.write_text(text, encoding="utf-8")
+    return NOT_FOUND if missing else 0
+
+
+def _in_order(outcomes: dict[str, Outcome]) -> list[Outcome]:
+    return [outcomes[entry.id] for entry in entries() if entry.id in outcomes]
+
+
+def _line(outcome: Outcome) -> str:
+    caught = [m.id for m in METHODS if outcome.defect[m.id].alarmed]
+    alarms = [m.id for m in METHODS if outcome.twin[m.id].alarmed]
+    said = f"{outcome.id}: caught by {', '.join(caught) or 'none'}"
+    return f"{said}; FALSE ALARM of {', '.join(alarms)}" if alarms else said
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m comparison")

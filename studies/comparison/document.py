@@ -1,0 +1,140 @@
+"""The page about the comparison, docs/comparison.md, made from outcomes alone."""
+
+from collections.abc import Iterator, Sequence
+
+from comparison.methods.all_methods import METHODS
+from comparison.methods.method import Method
+from comparison.outcomes import Outcome
+
+_OPENING = """\
+# Comparison with other methods
+
+<!-- Made by `python -m comparison --markdown docs/comparison.md`; do not edit. -->
+
+The methods in use today to check that gradients are synchronized correctly, applied to the
+defects of the bug bank. Each method is given each defect in the smallest scenario that shows
+it, and the fixed twin of the defect in the same scenario; all methods but the last repeat the
+steps of the scenario until there are 10. A defect is *caught* if the method reports an error,
+and an alarm on a twin is a *false alarm*. A run that raises, dies or hangs needs no method to
+be noticed, and counts as caught. An error in which defect and twin end alike does not count:
+the subject refuses the scenario, or the place cannot play it. A method that does not apply to
+a defect misses it. Each defect was played once in each place: where threads of gloo or Python
+race, another run may end differently.
+
+```console
+$ python -m comparison --jobs 2 --json comparison.json --markdown docs/comparison.md
+```
+
+The search of `syncverify` finds the scenarios and shrinks them; `syncverify bank --json` keeps
+them in `studies/results/bug-bank.json`. A defect without a scenario counts as missed by all
+methods. Where ranks are processes or threads on a CPU, the streams of `torch.cuda` are
+stand-ins that hold nothing, so that defects in subjects that use streams can be played there
+as well. Waits between these streams order nothing, since a CPU runs all operators in order.
+"""
+_SILENT = """\
+*Silent* defects give a wrong gradient, or waste time or memory, without an error or a hang on
+real hardware."""
+
+
+def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
+    """Render the page.
+
+    Args:
+        outcomes: Outcomes, in the order of the bank.
+        num_entries: Number of defects in the bank.
+
+    Returns:
+        The page, in Markdown.
+    """
+    parts = [
+        _OPENING,
+        "## Figures\n",
+        _extent(outcomes, num_entries),
+        "\n".join(_summary(outcomes)) + "\n",
+        _SILENT + "\n",
+        "Caught, by section of the bank:\n",
+        "\n".join(_by_section(outcomes)) + "\n",
+        "## Set-up and limits of each method\n",
+        *(f"### {method.title}\n\n{method.about}\n" for method in METHODS),
+        "## Each defect\n",
+        "`x` caught, `-` missed, `!` false alarm on the twin.\n",
+        "\n".join(_table(outcomes)) + "\n",
+        "## Words\n",
+        "The first message of each method on a defect, or the reason for none; false alarms.\n",
+        "\n".join(_words(outcomes)) + "\n",
+    ]
+    return "\n".join(parts)
+
+
+def _extent(outcomes: Sequence[Outcome], num_entries: int) -> str:
+    played = len(outcomes)
+    if played == num_entries:
+        return f"All {played} defects of the bank.\n"
+    return f"{played} of the {num_entries} defects of the bank; the others were not played.\n"
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _head(*cells: object) -> str:
+    return f"{_row(*cells)}\n|{'---|' * len(cells)}"
+
+
+def _summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    silent = [outcome for outcome in outcomes if outcome.is_silent]
+    yield _head(
+        "method", f"caught of {len(outcomes)}", f"of {len(silent)} silent ones",
+        "missed", "false alarms",
+    )  # fmt: skip
+    for method in METHODS:
+        caught = _caught(outcomes, method)
+        yield _row(
+            method.title,
+            caught,
+            _caught(silent, method),
+            len(outcomes) - caught,
+            sum(outcome.twin[method.id].alarmed for outcome in outcomes),
+        )
+
+
+def _by_section(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    sections = dict.fromkeys(outcome.section for outcome in outcomes)
+    members = [[o for o in outcomes if o.section == section] for section in sections]
+    yield _head("method", *sections)
+    for method in METHODS:
+        yield _row(
+            method.title, *(f"{_caught(each, method)}/{len(each)}" for each in members)
+        )
+
+
+def _caught(outcomes: Sequence[Outcome], method: Method) -> int:
+    return sum(outcome.defect[method.id].alarmed for outcome in outcomes)
+
+
+def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield _head("defect", "silent", *(method.title for method in METHODS))
+    for outcome in outcomes:
+        cells = (_mark(outcome, method.id) for method in METHODS)
+        yield _row(f"`{outcome.id}`", "yes" if outcome.is_silent else "no", *cells)
+
+
+def _mark(outcome: Outcome, method: str) -> str:
+    caught = "x" if outcome.defect[method].alarmed else "-"
+    return f"`{caught}{'!' if outcome.twin[method].alarmed else ''}`"
+
+
+def _words(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield _head("defect", "method", "words")
+    for outcome in outcomes:
+        for method in METHODS:
+            said = outcome.defect[method.id]
+            if said.words:
+                yield _row(f"`{outcome.id}`", method.title, _cell(said.words))
+            of_twin = outcome.twin[method.id]
+            if of_twin.alarmed:
+                yield _row(f"`{outcome.id}`, twin", method.title, _cell(of_twin.words))
+
+
+def _cell(words: str) -> str:
+    return "`" + words.replace("`", "'").replace("|", "/") + "`"

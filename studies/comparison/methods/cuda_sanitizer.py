@@ -1,0 +1,183 @@
+"""torch's CUDA sanitizer, fed with the traces of a simulated GPU.
+
+The only module that touches `torch.cuda._sanitizer`. The module relies on the handlers of
+`EventHandler`, which torch calls from CUDA's allocator, streams and events, and from a
+dispatch mode.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from torch.cuda._sanitizer import EventHandler
+
+from comparison.methods.method import Method
+from comparison.verdicts import SILENT, Verdict, alarm
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.trace.records import (
+    DEFAULT_STREAM,
+    Access,
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    HostWait,
+    Mark,
+    StorageFreed,
+    StreamCreated,
+    StreamWait,
+    TraceRecord,
+)
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import RankRun
+
+# The distance between storages is so large that no address is in two of them.
+_STORAGE_BYTES = 1 << 40
+
+
+class SanitizedRank(EventHandler):
+    """The sanitizer of one rank, fed with the rank's trace.
+
+    Attributes:
+        races: Messages of the sanitizer about races, shortened.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.races: list[str] = []
+        self._streams = {DEFAULT_STREAM: 0}
+        self._storages: set[int] = set()
+        self._collectives: dict[CollectiveKey, int] = {}
+        self._num_own_events = 0
+
+    def feed(self, events: Iterable[TraceRecord]) -> None:
+        """Feed trace records, in host order."""
+        for event in events:
+            self._feed(event)
+
+    def _feed(self, event: TraceRecord) -> None:
+        match event:
+            case StreamCreated():
+                self._stream(event.stream)
+            case Mark():
+                self._record(event.mark, event.stream)
+            case StreamWait():
+                self._handle_event_wait(event.mark, self._stream(event.stream))
+            case HostWait():
+                self._handle_event_synchronization(event.mark)
+            case Access():
+                self._launch(event.operator, event.stream, event.reads, event.writes)
+            case CollectiveLaunch():
+                self._launch_collective(event)
+            case CollectiveWait():
+                self._wait_for_collective(event)
+            case StorageFreed():
+                self._free(event.storage)
+
+    def _stream(self, name: str) -> int:
+        if name not in self._streams:
+            self._streams[name] = len(self._streams)
+            self._handle_stream_creation(self._streams[name])
+        return self._streams[name]
+
+    def _record(self, mark: int, stream: str) -> None:
+        self._handle_event_creation(mark)
+        self._handle_event_record(mark, self._stream(stream))
+
+    def _own_event(self, stream: str) -> int:
+        """Record a CUDA event of the process group; marks of subjects count from 0 up."""
+        self._num_own_events += 1
+        self._record(-self._num_own_events, stream)
+        return -self._num_own_events
+
+    def _launch_collective(self, event: CollectiveLaunch) -> None:
+        stream = event.communication_stream
+        before = self._own_event(event.stream)
+        self._handle_event_wait(before, self._stream(stream))
+        self._launch(event.operation, stream, event.regions, event.written)
+        self._collectives[event.key] = self._own_event(stream)
+
+    def _wait_for_collective(self, event: CollectiveWait) -> None:
+        done = self._collectives.get(event.key)
+        if done is not None:
+            self._handle_event_wait(done, self._stream(event.stream))
+
+    def _launch(
+        self,
+        operator: str,
+        stream: str,
+        reads: Sequence[MemoryRegion],
+        writes: Sequence[MemoryRegion],
+    ) -> None:
+        read, written = set(map(self._address, reads)), set(map(self._address, writes))
+        errors = self._handle_kernel_launch(
+            self._stream(stream),
+            read - written,
+            written,
+            set(),
+            operator,
+            {address: [] for address in read | written},
+        )
+        self.races += [
+            f"data race: {operator} on {stream}, and {_previous(error)}"
+            for error in errors
+        ]
+
+    def _address(self, region: MemoryRegion) -> int:
+        """Return the address at which a tensor begins: the sanitizer's id of the tensor."""
+        if region.storage not in self._storages:
+            self._storages.add(region.storage)
+            self._handle_memory_allocation(_base(region.storage))
+        return _base(region.storage) + region.start_byte
+
+    def _free(self, storage: int) -> None:
+        if storage in self._storages:
+            self._storages.remove(storage)
+            self._handle_memory_deallocation(_base(storage))
+
+
+def _base(storage: int) -> int:
+    return (storage + 1) * _STORAGE_BYTES
+
+
+def _previous(error: object) -> str:
+    previous = getattr(error, "previous_access", None)
+    return f"{previous.operator} before it" if previous is not None else "another"
+
+
+def sanitized(judgement: Judgement) -> Verdict:
+    """Feed the trace of each rank to a sanitizer.
+
+    Args:
+        judgement: A run on `sim`.
+
+    Returns:
+        An alarm if a sanitizer met a race.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        sanitizer = SanitizedRank()
+        sanitizer.feed(rank_run.trace)
+        if sanitizer.races:
+            return alarm(f"rank {rank}: {sanitizer.races[0]}")
+    if any(map(_has_streams, judgement.run.ranks)):
+        return SILENT
+    return Verdict(alarmed=False, words="no memory that two streams share")
+
+
+def _has_streams(rank_run: RankRun) -> bool:
+    return any(isinstance(event, Access) for event in rank_run.trace)
+
+
+CUDA_SANITIZER = Method(
+    "cuda_sanitizer",
+    "CUDA sanitizer",
+    "sim, trained",
+    sanitized,
+    "torch's `torch.cuda._sanitizer.EventHandler`, one a rank, is fed in host order with all "
+    "records of a trace of `sim`: operators with the addresses at which their tensors begin, "
+    "streams, events, waits, host synchronizations, allocations and frees. That is more than "
+    "it gets on a GPU, where NCCL's kernels are no operators of torch: here each "
+    "collective reads and writes on the stream of its communicator. By construction it "
+    "cannot see wrong values that are well ordered, tensors that share bytes but begin at "
+    "different addresses (a view into a bucket, and the bucket), nor memory that goes back "
+    "to the allocator while a stream still uses it. A subject with one stream gives the "
+    "sanitizer nothing to compare. A collective in which ranks disagree is not counted, since "
+    "the simulation saw it.",
+)

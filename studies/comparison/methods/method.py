@@ -1,0 +1,33 @@
+"""The description of a method: its judge, the source of its runs, its limits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from comparison.verdicts import Verdict
+from syncverify.judge.properties.judgement import Judgement
+
+# Source of a run; see `comparison.rigs`.
+RigName = Literal["gloo", "gloo in detail", "threads", "sim, trained", "sim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to look for defects.
+
+    Attributes:
+        id: Key in JSON and in tests.
+        title: Name in the table.
+        rig: Source of its runs.
+        judge: Returns the verdict on a run, complete or cut off by a fault.
+        about: Set-up and limits; a paragraph of the page.
+        judges_ends: Whether `judge` decides on runs that raise, die or hang. For other
+            methods such an end is an alarm by itself.
+    """
+
+    id: str
+    title: str
+    rig: RigName
+    judge: Callable[[Judgement], Verdict]
+    about: str
+    judges_ends: bool = False

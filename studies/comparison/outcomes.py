@@ -1,0 +1,125 @@
+"""The verdicts of all methods on one case, kept in a file while other cases are played."""
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from comparison.cases import Case
+from comparison.methods.all_methods import METHODS
+from comparison.methods.method import Method
+from comparison.rigs import Rigs
+from comparison.verdicts import Verdict, how_they_end
+from syncverify.bugbank.entry import Entry
+from syncverify.judge.properties.judgement import Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdicts of all methods on one case.
+
+    Attributes:
+        id: Id of the case.
+        section: Section of the bank.
+        is_silent: Whether real hardware shows no error and no hang.
+        defect: Verdicts on the defect, by id of the method.
+        twin: Verdicts on the twin, by id of the method.
+    """
+
+    id: str
+    section: str
+    is_silent: bool
+    defect: Mapping[str, Verdict]
+    twin: Mapping[str, Verdict]
+
+
+# A process opens its rigs once; processes that they start end with it.
+_rigs = functools.cache(Rigs)
+
+
+def compared(case: Case) -> Outcome:
+    """Play a case on every rig of this process, and ask all methods.
+
+    Args:
+        case: The defect and its twin.
+
+    Returns:
+        The verdicts.
+    """
+    torch.set_num_threads(1)
+    rigs = _rigs()
+    names = dict.fromkeys(method.rig for method in METHODS)
+    defects, twins = (
+        {name: rigs.play(name, case, subject) for name in names}
+        for subject in (case.defect, case.twin)
+    )
+    said = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in METHODS}
+    return Outcome(
+        case.id,
+        case.section,
+        case.is_silent,
+        {name: of_defect for name, (of_defect, _) in said.items()},
+        {name: of_twin for name, (_, of_twin) in said.items()},
+    )
+
+
+def not_played(entry: Entry) -> Outcome:
+    """Count a defect as missed by all methods: the search found no scenario to play."""
+    missed = Verdict(alarmed=False, words="the search found no scenario that shows it")
+    said = {method.id: missed for method in METHODS}
+    return Outcome(entry.id, entry.section, entry.silent, said, said)
+
+
+def verdicts(
+    method: Method, defect: Judgement, twin: Judgement
+) -> tuple[Verdict, Verdict]:
+    """Ask one method about a defect and its twin.
+
+    Args:
+        method: The method.
+        defect: A run of the defect.
+        twin: A run of its twin, in the same place.
+
+    Returns:
+        The verdicts on the defect and on the twin.
+    """
+    if method.judges_ends:
+        return method.judge(defect), method.judge(twin)
+    ends = how_they_end(defect, twin)
+    of_defect, of_twin = (
+        end if end.alarmed else _with_reason(method.judge(run), end)
+        for end, run in zip(ends, (defect, twin), strict=True)
+    )
+    return of_defect, of_twin
+
+
+def _with_reason(verdict: Verdict, end: Verdict) -> Verdict:
+    """Give a verdict without words the reason that the end of the run has."""
+    return verdict if verdict.words else end
+
+
+def stored(path: Path | None) -> dict[str, Outcome]:
+    """Read the outcomes of an earlier command.
+
+    Args:
+        path: File that `store` has written. None and a missing file hold no outcomes.
+
+    Returns:
+        The outcomes, by id of the case.
+    """
+    if path is None or not path.exists():
+        return {}
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    for entry in entries:
+        for side in ("defect", "twin"):
+            entry[side] = {name: Verdict(**said) for name, said in entry[side].items()}
+    return {entry["id"]: Outcome(**entry) for entry in entries}
+
+
+def store(path: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write the outcomes that are known so far."""
+    entries = [asdict(outcome) for outcome in outcomes]
+    path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")

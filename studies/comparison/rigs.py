@@ -1,0 +1,96 @@
+"""Rigs: the sources of the runs that methods judge. Each run is played once for all."""
+
+import os
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from unittest import mock
+
+from torch import nn
+
+from comparison.cases import Case
+from comparison.methods.method import RigName
+from comparison.threads import ThreadsBackend
+from comparison.training import trained
+from stand_ins import idle_streams
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import reference
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.isolation import shuffled_addresses
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import Subject, SubjectFactory
+from syncverify.subjects.subject_api import Synchronizer
+from syncverify.trace.run import Run
+
+_DETAIL = "TORCH_DISTRIBUTED_DEBUG"
+
+
+@dataclass(frozen=True, slots=True)
+class OnCpu:
+    """Makes a synchronizer in a process that has idle stand-ins for streams."""
+
+    factory: SubjectFactory
+
+    def __call__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> Synchronizer:
+        """Install the streams first."""
+        idle_streams.install()
+        return self.factory(param_groups, bucket_size_mb, require_accumulations)
+
+
+class Rigs(ExitStack):
+    """All sources of runs; workers start on first use and stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sim = SimBackend()
+        self._threads = ThreadsBackend()
+        self._gloo, self._detailed = GlooBackend(), GlooBackend()
+        for backend in (self._threads, self._gloo, self._detailed):
+            self.enter_context(closing(backend))
+
+    def play(self, name: RigName, case: Case, subject: Subject) -> Judgement:
+        """Play a case.
+
+        Args:
+            name: The rig.
+            case: The case.
+            subject: Defect or twin of the case.
+
+        Returns:
+            The run, ready to be judged.
+        """
+        small = case.reproducer.scenario
+        scenario = small if name == "sim" else trained(small)
+        again = None
+        if name == "sim" and _is_about_chance(case):
+            with shuffled_addresses():
+                again = self._run(name, case, scenario, subject)
+        run = self._run(name, case, scenario, subject)
+        return Judgement(
+            scenario, run, reference(scenario, subject.capabilities), again
+        )
+
+    def _run(
+        self, name: RigName, case: Case, scenario: Scenario, subject: Subject
+    ) -> Run:
+        if name in {"sim", "sim, trained"}:
+            decisions = Decisions(Following(case.reproducer.schedule))
+            return self._sim.run_scheduled(scenario, subject, decisions)
+        on_cpu = replace(subject, factory=OnCpu(subject.factory))
+        if name == "threads":
+            return self._threads.run(scenario, on_cpu)
+        if name == "gloo":
+            return self._gloo.run(scenario, on_cpu)
+        with mock.patch.dict(os.environ, {_DETAIL: "DETAIL"}):  # workers inherit it
+            return self._detailed.run(scenario, on_cpu)
+
+
+def _is_about_chance(case: Case) -> bool:
+    return case.reproducer.property == subject_is_deterministic.__name__

@@ -1,0 +1,242 @@
+"""Try one mutant: search for violations, then run the tests, then search on.
+
+Each stage is a new process, forked from one that has imported everything but the
+synchronizer. The mutated package comes first on its path, in a temporary folder.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from mutants.first_violation import FirstViolation, ViolationFoundError
+from mutants.generation import PACKAGE, Mutant
+from mutants.targets import TARGETS
+from syncverify.search.process_pool import end_with_parent
+from syncverify.subjects.subject import resolve
+from syncverify.verification import run_search
+
+ROOT = PACKAGE.parent
+TESTS = ROOT / "tests" / "synchronizer"
+KNOWN_DEFECTS = TESTS / "known_defects"
+
+# Worlds grow: mistakes that two ranks show are found before four are simulated.
+SMALL, LARGE = 2, 4
+SMALL_EXAMPLES, LARGE_EXAMPLES = 20, 40
+SEED = 0
+# A safety net: ranks that hang are noticed by the simulation, tests by pytest.
+LIMIT_SECONDS = 400.0
+TEST_LIMIT_SECONDS = 60
+
+# Sends the name of the check that noticed the mutant, empty for none, and the number of
+# scenarios that were played.
+Stage = Callable[[Connection], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a mutant.
+
+    Attributes:
+        killed_by: A property and its cause, a test, or the end of a process; empty for a
+            survivor.
+        examples: Scenarios that were played, the one that showed the mistake included.
+        seconds: Time of all stages.
+    """
+
+    killed_by: str
+    examples: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The task to try a mutant.
+
+    Attributes:
+        mutant: The mutant.
+        examples: Scenarios of the longest search.
+        before: `killed_by` of an earlier outcome; if it is a test, this test runs first.
+    """
+
+    mutant: Mutant
+    examples: int
+    before: str = ""
+
+
+def tried(trial: Trial) -> Outcome:
+    """Try a mutant until a scenario or a test notices it.
+
+    Args:
+        trial: The mutant and the number of scenarios.
+
+    Returns:
+        The outcome.
+    """
+    started = monotonic()
+    played = 0
+    for stage in _stages(trial):
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            _write(trial.mutant, Path(folder))
+            killed_by, count = _in_process(stage, Path(folder))
+        played += count
+        if killed_by:
+            return Outcome(killed_by, played, monotonic() - started)
+    return Outcome("", played, monotonic() - started)
+
+
+def _stages(trial: Trial) -> list[Stage]:
+    known = [TESTS / trial.before] if ".py::" in trial.before else []
+    module = trial.mutant.path.with_suffix("").as_posix()
+    tests = [*TESTS.glob("test_*.py"), *TESTS.glob("*/test_*.py")]
+    files = {test.stem: test for test in tests if test.parent != KNOWN_DEFECTS}
+    near = [files[f"test_{name}"] for name in TARGETS[module]]
+    others = sorted({*files.values()} - {*near}, key=_cost)
+    return [
+        *(partial(_ask, test=test) for test in known),
+        lambda answer: _search(answer, SMALL, SMALL_EXAMPLES),
+        lambda answer: _search(answer, LARGE, LARGE_EXAMPLES),
+        lambda answer: _test(answer, [*near, *others]),
+        lambda answer: _search(answer, LARGE, trial.examples),
+    ]
+
+
+def _cost(test: Path) -> tuple[bool, str]:
+    """Sort tests that start processes to the end."""
+    return "processes" in test.stem, test.name
+
+
+def _write(mutant: Mutant, folder: Path) -> None:
+    package = folder / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / mutant.path).write_text(mutant.text, encoding="utf-8")
+
+
+def _in_process(stage: Stage, folder: Path) -> tuple[str, int]:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(stage, folder, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(LIMIT_SECONDS):
+            return f"no end after {LIMIT_SECONDS:g} s", 0
+        killed_by, examples = ours.recv()
+        return str(killed_by), int(examples)
+    except EOFError:
+        process.join()
+        return f"the process ended with {process.exitcode}", 0
+    finally:
+        if process.pid is not None:
+            _end_group(process.pid)
+        process.join()
+        ours.close()
+
+
+def _end_group(leader: int) -> None:
+    """End a stage and every process that it has started."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _run(stage: Stage, folder: Path, answer: Connection) -> None:
+    os.setsid()
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
+    assert PACKAGE.name not in sys.modules, "a stage imports the mutant, nothing else"
+    sys.path.insert(0, str(folder))
+    # Processes that a test starts import the mutant as well.
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    assert _found(PACKAGE.name).startswith(str(folder)), "the mutant comes first"
+    stage(answer)
+
+
+def _found(package: str) -> str:
+    """Return the file that an import would execute."""
+    spec = find_spec(package)
+    return "" if spec is None else str(spec.origin)
+
+
+def _search(answer: Connection, ranks: int, examples: int) -> None:
+    """Play scenarios up to the first one that shows a violation."""
+    try:
+        subject = resolve(PACKAGE.name)
+    except Exception as error:  # noqa: BLE001  # a mistake can make an import fail in any way
+        answer.send((f"{type(error.__cause__ or error).__name__} on import", 0))
+        return
+    with closing(FirstViolation()) as backend:
+        try:
+            report = run_search(
+                subject,
+                backend,
+                ranks=ranks,
+                examples=examples,
+                seed=SEED,
+                progress=backend,
+            )
+        except ViolationFoundError as found:
+            answer.send((backend.describe(subject), found.examples))
+        else:
+            answer.send(("", report.examples))
+
+
+def _ask(answer: Connection, test: Path) -> None:
+    """Run one test, which may no longer exist."""
+    answer.send((_first_failure([test])[0], 0))
+
+
+def _test(answer: Connection, files: list[Path]) -> None:
+    """Run tests up to the first one that fails."""
+    name, code = _first_failure(files)
+    answer.send((name or ("" if code == 0 else f"pytest ended with {code}"), 0))
+
+
+def _first_failure(tests: list[Path]) -> tuple[str, int]:
+    """Return the first test that failed, empty for none, and pytest's exit code."""
+    failed = FirstFailure()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    # Some plugins were imported before the fork, and warnings are errors.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    limit = f"--timeout={TEST_LIMIT_SECONDS}"
+    code = pytest.main(
+        [*options, limit, "--rootdir", str(ROOT), *map(str, tests)], plugins=[failed]
+    )
+    return failed.name, int(code)
+
+
+class FirstFailure:
+    """Remembers which test failed first.
+
+    Attributes:
+        name: File and test; empty if no test failed.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that failed, in any phase."""
+        if report.failed and not self.name:
+            self.name = report.nodeid.removeprefix("tests/synchronizer/")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a test file that cannot be imported."""
+        if report.failed and not self.name:
+            self.name = report.nodeid.removeprefix("tests/synchronizer/")

@@ -1,0 +1,1 @@
+"""Writers of pages of the documentation, and the long searches behind them."""

@@ -1,0 +1,140 @@
+"""Write the page about the bug bank from its entries and figures: `make catalogue`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from syncverify.bugbank.catalogue import SECTIONS, entries
+from syncverify.bugbank.entry import Entry
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "bug-bank.md"
+FIGURES = (
+    Path(__file__).parents[1] / "results" / "bug-bank.json"
+)  # of `syncverify bank --json`
+HEAD = """\
+# Bug bank
+
+Written by `make catalogue` from `syncverify/bugbank/` and from the figures in
+`studies/results/bug-bank.json`; a test compares. Each entry is one small module with a defect
+that a public report describes, put into a small plain synchronizer, and with its fixed twin,
+which has to be silent in the scenarios of the defect. The plain synchronizers use views into
+flat buckets, copies into buckets, buffers in turns, sums of reduced micro-batches, gradients
+left to autograd, or flags like those of `no_sync`. An entry copies the mechanism of the
+reported defect, and no code.
+
+```console
+$ syncverify bank                                  # all of them
+$ syncverify bank --only missing-record-stream     # one
+$ syncverify bank --backend gloo --jobs 4          # those that take no streams
+$ syncverify bank --twin-examples 1000 --json bank.json
+```
+
+A search ends at its first violation, which is then shrunk. Exit code 0 means that each
+defect was caught and each twin was silent, 1 that this is not so. A defect is *caught* by any
+violation; the *cause* is right if it is the cause that the entry names, which points to the
+mistake. *Silent* defects give a wrong gradient, or waste time or memory, on real hardware
+without an error or a hang.
+"""
+LEFT_OUT = """\
+## Left out
+
+Reported defects that are not in the bank, since scenarios or properties cannot express them:
+
+| defect | reason |
+|---|---|
+| an infinite gradient skips a step (deepspeedai/DeepSpeed#8415), sums overflow in float16 (pytorch/pytorch#59576) | gradients are whole numbers that all sums can hold |
+| ranks weigh their means by tokens (huggingface/transformers#34373) | ranks do not weigh anything |
+| the norm counts replicas twice (NVIDIA-NeMo/RL#3788) | gradients are judged, norms are not |
+| zeros in place of no gradient (pytorch/pytorch#28294) | both are right here |
+| a weight gradient assigned after its hook (NVIDIA/Megatron-LM#6693) | autograd writes all gradients |
+| tied weights of two pipeline stages (NVIDIA/Megatron-LM#844) | there is one model, and no pipeline |
+| `record_stream` holds memory back (pytorch/pytorch#147168) | a report shows it, and it is no violation |
+| parameters start at addresses that slow kernels down (NVIDIA/Megatron-LM#4889) | alignment is not checked |
+| an error is reported in the next forward (pytorch/pytorch#68297) | reductions do not fail |
+| compiled autograd calls no hooks (pytorch/pytorch#109774) | too slow to be drawn |
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    played = {row["id"]: row for row in figures()["entries"]}
+    parts = [HEAD, *_summary(played), ""]
+    for section in SECTIONS:
+        own = [entry for entry in entries() if entry.section == section]
+        parts += [*_section(section, own, played), ""]
+    return "\n".join([*parts, LEFT_OUT])
+
+
+def figures() -> Any:
+    """Return the figures that `syncverify bank --json` wrote."""
+    return json.loads(FIGURES.read_text())
+
+
+def _summary(played: dict[str, Any]) -> Iterator[str]:
+    rows = [*played.values()]
+    caught = [row for row in rows if row["caught"]]
+    right = sum(row["is_cause_right"] for row in rows)
+    silent = sum(row["alarm"] is None for row in rows)
+    sizes = [row["caught"] for row in caught]
+    yield (
+        f"Figures: on `{rows[0]['backend']}`, seed {figures()['seed']}, at most "
+        f"{figures()['examples']} scenarios a defect and {figures()['twin_examples']} a "
+        "twin. Drawn scenarios change between versions, and so does the number of scenarios up "
+        "to a defect."
+    )
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| caught | {len(caught)} of {len(rows)} |"
+    yield f"| cause right | {right} of {len(rows)} |"
+    yield (
+        f"| median to detection | {median(row['examples'] for row in caught):g} "
+        f"scenarios, {median(row['seconds'] for row in caught):.1f} s |"
+    )
+    yield (
+        f"| median after shrinking | {median(s['ranks'] for s in sizes):g} ranks, "
+        f"{median(s['parameters'] for s in sizes):g} parameters, "
+        f"{median(s['steps'] for s in sizes):g} steps |"
+    )
+    yield f"| twins silent | {silent} of {len(rows)} |"
+
+
+def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:
+    yield f"## {title}"
+    yield ""
+    yield "| id, source | mechanism | trigger | silent | caught by | scenarios | shrunk to |"
+    yield "|---|---|---|---|---|---|---|"
+    for entry in own:
+        told = [
+            f"`{entry.id}`<br>{_link(entry.source)}",
+            entry.mechanism,
+            entry.trigger,
+        ]
+        told += ["yes" if entry.silent else "no", *_found(played.get(entry.id))]
+        yield f"| {' | '.join(told)} |"
+
+
+def _found(row: dict[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["not measured", "", ""]
+    caught = row["caught"]
+    if not caught:
+        return ["missed", str(row["examples"]), ""]
+    identity = f"`{caught['property']}` ({caught['cause']})"
+    if not row["is_cause_right"]:
+        identity += ", not the cause"
+    size = f"{caught['ranks']} x {caught['parameters']} x {caught['steps']}"
+    return [identity, str(row["examples"]), size]
+
+
+def _link(source: str) -> str:
+    project, _, number = source.partition("#")
+    return f"[{source}](https://github.com/{project}/issues/{number})"
+
+
+if __name__ == "__main__":
+    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)

@@ -1,0 +1,117 @@
+"""Write the catalogue of features from the planted defects: `make catalogue`.
+
+Each feature of scenarios exists for a defect that shows through it, and no longer shows when
+the feature is turned off. The page names the defect, and the test that fails then.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planted.feature_bank import FeatureDefect
+from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
+from planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from planted.modules import MODULE_DEFECTS
+from planted.space import SPACE
+
+from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.vocabulary import RARE
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "features.md"
+HEAD = """\
+# Feature catalogue
+
+Written by `make catalogue` from the planted defects and their tests; a test compares. Each
+row is a feature that scenarios may have beyond a plain training step, a planted defect that
+needs the feature, the mistake of that synchronizer, and the test that fails when the feature
+is turned off. A defect that needs one feature alone comes first; other defects that show
+through the feature follow in brackets. All tests are in `tests/quality`.
+
+| feature | needed for | mistake | test that fails without it |
+| --- | --- | --- | --- |"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The need for one feature.
+
+    Attributes:
+        feature: The feature, as `topic=value`.
+        subjects: Synchronizers with defects that show through it, the one with the fewest
+            features first.
+        test: The test that fails when the feature is turned off, in `tests/quality`.
+    """
+
+    feature: str
+    subjects: tuple[type[Any], ...]
+    test: str
+
+
+def rows() -> Iterator[Row]:
+    """Yield a row for each feature for which there is a defect."""
+    yield from _of(SPACE, "test_feature_defects.py", "defect_shows_through_its_feature")
+    yield from _of(
+        LIFECYCLE_DEFECTS, "test_lifecycle_defects.py", "defect_shows_through_its_word"
+    )
+    yield from _of(MODULE_DEFECTS, "test_module_defects.py", "module_shows_the_defect")
+    yield from _of_graphs()
+
+
+def _of(defects: list[FeatureDefect], file: str, test: str) -> Iterator[Row]:
+    alone = "" if test.startswith("module") else "_alone"
+    for each in defects:
+        name = f"{file}::test_{test}{alone}[{each.feature}]"
+        yield Row(each.feature, (each.subject,), name)
+
+
+def _of_graphs() -> Iterator[Row]:
+    features = {
+        f"{topic}={w}"
+        for topic in ("use", "backward")
+        for w in OPTIONAL_FEATURES[topic]
+    }
+    for feature in sorted(features - {*NOT_SHOWN}):
+        showing = [each for each in GRAPH_DEFECTS if feature in each.shown_by]
+        showing.sort(key=lambda each: len(each.shown_by))
+        test = "test_feature_is_needed_for_a_defect"
+        if feature.partition("=")[2] in RARE:
+            test = "test_defect_shows_through_what_is_asked_for"
+        name = f"test_graph_defects.py::{test}[{feature}]"
+        yield Row(feature, tuple(each.subject for each in showing), name)
+
+
+def catalogue() -> str:
+    """Return the page."""
+    by_feature = {row.feature: row for row in rows()}
+    order = [
+        f"{topic}={value}"
+        for topic in OPTIONAL_FEATURES
+        for value in OPTIONAL_FEATURES[topic]
+    ]
+    listed = [_line(by_feature[each]) for each in order if each in by_feature]
+    return "\n".join([HEAD, *listed, "", *_notes()])
+
+
+def _line(row: Row) -> str:
+    first, *others = row.subjects
+    also = f" ({', '.join(f'`{each.__name__}`' for each in others)})" if others else ""
+    says = inspect.getdoc(first) or ""
+    mistake = says.partition("\n\n")[0].replace("\n", " ").replace("|", "/")
+    return f"| `{row.feature}` | `{first.__name__}`{also} | {mistake} | `{row.test}` |"
+
+
+def _notes() -> Iterator[str]:
+    for group in GROUPS:
+        names = ", ".join(f"`{each}`" for each in sorted(group))
+        yield f"One group, since no synchronizer tells its features apart: {names}."
+    for feature, why in NOT_SHOWN.items():
+        yield f"\nWithout a defect: `{feature}`. {why}"
+    asked = ", ".join(f"`{word}` ({why})" for word, why in RARE.items())
+    yield f"\nPlayed on request, and not drawn: {asked}.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(PAGE.write_text(catalogue(), encoding="utf-8") == 0)

@@ -1,0 +1,95 @@
+"""Write the catalogue of properties from the code: `make catalogue`.
+
+The docstring of a property has, in this order: the statement, details, `Catches: ...`, and a
+sentence about its limits. The planted defects provide the example that violates it.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from planted.bank import DEFECTS
+from planted.modules import MODULE_DEFECTS, ModuleGrads
+from planted.stream_bank import STREAM_DEFECTS
+from planted.timing import WaitsInRandomOrder, WaitsInSeededOrder
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.registry import Property
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "properties.md"
+HEAD = """\
+# Property catalogue
+
+Written by `make catalogue` from the properties, their docstrings and the planted defects; a
+test compares. *Applies* says when a property has something to judge: reports count the
+scenarios in which it applied (`applied` in JSON, `--show-coverage` in text). A property that
+*needs data* is not judged on the `fake` backend, which moves none. [Properties](../properties.md)
+explains how properties work together.
+"""
+_LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")
+
+
+def catalogue() -> str:
+    """Return the page."""
+    return "\n".join([HEAD, *("\n".join(_entry(each)) for each in ALL_PROPERTIES)])
+
+
+def parts(entry: Property) -> tuple[str, str, str]:
+    """Return the details, the caught mistakes and the limits of a property's docstring."""
+    text = (inspect.getdoc(entry.check) or "").partition("\n")[2].strip()
+    details, _, rest = text.partition("Catches: ")
+    found = _LIMITS.search(rest)
+    caught, limits = (rest, "") if found is None else _cut(rest, found.start())
+    return _one_line(details), _one_line(caught), _one_line(limits)
+
+
+def witnesses(entry: Property) -> tuple[type, type] | None:
+    """Return a defect that violates a property, and its correct twin."""
+    if entry.name == "subject_is_deterministic":
+        return WaitsInRandomOrder, WaitsInSeededOrder
+    for of_streams in STREAM_DEFECTS:
+        if of_streams.property == entry.name:
+            return of_streams.subject, of_streams.twin
+    for of_module in MODULE_DEFECTS:
+        if of_module.property == entry.name:
+            return of_module.subject, ModuleGrads
+    by_rank = sorted(DEFECTS, key=lambda defect: defect.property != entry.name)
+    for defect in by_rank:
+        if entry.name in {defect.property, *defect.also}:
+            return defect.subject, defect.twin
+    return None
+
+
+def _entry(entry: Property) -> Iterator[str]:
+    details, caught, limits = parts(entry)
+    shown = witnesses(entry)
+    yield f"## `{entry.name}`\n"
+    yield f"{entry.statement}\n"
+    if details:
+        yield f"{details}\n"
+    data = " Needs data." if entry.needs_data else ""
+    yield f"- **Applies:** {entry.condition[0].lower()}{entry.condition[1:]}{data}"
+    yield f"- **Catches:** {caught}"
+    yield f"- **Leaves open:** {limits}"
+    if shown is not None:
+        yield f"- **Shown by:** {_named(shown[0])}; silent on {_named(shown[1])}"
+    yield ""
+
+
+def _cut(text: str, place: int) -> tuple[str, str]:
+    return text[:place], text[place:]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _named(subject: type) -> str:
+    return f"`{subject.__module__}:{subject.__qualname__}`"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    sys.exit(PAGE.write_text(catalogue(), encoding="utf-8") == 0)

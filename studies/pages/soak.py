@@ -1,0 +1,121 @@
+"""Soak: a long search for false alarms, with correct subjects and seed after seed.
+
+    python -m pages.soak soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
+
+Each line of the file is one finished search, so a soak continues the file; start a new file
+after a change of the harness. The exit code is 1 if any line has a violation.
+"""
+
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from syncverify.backends.sim import SimBackend
+from syncverify.command.process_exit import run_command
+from syncverify.report.report import Report
+from syncverify.search.process_pool import run_in_processes
+from syncverify.subjects.subject import resolve
+from syncverify.verification import run_search
+
+EXAMPLES_PER_SEED = 250
+RANKS = 4
+
+
+def wanted_scenarios(argument: str) -> tuple[str, int]:
+    """Return the subject and the number of scenarios of an argument.
+
+    Raises:
+        BadParameter: The argument has another form.
+    """
+    subject, _, number = argument.rpartition("=")
+    if not subject or not number.isdecimal():
+        raise click.BadParameter(f"expected subject=number, got {argument!r}")
+    return subject, int(number)
+
+
+def searches(
+    wanted: dict[str, int], found: list[dict[str, Any]]
+) -> Iterator[tuple[str, int]]:
+    """Yield the subject and the seed of each missing search.
+
+    Args:
+        wanted: Scenarios by subject.
+        found: Lines of earlier soaks.
+    """
+    made = {(line["subject"], line["seed"]) for line in found}
+    for subject, examples in wanted.items():
+        for seed in range(-(-examples // EXAMPLES_PER_SEED)):
+            if (subject, seed) not in made:
+                yield subject, seed
+
+
+def search(subject_and_seed: tuple[str, int]) -> dict[str, Any]:
+    """Play the scenarios of one seed, with the schedules that a plain run plays."""
+    subject, seed = subject_and_seed
+    torch.set_num_threads(1)
+    with closing(SimBackend()) as backend:
+        report = run_search(
+            resolve(subject),
+            backend,
+            ranks=RANKS,
+            examples=EXAMPLES_PER_SEED,
+            seed=seed,
+        )
+    return as_line(report)
+
+
+def as_line(report: Report) -> dict[str, Any]:
+    """Return the figures of a search and the tokens that replay its violations."""
+    return {
+        "subject": report.subject,
+        "seed": report.seed,
+        "examples": report.examples,
+        "seconds": round(report.seconds, 1),
+        "violations": [
+            {
+                "property": each.violation.property,
+                "cause": each.violation.cause,
+                "summary": each.violation.summary,
+                "token": each.token,
+            }
+            for each in report.violations
+        ],
+    }
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Read the finished searches; a missing file has none."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("wanted", type=wanted_scenarios, nargs=-1, required=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+def main(path: Path, wanted: tuple[tuple[str, int], ...], jobs: int) -> None:
+    """Search until each subject has played as many scenarios as WANTED, and sum up."""
+    left = [*searches(dict(wanted), lines(path))]
+    spawn = multiprocessing.get_context("spawn")
+    for _, line in run_in_processes(search, left, jobs=jobs, context=spawn):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    found = lines(path)
+    for name in dict.fromkeys(line["subject"] for line in found):
+        own = [line for line in found if line["subject"] == name]
+        alarms = sum(len(line["violations"]) for line in own)
+        played = sum(line["examples"] for line in own)
+        click.echo(f"{name}: {played} scenarios, {alarms} alarm(s)")
+    sys.exit(any(line["violations"] for line in found))
+
+
+if __name__ == "__main__":
+    run_command(main, "soak.py")

@@ -1,0 +1,77 @@
+"""Verify all peers that are installed, and print a table.
+
+python -m peers [--examples N] [--json PATH] [NAME ...]
+
+Exit codes: 0 every violation is known (`Peer.known`), 1 there is another one, 2 bad usage,
+130 interrupted.
+"""
+
+import json
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from peers.played import Played, play
+from peers.roster import PEERS
+from syncverify.command.process_exit import run_command
+from syncverify.errors import SubjectError
+from syncverify.subjects.subject import resolve
+
+
+@click.command()
+@click.argument(
+    "names", nargs=-1, type=click.Choice(sorted(PEERS)), metavar="[NAME]..."
+)
+@click.option("--examples", type=click.IntRange(min=1), default=None,
+              help="Scenarios a peer.  [default: 200]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path),
+              default=None, help="Write the table here.")  # fmt: skip
+def main(
+    names: tuple[str, ...], examples: int | None, seed: int, path: Path | None
+) -> None:
+    """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
+    torch.set_num_threads(1)
+    console = Console()
+    rows: list[Played] = []
+    for name in names or PEERS:
+        try:
+            subject = resolve(name)
+        except SubjectError as error:
+            console.print(f"{name}: skipped: {error}", highlight=False)
+            continue
+        with closing(PEERS[name].open(subject)) as backend:
+            rows.append(play(subject, backend, examples or PEERS[name].examples, seed))
+        console.print(f"{name}: {rows[-1].examples} scenarios", highlight=False)
+    console.print(_table(rows))
+    for row in rows:
+        for violation, token in zip(row.violations, row.tokens, strict=True):
+            click.echo(
+                f"{row.subject}: {violation}: syncverify replay {token} {row.subject}"
+            )
+    if path is not None:
+        path.write_text(json.dumps([*map(asdict, rows)], indent=2) + "\n")
+    sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
+
+
+def _table(rows: list[Played]) -> Table:
+    table = Table("peer", "backend", "scenarios", "promises checked", "violations")
+    for row in rows:
+        table.add_row(
+            row.subject,
+            row.backend,
+            str(row.examples),
+            str(row.num_promises),
+            str(len(row.violations)),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m peers")

@@ -1,0 +1,62 @@
+"""The result of a search for violations of one peer."""
+
+from dataclasses import dataclass
+
+from syncverify.backends.choice import AnyBackend
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.subjects.subject import Subject
+from syncverify.verification import run_search
+
+RANKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One row of the table.
+
+    Attributes:
+        subject: Name of the peer.
+        backend: Name of the backend.
+        examples: Scenarios played.
+        num_promises: Properties that were checked in each scenario.
+        violations: Violations, as `property (cause)`.
+        tokens: Replay tokens of the violations, in the same order.
+        seconds: Duration.
+    """
+
+    subject: str
+    backend: str
+    examples: int
+    num_promises: int
+    violations: tuple[str, ...]
+    tokens: tuple[str, ...]
+    seconds: float
+
+    def unknown(self, known: frozenset[str]) -> bool:
+        """Tell whether there is a violation besides the known ones."""
+        return not known.issuperset(self.violations)
+
+
+def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> Played:
+    """Search for violations of a peer.
+
+    Args:
+        subject: The peer.
+        backend: The backend.
+        examples: Scenarios to play.
+        seed: Same seed, same scenarios.
+
+    Returns:
+        The row of the table.
+    """
+    report = run_search(subject, backend, ranks=RANKS, examples=examples, seed=seed)
+    found = [each.violation for each in report.violations]
+    return Played(
+        subject.name,
+        backend.name,
+        report.examples,
+        len(ALL_PROPERTIES),
+        tuple(f"{violation.property} ({violation.cause})" for violation in found),
+        tuple(each.token for each in report.violations),
+        round(report.seconds, 1),
+    )

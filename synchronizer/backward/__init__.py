@@ -1,0 +1,1 @@
+"""Backward: autograd hooks of parameters, and the end of the outermost backward."""

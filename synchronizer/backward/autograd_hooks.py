@@ -1,0 +1,126 @@
+"""Autograd hooks and gradient views on parameters: installation, calls and removal.
+
+A parameter has two hooks: one when a gradient arrives, and one after its accumulation.
+
+    * Parameters outlive synchronizers, so hooks reference their listener weakly.
+    * Hooks know a parameter by its number and not by its bucket, so a rebuild of the
+      buckets keeps them. No hook is installed twice, and no hook changes its place
+      among the hooks of the user.
+    * A number needs no memory besides the hook. With thousands of parameters, all
+      memory that a hook reads is outside of the processor's caches.
+"""
+
+import weakref
+from typing import Protocol
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.bucket.gradient_view import GradientView
+
+from .partial_gradients import arrival_hook, may_arrive_partial
+
+
+class Listener(Protocol):
+    """The object that counts gradients."""
+
+    def view(self, number: int) -> GradientView:
+        """Return the view of a parameter, by its number."""
+
+    def note_accumulation(self, number: int) -> None:
+        """Count a gradient of a parameter that autograd has just accumulated."""
+
+
+class Attachments:
+    """The gradient views, their buckets and hooks, by number of the parameter.
+
+    Parameters outlive synchronizers: hooks and views also go when this object is
+    dropped without a call of `remove_hooks`.
+    """
+
+    def __init__(self) -> None:
+        self.views: list[GradientView] = []
+        self.buckets: list[Bucket] = []
+        self._numbers: dict[nn.Parameter, int] = {}
+        self._handles: list[RemovableHandle] = []
+        # The callback must not reference this object, so it gets the two lists. Both are
+        # changed in place and never replaced.
+        weakref.finalize(self, _drop, self._handles, self.views).atexit = False
+
+    def attach_views(self, buckets: list[Bucket]) -> None:
+        """Make the views of new buckets the `.grad` of their parameters.
+
+        A second call has buckets of the same parameters.
+        """
+        found = {view.plan.parameter: (view, b) for b in buckets for view in b.views}
+        if not self._numbers:
+            self._numbers = {
+                parameter: number for number, parameter in enumerate(found)
+            }
+        for parameter in self._numbers:
+            view, bucket = found[parameter]
+            view.attach()
+            self.views.append(view)
+            self.buckets.append(bucket)
+
+    def install_hooks(self, listener: Listener) -> None:
+        """Install hooks on every parameter with a view; reference `listener` weakly."""
+        reference = weakref.ref(listener)
+        for parameter, number in self._numbers.items():
+            is_reduced = may_arrive_partial(self.views[number].plan)
+            self._handles += _hooks(parameter, number, reference, is_reduced=is_reduced)
+
+    def remove_hooks(self) -> None:
+        """Remove all hooks from all parameters."""
+        _remove_all(self._handles)
+
+    def forget(self) -> None:
+        """Drop the references to all views and buckets."""
+        self.views.clear()
+        self.buckets.clear()
+
+
+def _drop(handles: list[RemovableHandle], views: list[GradientView]) -> None:
+    _remove_all(handles)
+    for view in views:
+        view.detach()
+
+
+def _remove_all(handles: list[RemovableHandle]) -> None:
+    while handles:
+        handles.pop().remove()
+
+
+def _hooks(
+    parameter: nn.Parameter,
+    number: int,
+    listener: weakref.ref[Listener],
+    *,
+    is_reduced: bool,
+) -> list[RemovableHandle]:
+    """Install the hooks of one parameter.
+
+    `number` identifies the parameter for the listener. `is_reduced` tells whether
+    gradients may arrive that have to be relabelled as local.
+
+    Returns:
+        Handles that remove the hooks.
+    """
+    handles: list[RemovableHandle] = []
+    if is_reduced:
+
+        def find_view() -> GradientView | None:
+            known = listener()
+            return None if known is None else known.view(number)
+
+        handles.append(parameter.register_hook(arrival_hook(find_view)))
+
+    def on_accumulation(_: torch.Tensor) -> None:
+        known = listener()
+        if known is not None:
+            known.note_accumulation(number)
+
+    handles.append(parameter.register_post_accumulate_grad_hook(on_accumulation))
+    return handles

@@ -1,0 +1,1 @@
+"""One bucket: its flat buffer, the gradient views into it, and its state."""

@@ -1,0 +1,1 @@
+"""The contract with the caller: options, argument checks, errors, and comm hooks."""

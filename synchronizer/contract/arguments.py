@@ -1,0 +1,106 @@
+"""Checks of arguments, made before anything changes.
+
+A failed check raises `InvalidArgumentError`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NoReturn, get_args
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from .errors import InvalidArgumentError
+
+UnusedPolicy = Literal["error", "zeros", "keep_none"]
+AxisReduction = Literal["sum", "avg", "none", "check"]
+GroupReduction = Literal["sum", "avg"]
+Scaling = Literal["before", "after", "split"]
+Mode = Literal["all_reduce", "reduce_scatter"]
+
+
+def checked_count(require_accumulations: int) -> int:
+    """Return a number of accumulations, an integer of 1 or more."""
+    name, value = "require_accumulations", require_accumulations
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        _refuse(name, "an integer of 1 or more", value)
+    return value
+
+
+def refuse_unknown_word(name: str, word: object, words: object) -> None:
+    """Refuse a word that is not in `words`, a `Literal`; `name` is the option."""
+    known = get_args(words)
+    if word not in known:
+        _refuse(name, f"one of {', '.join(map(repr, known))}", word)
+
+
+def checked_axis_reductions(
+    axis_reductions: Mapping[str | int, AxisReduction],
+) -> Mapping[str | int, AxisReduction]:
+    """Return a copy of the reductions by axis, which the caller cannot change."""
+    name, value = "axis_reductions", axis_reductions
+    if not isinstance(value, Mapping):
+        _refuse(name, "a mapping from mesh axes to reductions", value)
+    for axis, word in value.items():
+        is_index = isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0
+        if not (is_index or isinstance(axis, str)):
+            _refuse(name, "keyed by the names or indices of mesh axes", dict(value))
+        refuse_unknown_word(f"{name}[{axis!r}]", word, AxisReduction)
+    return dict(value)
+
+
+def refuse_unusable_wire_dtype(wire_dtype: object) -> None:
+    """Refuse all values but None and floating point dtypes of 2 bytes or more."""
+    if isinstance(wire_dtype, torch.dtype):
+        if wire_dtype.is_floating_point and wire_dtype.itemsize > 1:
+            return
+    elif wire_dtype is None:
+        return
+    expected = "a floating point dtype of 2 bytes or more, or None"
+    _refuse("wire_dtype", expected, wire_dtype)
+
+
+def refuse_contradiction(
+    mode: Mode, unused: UnusedPolicy, *, has_comm_hook: bool
+) -> None:
+    """Refuse scattered sums beside an option that needs all sums."""
+    if mode == "reduce_scatter" and unused == "keep_none":
+        # A reduce-scatter would scatter the flags too, and it sets every `.grad` to None.
+        _refuse("mode", "'all_reduce', as unused='keep_none' asks for", mode)
+    if mode == "reduce_scatter" and has_comm_hook:
+        _refuse("mode", "'all_reduce', as a comm_hook asks for", mode)
+
+
+def checked_positive(name: str, value: float, unit: str = "") -> float:
+    """Return a number above 0, which may be infinite; `unit` is for the message."""
+    if not _is_number(value) or math.isnan(value) or value <= 0:
+        _refuse(name, f"a number{unit} above 0", value)
+    return value
+
+
+def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:
+    """Return a finite number, or a tensor without dims in memory of an accelerator."""
+    value = factor
+    if isinstance(value, torch.Tensor) and _is_scalar(value):
+        if value.device.type != "cpu":
+            # `item()` would wait for the device, so the value on a device is not checked.
+            return value.detach()
+        value = value.item()
+    if not _is_number(value) or not math.isfinite(value):
+        _refuse(name, "a finite number or a real tensor without dims", factor)
+    return value
+
+
+def _is_scalar(value: torch.Tensor) -> bool:
+    is_real = not value.is_complex() and value.dtype is not torch.bool
+    return is_real and value.dim() == 0 and not isinstance(value, DTensor)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _refuse(name: str, expected: str, value: object) -> NoReturn:
+    raise InvalidArgumentError(
+        f"{name} is not {expected}", expected=expected, got=f"{name}={value!r}"
+    )

@@ -1,0 +1,115 @@
+"""Options of a synchronizer, in one immutable object."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from . import arguments
+from .arguments import AxisReduction, GroupReduction, Mode, Scaling, UnusedPolicy
+from .comm_hook import CommHook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizerConfig:
+    """Options of a `GradientSynchronizer`; equal on all ranks.
+
+    Attributes:
+        process_group: Process group over which gradients of plain parameters are
+            reduced. None keeps them local.
+        process_group_reduction: Reduction over `process_group`: "sum", or "avg" for the
+            mean of the ranks.
+        axis_reductions: Reduction over a mesh axis on which a parameter is replicated.
+            The key is the name of the axis, or its index on a mesh without names.
+
+            * "sum": the default of every axis.
+            * "avg": the sum divided by the size of the axis.
+            * "none": no reduction.
+            * "check": the ranks of the axis must hold bitwise equal gradients, except
+              for the sign of zero, before the reduction over other axes. `wait()` then
+              waits for the device.
+
+            Axes on which a parameter is sharded are never reduced.
+        wire_dtype: Dtype in which gradients are sent and summed. None is the dtype in
+            which they are accumulated. A copy of a bucket exists from its launch to
+            `wait()`. Complex gradients keep their dtype.
+        scaling: The moment at which an average is divided.
+
+            * "after" the sum: an overflow shows as infinity. Free where `wait(scale=)`
+              multiplies anyway.
+            * "before" the sum: small values become zero without a sign of it.
+            * "split": by a power of two near the square root before, by the rest after.
+              For a narrow `wire_dtype` and many ranks.
+        unused: Result of `wait()` for parameters with fewer gradients than required,
+            once all backwards have run.
+
+            * "error": raise an error.
+            * "zeros": zeros for the missing gradients.
+            * "keep_none": zeros as well, but None where no rank of the sum has a
+              gradient. Adds a flag for each gradient, and `wait()` waits for the
+              device.
+        rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
+            anew, in the order in which gradients of that step became complete. Every
+            `.grad` is then another tensor than before. No effect where an axis is
+            checked.
+        debug: Whether each `wait()` compares the launches of the ranks that share
+            buckets, and refuses gradients that were written during their reduction.
+        mode: "all_reduce" gives all sums to every rank. "reduce_scatter" gives one
+            equal part of a bucket's sums to each of its ranks, for half the traffic.
+            The other parts hold no gradients after `wait()`. So `.grad` is None until
+            `zero_grad()`, and `owned_grads()` lists the valid parts. Not with
+            `unused="keep_none"` or a comm hook.
+        comm_hook: Function that reduces each summed bucket in place of an all-reduce;
+            see `HookBucket`, and `synchronizer.hooks` for ready ones. Must be equal on
+            all ranks; no check is possible. Where the hook of one rank raises, the
+            other ranks wait until their process group gives up.
+        check_finite: Whether `wait()` raises on a NaN or an infinity in a gradient of
+            this rank, by name, or in a sum that this rank owns. So every rank of the
+            sum learns of it. All reductions are complete by then, so no rank hangs in
+            this step. Ranks that do not share the parameter continue. The check reads
+            every gradient twice, and `wait()` waits for the device.
+        timings: Whether `timings()` returns times.
+
+    Raises:
+        InvalidArgumentError: A value is not in its list, or two values contradict.
+    """
+
+    process_group: dist.ProcessGroup | None = None
+    process_group_reduction: GroupReduction = "sum"
+    axis_reductions: Mapping[str | int, AxisReduction] = field(default_factory=dict)
+    wire_dtype: torch.dtype | None = None
+    scaling: Scaling = "after"
+    unused: UnusedPolicy = "error"
+    rebuild: bool = True
+    debug: bool = False
+    mode: Mode = "all_reduce"
+    comm_hook: CommHook | None = None
+    check_finite: bool = False
+    timings: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that no synchronizer supports."""
+        refuse = arguments.refuse_unknown_word
+        refuse("process_group_reduction", self.process_group_reduction, GroupReduction)
+        refuse("scaling", self.scaling, Scaling)
+        refuse("unused", self.unused, UnusedPolicy)
+        refuse("mode", self.mode, Mode)
+        arguments.refuse_unusable_wire_dtype(self.wire_dtype)
+        reductions = arguments.checked_axis_reductions(self.axis_reductions)
+        object.__setattr__(self, "axis_reductions", reductions)
+        arguments.refuse_contradiction(
+            self.mode, self.unused, has_comm_hook=self.comm_hook is not None
+        )
+
+    @property
+    def may_rebuild(self) -> bool:
+        """Whether buckets can be cut anew.
+
+        Not where an axis is checked: ranks that compare gradients share no sum, so no
+        rank decides for all of them in which order gradients became complete.
+        """
+        return self.rebuild and "check" not in self.axis_reductions.values()
+
+
+DEFAULT_CONFIG = SynchronizerConfig()

@@ -1,0 +1,229 @@
+"""Errors that a user of the synchronizer can meet, one class for each mistake."""
+
+from typing import ClassVar
+
+import torch.distributed as dist
+
+
+class SynchronizerError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Args:
+        headline: The mistake, understandable without the other lines.
+        expected: The state that the contract asks for.
+        got: The state that was found, with names and counts.
+        where: Bucket or mesh axis; the rank is added here.
+    """
+
+    hint: ClassVar[str] = ""
+
+    def __init__(
+        self, headline: str, *, expected: str = "", got: str = "", where: str = ""
+    ) -> None:
+        # `pickle` calls the constructor with the complete message alone.
+        parts = (headline, expected, got, where)
+        super().__init__(self._describe(*parts) if any(parts[1:]) else headline)
+
+    def _describe(self, headline: str, expected: str, got: str, where: str) -> str:
+        place = ", ".join(filter(None, (_rank(), where)))
+        return (
+            f"{headline}\n"
+            f"  expected: {expected}\n"
+            f"  got:      {got}\n"
+            f"  where:    {place}\n"
+            f"  hint: {self.hint}"
+        )
+
+
+class InvalidArgumentError(SynchronizerError, ValueError):
+    """An argument was out of range or of the wrong type."""
+
+    hint = "see the docstring of GradientSynchronizer"
+
+
+class UnsupportedPlacementError(SynchronizerError):
+    """A DTensor parameter is neither replicated nor sharded over some mesh axis."""
+
+    hint = "redistribute the parameter before bind()"
+
+
+class ProcessGroupError(SynchronizerError):
+    """The process group given for plain parameters has no place for this rank."""
+
+    hint = (
+        "pass a group of which the rank is a member, or None, on every rank, and keep the"
+        " group until unbind()"
+    )
+
+
+class AlreadyBoundError(SynchronizerError):
+    """`bind()` was called on a synchronizer that is bound."""
+
+    hint = "call unbind() first"
+
+
+class PlanMismatchError(SynchronizerError):
+    """Ranks that share buckets have different plans, or do not arrive in time."""
+
+    hint = (
+        "make the same model and the same synchronizer on every rank, and bind"
+        " synchronizers in the same order"
+    )
+
+
+class NotBoundError(SynchronizerError):
+    """A method that needs `bind()` was called without it."""
+
+    hint = "call bind() first"
+
+
+class TooManyAccumulationsError(SynchronizerError):
+    """A parameter accumulated more gradients than its step requires."""
+
+    hint = (
+        "call wait() and zero_grad() between steps; every backward() counts once,"
+        " also several of them over one graph"
+    )
+
+
+class LateAccumulationError(SynchronizerError):
+    """A gradient was accumulated into a bucket whose reduction had been launched."""
+
+    hint = (
+        "call wait() and zero_grad() between steps; if one backward brought more"
+        " gradients than any before, repeat the step, after reset() or unbind() on"
+        " every rank: zero_grad() refuses while reductions are in flight"
+    )
+
+
+class GradientMismatchError(SynchronizerError):
+    """A `.grad` from outside cannot be copied into its gradient view."""
+
+    hint = "assign a gradient of the expected kind, or None"
+
+
+class GradientPlacementError(SynchronizerError):
+    """A gradient is neither replicated nor partial on a mesh axis that is summed."""
+
+    hint = (
+        "use the parameter through to_local(), so that its gradient stays local until"
+        " the synchronizer sums it, or comes as a Partial sum or mean"
+    )
+
+
+class BucketNotReadyError(SynchronizerError):
+    """`wait()` was called before every parameter accumulated all its gradients."""
+
+    hint = (
+        "call wait() after the last micro-batch's backward, or flush() to end the step"
+        " early; a parameter that the loss does not depend on needs requires_grad=False,"
+        " or a synchronizer with another policy for unused parameters"
+    )
+
+
+class ReplacedGradientError(SynchronizerError):
+    """A `.grad` was exchanged between the last backward and `wait()`."""
+
+    hint = "assign to .grad after wait() only"
+
+
+class ReductionInFlightError(SynchronizerError):
+    """`zero_grad()` was called between the launch of a reduction and `wait()`."""
+
+    hint = "call wait() first, or reset() or unbind() on every rank to give up the step"
+
+
+class ReductionFailedError(SynchronizerError):
+    """The process group failed to complete a reduction."""
+
+    hint = "call unbind() on every rank, and look for a rank that failed earlier"
+
+
+class GradientDisagreementError(SynchronizerError):
+    """Ranks that must hold the same gradient on a mesh axis hold different ones."""
+
+    hint = (
+        "use the reduction 'sum' if each rank of the axis contributes a part; otherwise"
+        " find the difference between their computations, then call zero_grad() on every"
+        " rank"
+    )
+
+
+class LaunchOrderError(SynchronizerError):
+    """In debug mode: ranks that share buckets launched them in different orders."""
+
+    hint = "call unbind() on every rank; this is a defect, so report both orders"
+
+
+class InFlightWriteError(SynchronizerError):
+    """In debug mode: a gradient was written between its launch and `wait()`."""
+
+    hint = (
+        "write to .grad after wait() only, or before the last backward; then"
+        " zero_grad() and repeat the step on every rank"
+    )
+
+
+class CommHookError(ReductionFailedError):
+    """A comm hook raised, or its result is not a future of the sums."""
+
+    hint = (
+        "return a torch.futures.Future of the reduced buffer, or of another tensor like"
+        " it; then call zero_grad() on every rank, or unbind() if zero_grad() refuses"
+    )
+
+
+class NotReducedError(SynchronizerError):
+    """A call that reads or changes sums came before `wait()`."""
+
+    hint = "call wait() first; a factor can be given to wait(scale=...)"
+
+
+class StepReducedError(SynchronizerError):
+    """`wait(scale=...)` was called on a step that had been waited for."""
+
+    hint = "give the scale to the first wait(), or use scale_grads() after it"
+
+
+class NonFiniteGradientError(SynchronizerError):
+    """A gradient, or a sum of gradients, holds a NaN or an infinity."""
+
+    hint = (
+        "the error of the rank with the bad gradients names them; call zero_grad() on"
+        " every rank, then repeat or skip the step"
+    )
+
+
+class OffloadedError(SynchronizerError):
+    """A call needs the gradients while their memory is on the host."""
+
+    hint = (
+        "call onload() first, and zero_grad() if it was a backward that came too early"
+    )
+
+
+class NotOffloadedError(SynchronizerError):
+    """`onload()` was called without `offload()`."""
+
+    hint = "call onload() once after each offload()"
+
+
+class StepStartedError(SynchronizerError):
+    """A call that belongs between steps came during a step."""
+
+    hint = "call it after zero_grad() and before the next backward"
+
+
+class StepFailedError(SynchronizerError):
+    """A step went on after an earlier error had made its gradients unusable."""
+
+    hint = (
+        "call zero_grad() on every rank, or reset() or unbind() if zero_grad() refuses"
+    )
+
+
+def _rank() -> str:
+    """Name this rank; a process without process groups is rank 0 of 1."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return "rank 0 of 1"
+    return f"rank {dist.get_rank()} of {dist.get_world_size()}"

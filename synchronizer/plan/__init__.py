@@ -1,0 +1,1 @@
+"""Planning: which gradient is summed over which ranks, in which bucket, and when."""

@@ -1,0 +1,267 @@
+"""The plan of a synchronizer as a table, before the first step."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from typing_extensions import override
+
+from synchronizer.contract.config import SynchronizerConfig
+from synchronizer.ranks.scope import ReduceScope, rank_list, spanned_ranks
+
+from .axis_by_axis import goes_axis_by_axis
+from .grouping import BucketPlan
+from .wire_format import WireFormat
+
+_HEADER = "bucket parameters dtype bytes padding op wire ranks axes check launch"
+_CHECKSUM_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedCollective:
+    """One collective of every step.
+
+    Attributes:
+        operation: Name of the operation in torch.
+        moved_bytes: Bytes that each rank contributes.
+        dtype: Dtype of these bytes.
+        ranks: Global ranks that take part.
+    """
+
+    operation: str
+    moved_bytes: int
+    dtype: str
+    ranks: tuple[int, ...]
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} of {self.moved_bytes} bytes of {self.dtype} over ranks"
+            f" {rank_list(self.ranks)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedBucket:
+    """One bucket of a plan.
+
+    Attributes:
+        index: Number of the bucket, as in messages.
+        parameters: Names, in the order of the buffer.
+        grad_dtype: Dtype in which gradients are accumulated.
+        device: Device of the buffer.
+        payload_bytes: Bytes of this rank's local gradients.
+        padding_bytes: Bytes between and after the gradients; always zero, but reduced
+            too.
+        op: "sum", "avg", or "sum / n" where only some of the axes are averaged; empty
+            where the bucket stays local.
+        wire_dtype: Dtype in which gradients are sent and summed; empty where the bucket
+            stays local.
+        wire_bytes: Bytes of the sum, padding included; 0 where the bucket stays local.
+        ranks: Global ranks that sum the bucket; empty where it stays local.
+        axes: The mesh axes that span the ranks, by name or else by index.
+        checked_ranks: Global ranks that compare the gradients; empty without a check.
+        launch_position: Position among this rank's launches; None where there is
+            nothing to communicate.
+        phases: The global ranks of each of its reductions, in order: all `ranks` at
+            once, or those of one axis after the other, see Note [Axis by axis].
+        num_shards: Number of equal parts, owned by one rank each, into which the bucket
+            is reduced; 1 where every rank gets all of it.
+    """
+
+    index: int
+    parameters: tuple[str, ...]
+    grad_dtype: str
+    device: str
+    payload_bytes: int
+    padding_bytes: int
+    op: str
+    wire_dtype: str
+    wire_bytes: int
+    ranks: tuple[int, ...]
+    axes: tuple[str, ...]
+    checked_ranks: tuple[int, ...]
+    launch_position: int | None
+    phases: tuple[tuple[int, ...], ...]
+    num_shards: int = 1
+
+    @property
+    def at_launch(self) -> tuple[ExplainedCollective, ...]:
+        """Collectives that backward launches for the bucket, in order."""
+        found = []
+        if self.checked_ranks:
+            checksums_bytes = _CHECKSUM_BYTES * len(self.parameters)
+            found.append(
+                ExplainedCollective(
+                    "all_gather", checksums_bytes, "int64", self.checked_ranks
+                )
+            )
+        return (*found, *self._reductions()[:1])
+
+    @property
+    def in_wait(self) -> tuple[ExplainedCollective, ...]:
+        """Collectives that `wait()` launches for the bucket, in order."""
+        return self._reductions()[1:]
+
+    def _reductions(self) -> tuple[ExplainedCollective, ...]:
+        operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"
+        return tuple(
+            ExplainedCollective(operation, self.wire_bytes, self.wire_dtype, ranks)
+            for ranks in self.phases
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The buckets of one rank, in launch order; prints as a table.
+
+    Attributes:
+        buckets: All buckets, local ones included.
+        is_rebuilt: Whether the buckets were cut anew in the observed order.
+    """
+
+    buckets: tuple[ExplainedBucket, ...]
+    is_rebuilt: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        plans: Iterable[BucketPlan],
+        config: SynchronizerConfig,
+        *,
+        is_rebuilt: bool = False,
+    ) -> Self:
+        """Describe plans in launch order."""
+        buckets: list[ExplainedBucket] = []
+        num_launches = 0
+        for plan in plans:
+            is_launched = plan.scope is not None or plan.check_scope is not None
+            buckets.append(
+                _explain(plan, config, num_launches if is_launched else None)
+            )
+            num_launches += is_launched
+        return cls(tuple(buckets), is_rebuilt)
+
+    @property
+    def collectives(self) -> tuple[str, ...]:
+        """Collectives of every step, in order."""
+        in_backward = [each for bucket in self.buckets for each in bucket.at_launch]
+        return tuple(map(str, (*in_backward, *self._in_wait())))
+
+    @property
+    def exposed_tail_bytes(self) -> int:
+        """Bytes that no backward can hide, launched after the last gradient.
+
+        They belong to the bucket that is launched last, and to every axis but the first
+        of the buckets that go axis by axis. The number is a prediction: backward has to
+        bring gradients in the order of the plan, and the earlier reductions have to be
+        complete by then.
+        """
+        launched = [b for b in self.buckets if b.launch_position is not None]
+        exposed = [*(launched[-1].at_launch if launched else ()), *self._in_wait()]
+        return sum(collective.moved_bytes for collective in exposed)
+
+    def _in_wait(self) -> list[ExplainedCollective]:
+        return [each for bucket in self.buckets for each in bucket.in_wait]
+
+    @override
+    def __str__(self) -> str:
+        rows = [_HEADER.split(), *map(_row, self.buckets)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join([*(_aligned(row, widths) for row in rows), self._summary()])
+
+    def _summary(self) -> str:
+        payload_bytes = sum(bucket.payload_bytes for bucket in self.buckets)
+        padding_bytes = sum(bucket.padding_bytes for bucket in self.buckets)
+        num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
+        num_reductions = len(self.collectives) - num_checks
+        checks = f" and {_counted(num_checks, 'check')}" if num_checks else ""
+        buckets = _counted(len(self.buckets), "bucket")
+        parts = [
+            f"{_counted(num_reductions, 'reduction')}{checks} a step, of {buckets}",
+            f"{payload_bytes} bytes and {padding_bytes} of padding",
+            f"exposed tail {self.exposed_tail_bytes} bytes",
+        ]
+        if self.is_rebuilt:
+            parts.append("rebuilt in the order in which gradients were ready")
+        return "; ".join(parts)
+
+
+def _explain(
+    plan: BucketPlan, config: SynchronizerConfig, launch_position: int | None
+) -> ExplainedBucket:
+    itemsize = plan.key.grad_dtype.itemsize
+    payload_numel = sum(member.local_numel for member in plan.members)
+    return ExplainedBucket(
+        plan.index,
+        tuple(member.name for member in plan.members),
+        _name(plan.key.grad_dtype),
+        str(plan.key.device),
+        payload_bytes=payload_numel * itemsize,
+        padding_bytes=(plan.buffer_numel - payload_numel) * itemsize,
+        op=_op(plan.scope, plan.key.wire) if plan.scope else "",
+        wire_dtype=_name(plan.key.wire.dtype) if plan.scope else "",
+        wire_bytes=plan.buffer_numel * plan.key.wire.dtype.itemsize
+        if plan.scope
+        else 0,
+        ranks=plan.scope.ranks if plan.scope else (),
+        axes=_axes(plan.scope) if plan.scope else (),
+        checked_ranks=plan.check_scope.ranks if plan.check_scope else (),
+        launch_position=launch_position,
+        phases=_phases(plan, config),
+        num_shards=plan.num_shards,
+    )
+
+
+def _op(scope: ReduceScope, wire: WireFormat) -> str:
+    if wire.divisor == 1:
+        return "sum"
+    return "avg" if wire.divisor == len(scope.ranks) else f"sum / {wire.divisor}"
+
+
+def _phases(
+    plan: BucketPlan, config: SynchronizerConfig
+) -> tuple[tuple[int, ...], ...]:
+    scope = plan.scope
+    if scope is None:
+        return ()
+    if scope.mesh is None or not goes_axis_by_axis(plan, config):
+        return (scope.ranks,)
+    return tuple(spanned_ranks(scope.mesh, (axis,)) for axis in scope.axes)
+
+
+def _axes(scope: ReduceScope) -> tuple[str, ...]:
+    names = scope.mesh.mesh_dim_names if scope.mesh else None
+    return tuple(names[axis] if names else str(axis) for axis in scope.axes)
+
+
+def _row(bucket: ExplainedBucket) -> list[str]:
+    first, *rest = bucket.parameters
+    position = bucket.launch_position
+    return [
+        str(bucket.index),
+        f"{first} and {len(rest)} more" if rest else first,
+        bucket.grad_dtype,
+        str(bucket.payload_bytes),
+        str(bucket.padding_bytes),
+        bucket.op or "-",
+        bucket.wire_dtype or "-",
+        rank_list(bucket.ranks) or "this one",
+        ", ".join(bucket.axes) or "-",
+        rank_list(bucket.checked_ranks) or "-",
+        "-" if position is None else str(position),
+    ]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

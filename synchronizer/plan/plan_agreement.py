@@ -1,0 +1,196 @@
+"""The comparison of plans between ranks that share buckets, before the first reduction.
+
+Note [Through the store]
+~~~~~~~~~~~~~~~~~~~~~~~~
+A collective cannot detect that ranks disagree about its members: it hangs. So each rank
+writes its plan to the rendezvous store under its own rank. Then it reads the plans of
+the ranks with which *it* shares buckets according to its own plan. Every rank writes
+its plan in `bind()`, even a wrong one, so a read waits only until that rank binds.
+
+Two ranks compare, line by line:
+
+    * the options on which ranks have to agree;
+    * the buckets that they share, in launch order: buckets that they sum together, and
+      buckets in which they check each other;
+    * parameters on axes with the reduction "none", with the ranks of these axes,
+      because those may have another reduction there.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Self
+
+from torch.distributed.tensor import DTensor
+
+from synchronizer.contract.config import SynchronizerConfig
+from synchronizer.contract.errors import PlanMismatchError
+from synchronizer.ranks.rendezvous import Rendezvous
+from synchronizer.ranks.scope import rank_list
+
+from .grouping import BucketPlan, ParameterPlan
+from .wire_format import WireFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first two lines that differ in two ranks' sequences of shared buckets."""
+
+    here: str
+    there: str
+
+    @property
+    def subject(self) -> str:
+        """The subject of the disagreement, from the first line that has a name."""
+        for line in (self.here, self.there):
+            name, _, rest = line.partition(": ")
+            if rest.startswith(("torch.", "config ")):
+                return name
+        return "where a bucket ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The plan or the launches of a rank, in a form that ranks can exchange.
+
+    Attributes:
+        options: One line for each option on which ranks have to agree.
+        scopes: Sets of global ranks that compare lines.
+        buckets: In launch order: index of the set, and the lines that its ranks
+            compare.
+    """
+
+    options: tuple[str, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    buckets: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, plans: Sequence[BucketPlan], options: Sequence[str] = ()) -> Self:
+        """Describe plans in launch order, without local buckets, after option lines."""
+        shared = [found for plan in plans for found in _shared(plan)]
+        scopes = list(dict.fromkeys(ranks for ranks, _ in shared))
+        buckets = ((scopes.index(ranks), tuple(lines)) for ranks, lines in shared)
+        return cls(tuple(options), tuple(scopes), tuple(buckets))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the bytes that `encode` wrote."""
+        options, scopes, buckets = json.loads(zlib.decompress(data))
+        return cls(
+            tuple(options),
+            tuple(map(tuple, scopes)),
+            tuple((index, tuple(members)) for index, members in buckets),
+        )
+
+    def encode(self) -> bytes:
+        """Return the fingerprint as bytes; equal bytes for equal fingerprints."""
+        parts = [self.options, self.scopes, self.buckets]
+        return zlib.compress(json.dumps(parts).encode())
+
+    def difference(self, rank: int, other: Self, peer: int) -> Difference | None:
+        """Return the first difference in buckets of both `rank` and `peer`, if any."""
+        lines = self._shared_with(peer), other._shared_with(rank)
+        for here, there in zip_longest(*lines, fillvalue="nothing more"):
+            if here != there:
+                return Difference(here, there)
+        return None
+
+    def _shared_with(self, rank: int) -> Iterator[str]:
+        """Yield the lines of the buckets that this rank shares with another rank."""
+        yield from self.options
+        for index, lines in self.buckets:
+            if rank in self.scopes[index]:
+                yield from lines
+
+
+def refuse_different_plans(
+    plans: Sequence[BucketPlan],
+    rendezvous: Rendezvous | None,
+    config: SynchronizerConfig,
+) -> None:
+    """Refuse to bind where ranks that share buckets have different plans.
+
+    Waits for all of these ranks. Raises on each rank that can see the difference.
+
+    Raises:
+        PlanMismatchError: A rank has another plan, or did not bind in time.
+    """
+    if rendezvous is None:
+        return
+    # Options that plans do not show and ranks have to share.
+    names = ("rebuild", "debug")
+    options = [f"{name}: config {name}={getattr(config, name)!r}" for name in names]
+    mine = Fingerprint.of(plans, options)
+    different = compare(rendezvous, "plan", mine, call="bind()")
+    if different:
+        peer, found = next(iter(different.items()))
+        raise PlanMismatchError(
+            f"ranks disagree about {found.subject}",
+            expected="the same parameters, in the same order, on ranks that share them",
+            got=f"{found.here}, on this rank; {found.there}, on rank {peer}",
+            where="unlike rank " + rank_list(different),
+        )
+
+
+def compare(
+    rendezvous: Rendezvous, topic: str, mine: Fingerprint, *, call: str
+) -> dict[int, Difference]:
+    """Return the difference to each peer that publishes another fingerprint in `call`.
+
+    Publishes this rank's fingerprint under a topic without notes so far. Raises
+    `PlanMismatchError` where a peer publishes nothing in time.
+    """
+    encoded = mine.encode()
+    digest = hashlib.sha256(encoded).hexdigest().encode()
+    # The long note is written first: a peer that finds the digest finds the note too.
+    rendezvous.write(f"{topic}/whole", encoded)
+    rendezvous.write(f"{topic}/digest", digest)
+    different: dict[int, Difference] = {}
+    for peer in rendezvous.peers:
+        if rendezvous.read(f"{topic}/digest", peer, call=call) == digest:
+            continue
+        encoded = rendezvous.read(f"{topic}/whole", peer, call=call)
+        other = Fingerprint.decode(encoded)
+        found = mine.difference(rendezvous.rank, other, peer)
+        if found:
+            different[peer] = found
+    return different
+
+
+def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
+    """Yield sets of ranks, with the lines about a bucket that have to be equal."""
+    for verb, scope in (("sum", plan.scope), ("check", plan.check_scope)):
+        if scope:
+            ranks = rank_list(scope.ranks)
+            end = f"the end of a bucket: {verb} over ranks {ranks}"
+            yield scope.ranks, [*_lines(plan), end]
+    for member in plan.members:
+        # Without the place in the bucket: these ranks share no other member with this one.
+        if len(member.reduction.unreduced_ranks) > 1:
+            line = f"{member.name}: {_describe(member, plan)}"
+            yield member.reduction.unreduced_ranks, [line]
+
+
+def _lines(plan: BucketPlan) -> Iterator[str]:
+    scattered = f", in {plan.num_shards} shards" if plan.num_shards > 1 else ""
+    for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
+        where = f"element {offset} of {plan.buffer_numel}{scattered}"
+        yield f"{member.name}: {_describe(member, plan)} at {where}"
+
+
+def _describe(member: ParameterPlan, plan: BucketPlan) -> str:
+    parameter = member.parameter
+    placements = parameter.placements if isinstance(parameter, DTensor) else ()
+    parts = [
+        f"{plan.key.grad_dtype} of shape {tuple(parameter.shape)}",
+        f"locally {member.local_shape} with strides {member.local_stride}",
+        f"placements ({', '.join(map(str, placements))})",
+    ]
+    if member.reduction.axis_reductions:
+        parts.append(f"axis reductions ({', '.join(member.reduction.axis_reductions)})")
+    if plan.key.wire != WireFormat(plan.key.grad_dtype):
+        parts.append(f"sent {plan.key.wire}")
+    return ", ".join(parts)

@@ -1,0 +1,111 @@
+"""The order of readiness of gradients: observed in one step, agreed between ranks.
+
+Note [The deciding rank]
+~~~~~~~~~~~~~~~~~~~~~~~~
+Registration order is a guess; the first reduced step shows the real order. But each
+rank observes another order, and a bucket has to be equal on all of its ranks. So in
+each set of ranks the lowest rank decides: it publishes the positions that *it* has
+observed for the parameters of the set, and the other ranks take them. A parameter is
+identified by its index among the registered parameters of its set, which is equal on
+all ranks of the set.
+
+A rank publishes its positions at the start of `wait()`, when the step can get no
+further gradient. It reads those of other ranks in `zero_grad()`. So no rank waits for a
+slow one, and a rank that never calls `zero_grad()` blocks no other. The positions are
+published before anything can fail in `wait()`. Where `wait()` raises on one rank only,
+the other ranks have reduced their buckets together with it, and they read its positions
+too.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from synchronizer.ranks.rendezvous import Rendezvous
+
+from .grouping import Candidate
+
+_TOPIC = "readiness"
+
+Ranks = tuple[int, ...]
+
+
+def merge_order(planned: Sequence[int], observed: Sequence[int]) -> list[int]:
+    """Sort items by the observed order; other items follow their neighbour in the plan.
+
+    Returns:
+        All items. An item that was not observed comes right after the nearest observed
+        item before it in the plan, or first if there is none.
+    """
+    ready = {item: index for index, item in enumerate(observed)}
+    keys: dict[int, tuple[int, int]] = {}
+    previous = -1
+    for index, item in enumerate(planned):
+        if item in ready:
+            previous = ready[item]
+        keys[item] = (previous, -1 if item in ready else index)
+    return sorted(keys, key=keys.__getitem__)
+
+
+class ReadinessOrder:
+    """The order in which gradients become ready, learned once."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], rendezvous: Rendezvous | None
+    ) -> None:
+        self._candidates = candidates
+        self._rendezvous = rendezvous
+        self._index_of = {
+            candidate.plan.parameter: index
+            for index, candidate in enumerate(candidates)
+        }
+        self._own_positions: list[int] = []
+
+    def publish(self, observed: Iterable[nn.Parameter]) -> None:
+        """Fix this rank's positions, and publish those that this rank decides.
+
+        `observed` are parameters with gradients, in the order of their last gradients.
+        """
+        planned = range(len(self._candidates))[::-1]
+        order = merge_order(planned, [self._index_of[each] for each in observed])
+        self._own_positions = [0] * len(order)
+        for position, index in enumerate(order):
+            self._own_positions[index] = position
+        if self._rendezvous is not None:
+            rank = self._rendezvous.rank
+            decided = [
+                (ranks, [self._own_positions[index] for index in indices])
+                for ranks, indices in self._sets().items()
+                if ranks[0] == rank
+            ]
+            self._rendezvous.write(_TOPIC, json.dumps(decided).encode())
+
+    def positions(self) -> list[int]:
+        """Return the positions on which the ranks of each parameter agree.
+
+        This rank's own position counts where no other rank has the parameter. Raises
+        `PlanMismatchError` where a deciding rank publishes nothing in time.
+        """
+        agreed = list(self._own_positions)
+        if self._rendezvous is None:
+            return agreed
+        sets = self._sets()
+        # Ranks of a set in which all shards are empty sum nothing, and are no peers.
+        leaders = {ranks[0] for ranks in sets} & {*self._rendezvous.peers}
+        for leader in sorted(leaders):
+            note = self._rendezvous.read(_TOPIC, leader, call="wait()")
+            for ranks, positions in json.loads(note):
+                for index, position in zip(
+                    sets.get(tuple(ranks), []), positions, strict=False
+                ):
+                    agreed[index] = position
+        return agreed
+
+    def _sets(self) -> dict[Ranks, list[int]]:
+        """List the candidates of each set of ranks, in registration order."""
+        sets: dict[Ranks, list[int]] = {}
+        for index, candidate in enumerate(self._candidates):
+            if candidate.ranks:
+                sets.setdefault(candidate.ranks, []).append(index)
+        return sets

@@ -1,0 +1,136 @@
+"""Process groups for sets of ranks.
+
+Note [Names of new process groups]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+One all-reduce over several mesh axes needs a process group of all ranks that these axes
+span. The mesh may not have such a group. `torch.distributed.new_group` can create one
+in which only the members take part. But then it makes the name of the group, which is
+also the key prefix in the rendezvous store, from the ranks and from the *number of
+groups in which this process is a member*. So two things go wrong, both seen with gloo
+on torch 2.13:
+
+    * Members that are in different numbers of groups never find each other.
+    * A group that is created after an equal group was destroyed finds the addresses of
+      the destroyed one, and hangs.
+
+So this module chooses the name. It consists of
+
+    * the ranks;
+    * the number of groups of these ranks that this process has created, counted from 1
+      in each default process group. The members agree on it, because each of them takes
+      part in every creation;
+    * the number of the default process group, see Note [Keys that are never stale].
+"""
+
+import hashlib
+from collections import Counter
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from synchronizer.contract.errors import ProcessGroupError
+
+from .rendezvous import default_group_number
+from .scope import ReduceScope
+
+_generations: WeakKeyDictionary[dist.ProcessGroup, Counter[tuple[int, ...]]] = (
+    WeakKeyDictionary()
+)
+
+
+class ReductionGroups:
+    """The process groups of reductions, one for each distinct set of ranks."""
+
+    def __init__(self) -> None:
+        self._groups: dict[ReduceScope, dist.ProcessGroup] = {}
+        self._created: list[dist.ProcessGroup] = []
+
+    def get(self, scope: ReduceScope) -> dist.ProcessGroup:
+        """Return the process group of exactly these ranks.
+
+        A single mesh axis has a group already. For several axes this method creates
+        one. All members have to call it, in the same order as for other groups.
+        """
+        if scope not in self._groups:
+            self._groups[scope] = self._find_or_create(scope)
+        return self._groups[scope]
+
+    def destroy(self) -> None:
+        """Destroy the groups that this object created; groups of meshes stay."""
+        self._groups.clear()
+        while self._created:
+            group = self._created.pop()
+            # The end of the default process group is also the end of this one.
+            if dist.is_initialized():
+                dist.destroy_process_group(group)
+
+    def _find_or_create(self, scope: ReduceScope) -> dist.ProcessGroup:
+        if scope.group is not None:
+            return scope.group
+        assert scope.mesh is not None, "ranks without a group were found on a mesh"
+        if len(scope.axes) == 1:
+            return scope.mesh.get_group(scope.axes[0])
+        group = _create_group(scope.ranks)
+        self._created.append(group)
+        return group
+
+
+def usable_ranks(group: object) -> tuple[int, ...]:
+    """Return the ranks of a user's process group, ascending, this rank included.
+
+    On ranks that are not members, `torch.distributed.new_group` returns another object,
+    which torch would take for the default group.
+
+    Raises:
+        ProcessGroupError: This rank cannot use the group.
+    """
+    if not isinstance(group, dist.ProcessGroup):
+        got = (
+            "a rank that is not a member of it"
+            if group == dist.GroupMember.NON_GROUP_MEMBER
+            else repr(group)
+        )
+    else:
+        try:
+            return tuple(sorted(dist.get_process_group_ranks(group)))
+        except KeyError:
+            got = "a group that was destroyed"
+    raise ProcessGroupError(
+        "the process group of plain parameters cannot be used",
+        expected="a process group of which this rank is a member",
+        got=got,
+    )
+
+
+def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    """Return a new group of ascending `ranks`, in which only its members take part.
+
+    Source:
+        `torch.distributed.new_group(use_local_synchronization=True)`, with another
+        name: see Note [Names of new process groups].
+    """
+    default = c10d._get_default_group()  # noqa: SLF001
+    backend, store = c10d._world.pg_map[default]  # noqa: SLF001
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(  # noqa: SLF001
+        len(ranks),
+        ranks.index(dist.get_rank()),
+        list(ranks),
+        dist.Backend(backend),
+        store,
+        c10d.GroupName(_unused_name(default, ranks)),
+        timeout=c10d._get_default_timeout(dist.Backend(backend)),  # noqa: SLF001
+        group_desc="gradient_reduction",
+    )
+    c10d._world.pg_group_ranks[group] = {  # noqa: SLF001
+        rank: index for index, rank in enumerate(ranks)
+    }
+    return group
+
+
+def _unused_name(default: dist.ProcessGroup, ranks: tuple[int, ...]) -> str:
+    made = _generations.setdefault(default, Counter())
+    made[ranks] += 1
+    digest = hashlib.sha256("_".join(map(str, ranks)).encode()).hexdigest()[:16]
+    return f"gradient_reduction_{digest}_{default_group_number()}_{made[ranks]}"

@@ -1,0 +1,1 @@
+"""One step: the sequence of buckets, launch order, checks, rebuild, and norms."""

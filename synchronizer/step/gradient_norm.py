@@ -1,0 +1,107 @@
+"""The norm of all gradients of a synchronizer, over all shards.
+
+Each rank measures the elements that it owns, buffer by buffer. One number is reduced
+for each distinct set of ranks over which gradients are spread. Numbers are summed in
+float64. Gradients are measured in float32, or in float64 where the gradient is: as in
+torch, squares of float32 gradients above 1e19 overflow.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.ranks.process_groups import ReductionGroups
+from synchronizer.ranks.scope import ReduceScope
+
+# A dot product on an accelerator counts elements in 32 bits, and gradients in half
+# precision are measured through a copy, which this bounds.
+CHUNK_NUMEL = 2**24
+
+# Ranks over which gradients are spread, and their device.
+_Place = tuple[ReduceScope | None, torch.device]
+
+
+def grad_norm(
+    buckets: Sequence[Bucket], groups: ReductionGroups, norm_type: float
+) -> torch.Tensor:
+    """Return the norm of all gradients of reduced buckets, over all ranks.
+
+    All ranks that share the gradients call it together. `norm_type` is p of the p-norm,
+    above 0; infinite for the largest absolute value. The norm is float64, without dims,
+    on the first bucket's device.
+    """
+    totals = _local_totals(buckets, norm_type)
+    if not totals:
+        return torch.zeros((), dtype=torch.float64)
+    parts = []
+    # All ranks take part in the sums in one order, so they cannot deadlock.
+    for scope, device in sorted(totals, key=_rank_order):
+        part = totals[scope, device]
+        if scope is not None:
+            op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
+            dist.all_reduce(part, op, group=groups.get(scope))
+        parts.append(part.to(buckets[0].plan.key.device))
+    total = _combined(parts, norm_type)
+    return total if math.isinf(norm_type) else total.pow(1 / norm_type)
+
+
+def clip_factor(norm: torch.Tensor, max_norm: float) -> float | torch.Tensor:
+    """Return the factor that limits the norm of all gradients to `max_norm`, above 0.
+
+    The factor is a number, or a tensor without dims in the memory of an accelerator.
+
+    Source:
+        `torch.nn.utils.clip_grads_with_norm_`, including its 1e-6.
+    """
+    quotient: torch.Tensor = max_norm / (norm + 1e-6)
+    factor = quotient.clamp(max=1.0)
+    # On CPU a tensor of another dtype would convert a copy of each buffer, and a number is
+    # free. On an accelerator a number would make the host wait, and a tensor is free.
+    return factor.item() if factor.device.type == "cpu" else factor
+
+
+def _local_totals(
+    buckets: Sequence[Bucket], norm_type: float
+) -> dict[_Place, torch.Tensor]:
+    parts: dict[_Place, list[torch.Tensor]] = {}
+    for bucket in buckets:
+        with bucket.borrow() as buffer:
+            for run in bucket.norm_runs:
+                flat = buffer[run.elements.start : run.elements.stop]
+                measured = _measure(flat, norm_type)
+                parts.setdefault((run.scope, buffer.device), []).append(measured)
+    return {key: _combined(found, norm_type) for key, found in parts.items()}
+
+
+def _measure(flat: torch.Tensor, norm_type: float) -> torch.Tensor:
+    """Return the sum of p-th powers, or the maximum, of absolute values; float64."""
+    chunks = flat.split(CHUNK_NUMEL) if flat.numel() else ()
+    powers = [_measure_chunk(chunk, norm_type) for chunk in chunks]
+    if not powers:
+        return torch.zeros((), dtype=torch.float64, device=flat.device)
+    return _combined(powers, norm_type)
+
+
+def _measure_chunk(chunk: torch.Tensor, norm_type: float) -> torch.Tensor:
+    if math.isinf(norm_type):
+        # Several times faster on CPU than a norm, and a NaN stays a NaN.
+        return torch.stack(torch.aminmax(chunk)).abs().amax().double()
+    if chunk.dtype is not torch.float64:
+        chunk = chunk.float()
+    if norm_type == 2:
+        return torch.dot(chunk, chunk).double()
+    norm: torch.Tensor = torch.linalg.vector_norm(chunk, norm_type)
+    return norm.double().pow(norm_type)
+
+
+def _combined(parts: list[torch.Tensor], norm_type: float) -> torch.Tensor:
+    stacked = torch.stack(parts)
+    return stacked.amax() if math.isinf(norm_type) else stacked.sum()
+
+
+def _rank_order(place: _Place) -> tuple[tuple[int, ...], str]:
+    scope, device = place
+    return (scope.ranks if scope else (), str(device))

@@ -1,0 +1,69 @@
+"""The launch order of buckets, which is the same for any order of gradients."""
+
+from collections.abc import Sequence
+
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.bucket.state import BucketState
+from synchronizer.contract.errors import InFlightWriteError
+from synchronizer.ranks.rendezvous import Rendezvous
+
+from .debug_mode import LaunchWatch
+from .peer_launches import match_peer_launches
+
+_READY = BucketState.READY  # a global, so that a hook looks it up once
+
+
+class LaunchOrder:
+    """Launches buckets as soon as the order allows, see Note [One launch order].
+
+    With `debug` it compares the launches of ranks, and looks for writes meanwhile.
+    """
+
+    def __init__(self, rendezvous: Rendezvous | None, *, debug: bool) -> None:
+        # Buckets that communicate; a local bucket delays no other.
+        self.buckets: list[Bucket] = []
+        self._num_launched = 0
+        self._rendezvous = rendezvous
+        self._watch = LaunchWatch(rendezvous) if debug else None
+
+    def set_buckets(self, buckets: Sequence[Bucket]) -> None:
+        """Set the buckets, in launch order."""
+        self.buckets = [bucket for bucket in buckets if bucket.communicates]
+
+    def launch_ready(self) -> None:
+        """Launch the ready buckets, up to the first one that is not ready."""
+        for bucket in self.buckets[self._num_launched :]:
+            if bucket.state is not _READY:
+                return
+            bucket.launch()
+            if self._watch is not None:
+                self._watch.note_launch(bucket)
+            self._num_launched += 1
+
+    def match_peer_launches(self, *, call: str) -> None:
+        """Launch the buckets that peers have launched, in a step that is given up."""
+        if self._rendezvous is not None:
+            match_peer_launches(self.buckets, self._rendezvous, call=call)
+
+    def check(self) -> InFlightWriteError | None:
+        """Compare the launches between ranks, before a wait can hang; debug mode only.
+
+        Returns:
+            The error for gradients that were written meanwhile, to be raised once the
+            reductions are complete.
+        """
+        if self._watch is None:
+            return None
+        self._watch.refuse_other_order()
+        return self._watch.writes_in_flight()
+
+    def restart(self) -> None:
+        """Start the next step."""
+        self._num_launched = 0
+        if self._watch is not None:
+            self._watch.restart()
+
+    def forget(self) -> None:
+        """Drop the references to all buckets."""
+        self.buckets.clear()
+        self._watch = None

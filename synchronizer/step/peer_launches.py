@@ -1,0 +1,71 @@
+"""Launches of a step that is given up: as many as the peers have launched.
+
+Note [Giving up a step]
+~~~~~~~~~~~~~~~~~~~~~~~
+An error in the middle of a backward finds ranks at different places: one has launched a
+bucket, and another still misses the last gradient of that bucket. A launch cannot be
+taken back, and it completes only after a launch on all ranks of the bucket. So no rank
+may stop here. In `reset()`:
+
+1. Each rank publishes, for each set of ranks, the number of launched buckets of that
+set. 2. Each rank launches further buckets of a set up to the largest published number.
+
+All ranks of a set launch its buckets in one order, so the number identifies the
+buckets. Ranks cannot wait for each other in a circle, because each of them goes through
+its buckets in launch order. The sums are dropped.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.bucket.state import BucketState
+from synchronizer.contract.errors import CommHookError
+from synchronizer.ranks.rendezvous import Rendezvous
+
+_TOPIC = "launched"
+Ranks = tuple[int, ...]
+
+
+def match_peer_launches(
+    buckets: Sequence[Bucket], rendezvous: Rendezvous, *, call: str
+) -> None:
+    """Launch all buckets that a peer has launched in this step.
+
+    Waits until every peer has published its launches in `call`, and raises
+    `PlanMismatchError` where a peer does not in time. At most one call in a bind.
+    """
+    mine = Counter(
+        ranks for bucket in buckets if _is_launched(bucket) for ranks in _scopes(bucket)
+    )
+    listed = [[*ranks, count] for ranks, count in mine.items()]
+    rendezvous.write(_TOPIC, json.dumps(listed).encode())
+    most = mine
+    for peer in rendezvous.peers:
+        theirs = json.loads(rendezvous.read(_TOPIC, peer, call=call))
+        # The maximum for each set. Sets without this rank have no effect.
+        most |= Counter({tuple(ranks): count for *ranks, count in theirs})
+    _launch(buckets, most)
+
+
+def _launch(buckets: Sequence[Bucket], most: Counter[Ranks]) -> None:
+    """Launch the given number of buckets of each set of ranks."""
+    for bucket in buckets:
+        is_awaited = any(most[ranks] > 0 for ranks in _scopes(bucket))
+        most.subtract(_scopes(bucket))
+        if is_awaited and not _is_launched(bucket):
+            with suppress(CommHookError):  # the step is given up already
+                bucket.launch()
+
+
+def _scopes(bucket: Bucket) -> Iterator[Ranks]:
+    """Yield the ranks that sum a bucket, and the ranks that compare it."""
+    for scope in (bucket.plan.scope, bucket.plan.check_scope):
+        if scope:
+            yield scope.ranks
+
+
+def _is_launched(bucket: Bucket) -> bool:
+    return bucket.state in {BucketState.LAUNCHED, BucketState.REDUCED}

@@ -1,0 +1,73 @@
+"""The rebuild: buckets are cut anew once, in the order in which gradients became ready.
+
+Note [Effects of a rebuild]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Buckets are cut anew at the end of `zero_grad()`, when every gradient is zero and no
+reduction is in flight. So no accumulation is lost, also none of `no_sync()`: the
+accumulations of the step are reduced and dropped, and those of the next step have not
+begun.
+
+    kept        hooks, streams, process groups, and the learned number of gradients of
+                each parameter
+    replaced    buffers. The old ones are freed before the new ones are allocated, so
+                the peak of memory does not grow
+
+Every `.grad` is another tensor afterwards. An older `.grad` that the user kept holds
+zeros, as after any `zero_grad()`, and has separate memory: no backward adds to it any
+more. So keep parameters, or turn `rebuild` off where `.grad` has to be the same tensor
+from `bind()` to `unbind()`.
+"""
+
+from collections.abc import Sequence
+
+from synchronizer.contract.config import SynchronizerConfig
+from synchronizer.plan.grouping import BucketPlan, Candidate, cut_buckets
+from synchronizer.plan.readiness import ReadinessOrder
+from synchronizer.ranks.rendezvous import Rendezvous
+
+from .sequence import BucketSequence
+
+
+class Rebuild:
+    """Waits for the first complete step, and plans anew after it."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        rendezvous: Rendezvous | None,
+        *,
+        bucket_cap_bytes: float,
+        config: SynchronizerConfig,
+    ) -> None:
+        self._candidates = candidates
+        self._order = ReadinessOrder(candidates, rendezvous)
+        self._bucket_cap_bytes = bucket_cap_bytes
+        self._config = config
+        self._is_due = False
+
+    def note_complete(self, sequence: BucketSequence) -> None:
+        """Learn the order of gradients in the first complete step, before `wait()`."""
+        if sequence.is_learning:
+            self._order.publish(sequence.stop_learning())
+            self._is_due = True
+
+    def plan(self, sequence: BucketSequence) -> tuple[BucketPlan, ...] | None:
+        """Return new plans in launch order, once, where they differ from the old ones.
+
+        Raises `PlanMismatchError`, before anything has changed, where a deciding rank
+        has published nothing in time.
+        """
+        if not self._is_due:
+            return None
+        plans = cut_buckets(
+            self._candidates,
+            bucket_cap_bytes=self._bucket_cap_bytes,
+            config=self._config,
+            positions=self._order.positions(),
+        )
+        self._is_due = False
+        return None if _members(plans) == _members(sequence.plans) else plans
+
+
+def _members(plans: Sequence[BucketPlan]) -> list[list[int]]:
+    return [[id(member.parameter) for member in plan.members] for plan in plans]

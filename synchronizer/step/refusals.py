@@ -1,0 +1,208 @@
+"""Refusals of a call because of the gradients of the step, by name and bucket."""
+
+from collections.abc import Iterable
+
+import torch
+
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.bucket.gradient_view import GradientView
+from synchronizer.bucket.state import BucketState
+from synchronizer.contract.errors import (
+    BucketNotReadyError,
+    NonFiniteGradientError,
+    NotReducedError,
+    ReductionInFlightError,
+    ReplacedGradientError,
+    StepReducedError,
+    StepStartedError,
+)
+
+from .sequence import BucketSequence
+
+
+def refuse_unsound_step(sequence: BucketSequence) -> None:
+    """Refuse wrong or incomplete gradients; fail the step of an open backward."""
+    sequence.refuse_failed_step()
+    sequence.refuse_open_backward()
+
+
+def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
+    """Refuse to reduce before every parameter has all its gradients."""
+    _refuse_missing(
+        sequence,
+        [(b, view) for b in sequence.buckets for view in b.unfinished()],
+        call="wait()",
+        moment="every gradient was accumulated",
+        expected=f"{required} accumulations each (require_accumulations={required})",
+    )
+
+
+def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
+    """Refuse to end a step in which fewer backwards ran than it requires."""
+    missing = [b for b in sequence.buckets if b.unfinished()]
+    if missing and sequence.num_backwards < required:
+        raise BucketNotReadyError(
+            "wait() was called before every backward of the step",
+            expected=f"{required} backwards (require_accumulations={required})",
+            got=f"{sequence.num_backwards}",
+            where=_labels(missing),
+        )
+
+
+def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
+    """Refuse to flush before every parameter has a gradient."""
+    _refuse_missing(
+        sequence,
+        [(b, view) for b in sequence.buckets for view in b.unused()],
+        call="flush()",
+        moment="every parameter had a gradient",
+        expected=f"1 accumulation or more each (require_accumulations={required})",
+    )
+
+
+@torch.no_grad()  # here, because it is slow for each gradient
+def refuse_replaced_gradients(sequence: BucketSequence) -> None:
+    """Refuse a `.grad` that is not the view, in a bucket that was not waited for."""
+    replaced = _replaced(
+        b for b in sequence.buckets if b.state is not BucketState.REDUCED
+    )
+    if replaced:
+        sequence.fail()
+        raise ReplacedGradientError(
+            "a gradient was replaced after the last backward and before wait()",
+            expected="every .grad to be the view that is being summed",
+            got=f"another .grad at {_names(replaced)}",
+            where=_labels(bucket for bucket, _ in replaced),
+        )
+
+
+@torch.no_grad()  # here, because it is slow for each gradient
+def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
+    """Refuse to scale or to measure gradients that are not in `.grad` any more."""
+    replaced = _replaced(sequence.buckets)
+    if replaced:
+        raise ReplacedGradientError(
+            f"a gradient was replaced before {call}",
+            expected="every .grad to be the view that was summed",
+            got=f"another .grad at {_names(replaced)}",
+            where=_labels(bucket for bucket, _ in replaced),
+        )
+
+
+def refuse_reduced_step(sequence: BucketSequence) -> None:
+    """Refuse a second scale through `wait()`."""
+    if sequence.is_reduced:
+        raise StepReducedError(
+            "wait(scale=...) was called on a step that was waited for before",
+            expected="one wait(scale=...) in a step, the first wait()",
+            got="gradients that were given to the caller already",
+        )
+
+
+def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
+    """Refuse to use gradients that were not waited for."""
+    if not sequence.is_reduced:
+        unreduced = [b for b in sequence.buckets if b.state is not BucketState.REDUCED]
+        raise NotReducedError(
+            f"{call} was called before wait()",
+            expected=f"{call} between wait() and zero_grad()",
+            got=f"{len(unreduced)} of {len(sequence.buckets)} buckets not waited for",
+            where=_labels(unreduced),
+        )
+
+
+def refuse_nonfinite_gradients(sequence: BucketSequence) -> None:
+    """Refuse gradients that are not finite, where the config asks; fail the step."""
+    checked = [(b, b.finite) for b in sequence.buckets if b.finite]
+    own = {b: names for b, finite in checked if (names := finite.nonfinite_local())}
+    sums = {b: names for b, finite in checked if (names := finite.nonfinite_sums())}
+    bad = own or sums
+    if not bad:
+        return
+    headline = "a sum is not finite, though all gradients of this rank are"
+    expected = "no NaN and no infinity on any rank, and no overflow in a sum"
+    if own:
+        headline = "this rank brought gradients that are not finite"
+        expected = "no NaN and no infinity in any gradient"
+    sequence.fail("gradients that are not finite")
+    raise NonFiniteGradientError(
+        headline,
+        expected=expected,
+        got=f"some in {', '.join(name for names in bad.values() for name in names)}",
+        where=_labels(bad),
+    )
+
+
+def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
+    """Refuse to write into a buffer during its reduction."""
+    in_flight = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
+    if in_flight:
+        raise ReductionInFlightError(
+            "zero_grad() was called while gradients are being reduced",
+            expected="wait() between the last backward and zero_grad()",
+            got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
+            where=_labels(in_flight),
+        )
+
+
+def refuse_offload_in_step(sequence: BucketSequence) -> None:
+    """Refuse to free memory during a step."""
+    used = [b for b in sequence.buckets if len(b.unused()) < len(b.views)]
+    launched = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
+    started = [b for b in sequence.buckets if b in used or b in launched]
+    if started and not sequence.is_reduced:
+        raise StepStartedError(
+            "offload() was called in the middle of a step",
+            expected="offload() after wait(), or after zero_grad()",
+            got=f"{len(started)} of {len(sequence.buckets)} buckets started",
+            where=_labels(started),
+        )
+
+
+def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> None:
+    """Refuse to change the required accumulations after the first gradient."""
+    started = [bucket for bucket in buckets if bucket.has_started]
+    if started:
+        raise StepStartedError(
+            "the required accumulations were changed in the middle of a step",
+            expected=f"require_accumulations={required} until zero_grad()",
+            got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
+            where=_labels(started),
+        )
+
+
+def _refuse_missing(
+    sequence: BucketSequence,
+    missing: list[tuple[Bucket, GradientView]],
+    *,
+    call: str,
+    moment: str,
+    expected: str,
+) -> None:
+    if missing:
+        sequence.missing.report(call, [view.plan.name for _, view in missing])
+        counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
+        raise BucketNotReadyError(
+            f"{call} was called before {moment}",
+            expected=expected,
+            got=", ".join(counts) + sequence.missing.describe_others(),
+            where=_labels(bucket for bucket, _ in missing),
+        )
+
+
+def _replaced(buckets: Iterable[Bucket]) -> list[tuple[Bucket, GradientView]]:
+    """List the views whose `.grad` is another tensor, with their buckets."""
+    return [
+        (bucket, view)
+        for bucket in buckets
+        for view in bucket.views
+        if not (view.is_attached() or view.is_kept_none())
+    ]
+
+
+def _labels(buckets: Iterable[Bucket]) -> str:
+    return ", ".join(dict.fromkeys(bucket.label for bucket in buckets))
+
+
+def _names(members: Iterable[tuple[Bucket, GradientView]]) -> str:
+    return ", ".join(view.plan.name for _, view in members)

@@ -1,0 +1,336 @@
+"""All buckets of a synchronizer from bind to unbind: hooks, launch order, release."""
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+from synchronizer.backward.autograd_hooks import Attachments
+from synchronizer.backward.backward_watch import BackwardWatch
+from synchronizer.bucket.bucket import Bucket
+from synchronizer.bucket.gradient_view import GradientView
+from synchronizer.bucket.state import BucketState
+from synchronizer.bucket.timing import BucketTiming
+from synchronizer.contract.config import SynchronizerConfig
+from synchronizer.contract.errors import (
+    ReductionFailedError,
+    StepFailedError,
+    SynchronizerError,
+)
+from synchronizer.plan.grouping import BucketPlan
+from synchronizer.ranks.missing_gradients import MissingGradients
+from synchronizer.ranks.process_groups import ReductionGroups
+from synchronizer.ranks.rendezvous import Rendezvous
+from synchronizer.transport.streams import SideStream
+
+from .launch_order import LaunchOrder
+
+_READY = BucketState.READY  # a global, so that a hook looks it up once
+
+
+class BucketSequence:
+    """Buckets that become ready in any order and are launched in one order."""
+
+    def __init__(
+        self,
+        plans: Iterable[BucketPlan],
+        *,
+        require_accumulations: int,
+        config: SynchronizerConfig,
+        rendezvous: Rendezvous | None,
+    ) -> None:
+        self._config = config
+        # Plans and buckets are in launch order.
+        self.plans: tuple[BucketPlan, ...] = tuple(plans)
+        self.buckets: list[Bucket] = []
+        self._launches = LaunchOrder(rendezvous, debug=config.debug)
+        self.is_rebuilt = False  # whether the plans are those of `rebuild()`
+        self._attachments = Attachments()
+        self._views = self._attachments.views
+        self._bucket_of = self._attachments.buckets
+        # Numbers of parameters with a gradient in this step, in the order of their last
+        # gradients. None once the order was learned.
+        self._observed: dict[int, None] | None = {} if config.may_rebuild else None
+        # Whether `wait()` has given the gradients of this step to the caller.
+        self.is_reduced = False
+        # Whether the buffers have no memory.
+        self.is_offloaded = False
+        # Timings of the buckets before a rebuild.
+        self._kept_timings: tuple[BucketTiming, ...] = ()
+        self._failure = ""  # the error that made gradients of this step wrong, if any
+        # Notes of other ranks about gradients that they miss.
+        self.missing = MissingGradients(rendezvous)
+        self._side_streams: dict[torch.device, SideStream] = {}
+        self.groups = ReductionGroups()
+        # Autograd has one thread for the hooks of each device.
+        self._lock = threading.Lock()
+        self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
+        # Counted backwards of this step that have ended.
+        self.num_backwards = 0
+        self._no_sync_depth = 0
+        # Whether the running backward counts; decided when it starts.
+        self._backward_counts = True
+        try:
+            self._allocate(require_accumulations)
+        except BaseException:
+            self.release()
+            raise
+        self._attachments.install_hooks(self)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the order in which gradients become ready is still unknown."""
+        return self._observed is not None
+
+    def stop_learning(self) -> list[nn.Parameter]:
+        """Return the parameters in the order of their last gradients; end learning."""
+        observed, self._observed = self._observed or {}, None
+        return [self._views[number].plan.parameter for number in observed]
+
+    def refuse_failed_step(self) -> None:
+        """Refuse to continue a step in which some gradient is wrong."""
+        if self._failure:
+            raise StepFailedError(
+                "the step went on after an error",
+                expected="zero_grad() or unbind() after an error",
+                got=self._failure,
+            )
+
+    def refuse_open_backward(self) -> None:
+        """Refuse to continue before the running backward ends, if it ever does."""
+        if self._backward.is_open:
+            self.fail("gradients of a backward that did not end")
+            self.refuse_failed_step()
+
+    def fail(
+        self, failure: str = "gradients that an earlier error made unusable"
+    ) -> None:
+        """Mark the gradients of this step as unusable; `failure` is a noun phrase."""
+        self._failure = self._failure or failure
+
+    def match_peer_launches(self, *, call: str) -> None:
+        """Launch the buckets that peers have launched, in a step that is given up."""
+        self._launches.match_peer_launches(call=call)
+
+    def view(self, number: int) -> GradientView:
+        """Return the view of a parameter, by its number."""
+        return self._views[number]
+
+    def note_accumulation(self, number: int) -> None:
+        """Count a gradient in its view, and launch the buckets that became ready."""
+        # Autograd may run hooks of several devices at the same time.
+        with self._lock:
+            if self._failure:
+                self.refuse_failed_step()
+            if self._backward.was_interrupted:
+                self.refuse_open_backward()
+            view, bucket = self._views[number], self._bucket_of[number]
+            try:
+                if not self._backward.is_open:
+                    self._backward_counts = not self._no_sync_depth
+                    self._backward.open()
+                bucket.accumulate(view, counts=self._backward_counts)
+                if self._observed is not None:
+                    self._observed.pop(number, None)
+                    self._observed[number] = None
+                if bucket.state is _READY:
+                    self._launches.launch_ready()
+            except Exception:
+                self.fail()
+                raise
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Do not count the backwards that start inside; may be nested."""
+        self._no_sync_depth += 1
+        try:
+            yield
+        finally:
+            self._no_sync_depth -= 1
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """End the step with the gradients so far, and launch the remaining buckets."""
+        with self._lock:
+            for bucket in self.buckets:
+                bucket.flush()
+            try:
+                self._launches.launch_ready()
+            except Exception:
+                self.fail()
+                raise
+
+    def scale(self, factor: float | torch.Tensor) -> None:
+        """Multiply every gradient, reduced or local; the step is reduced."""
+        for bucket in self.buckets:
+            bucket.scale(factor)
+
+    def finish(
+        self, *, drop_unused: bool, scale: float | torch.Tensor | None = None
+    ) -> None:
+        """Launch the remaining buckets, and order the current stream after all of them.
+
+        With `drop_unused`, `.grad` becomes None where no rank used the parameter.
+        `scale` is None in a step that is reduced already.
+        """
+        was_reduced = self.is_reduced
+        if not was_reduced:
+            self.flush()
+        with self._failing():
+            written = None if was_reduced else self._launches.check()
+        for bucket in self.buckets:
+            self._complete(bucket, functools.partial(bucket.finish, scale))
+        # All reductions are complete before an error is raised here. So `zero_grad()` may
+        # start the next step.
+        with self._failing():
+            for bucket in self.buckets:
+                bucket.refuse_disagreement()
+        if not was_reduced:
+            for bucket in self.buckets:
+                bucket.drop_scattered()
+                if drop_unused:
+                    bucket.drop_unused()
+        # What overlaps: until here the current stream was free to compute. What orders
+        # it: each side stream is ordered after its reductions, and now the current
+        # stream waits for each side stream. On CPU the reductions are complete by now.
+        for side in self._side_streams.values():
+            side.release_to(side.current())
+        if written is not None:
+            self.fail()
+            raise written
+        if not was_reduced:
+            self.missing.note_reduced()
+        self.is_reduced = True
+
+    def timings(self) -> tuple[BucketTiming, ...]:
+        """List the times of the buckets in the newest step that was waited for."""
+        watches = (bucket.stopwatch for bucket in self.buckets)
+        newest = (watch.newest for watch in watches if watch is not None)
+        return tuple(timing for timing in newest if timing) or self._kept_timings
+
+    def offload(self) -> None:
+        """Free the memory of all buffers; no step is running."""
+        # Set first, so that `onload()` can undo an `offload()` that runs out of memory.
+        self.is_offloaded = True
+        for bucket in self.buckets:
+            bucket.offload()
+
+    def onload(self) -> None:
+        """Undo `offload()`."""
+        for bucket in self.buckets:
+            bucket.onload()
+        self.is_offloaded = False
+
+    @torch.no_grad()  # here, because it is slow for each gradient
+    def restart(self, *, set_to_none: bool) -> None:
+        """Start the next step with zeros, or None, in `.grad`; nothing is in flight."""
+        for bucket in self.buckets:
+            bucket.restart(set_to_none=set_to_none)
+        self.is_reduced = False
+        self.num_backwards = 0
+        self._backward.close()
+        if self._observed is not None:
+            self._observed.clear()
+        self.missing.withdraw()
+        self._launches.restart()
+        self._failure = ""
+
+    def rebuild(
+        self, plans: Iterable[BucketPlan], *, require_accumulations: int
+    ) -> None:
+        """Move every gradient to other buckets, see Note [Effects of a rebuild].
+
+        Where the new buffers cannot be allocated, the caller has to release.
+        """
+        learned = [view.expected_arrivals for view in self._views]
+        self._kept_timings = self.timings()
+        # The old memory is freed before the new memory is allocated, for the peak.
+        # `release` orders it after all its users. References to views go as well, because
+        # each of them would keep the memory alive.
+        for bucket in self.buckets:
+            bucket.release()
+        self.buckets.clear()
+        self._launches.buckets.clear()
+        self._attachments.forget()
+        self.plans = tuple(plans)
+        self._allocate(require_accumulations)
+        for view, count in zip(self._views, learned, strict=True):
+            view.expected_arrivals = count
+        self.is_rebuilt = True
+
+    def release(self) -> None:
+        """Remove all hooks, buffers, created groups and reductions in flight."""
+        # Callbacks run last in, first out, and each runs even if another one fails. The
+        # order is: hooks, reductions, memory, groups. So memory is freed when no hook and
+        # no reduction can use it any more.
+        with ExitStack() as stack:
+            stack.callback(self._forget)
+            stack.callback(self.groups.destroy)
+            for bucket in self.buckets:
+                stack.callback(bucket.release)
+            for bucket in self.buckets:
+                stack.callback(self._complete, bucket, bucket.abandon)
+            stack.callback(self._attachments.remove_hooks)
+
+    def _forget(self) -> None:
+        """Drop every view: the traceback of an error may keep this object alive."""
+        self.buckets.clear()
+        self._launches.forget()
+        self._attachments.forget()
+        self._observed = None
+
+    def _allocate(self, require_accumulations: int) -> None:
+        """Make the buckets, and attach a view of them to every `.grad`."""
+        last = max((plan.index for plan in self.plans if plan.scope), default=None)
+        for plan in self.plans:
+            device = plan.key.device
+            if device not in self._side_streams:
+                self._side_streams[device] = SideStream(device)
+            bucket = Bucket(
+                plan,
+                side=self._side_streams[device],
+                groups=self.groups,
+                require_accumulations=require_accumulations,
+                config=self._config,
+                is_last=plan.index == last,
+            )
+            self.buckets.append(bucket)
+        self._launches.set_buckets(self.buckets)
+        self._attachments.attach_views(self.buckets)
+
+    def _end_backward(self) -> None:
+        """Complete its gradients, see Note [When a gradient is complete]."""
+        if self._failure:
+            return
+        with self._failing():
+            self.num_backwards += self._backward_counts
+            for bucket in self.buckets:
+                bucket.end_backward()
+            self._launches.launch_ready()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Mark the step as failed where the block raises."""
+        try:
+            yield
+        except Exception:
+            self.fail()
+            raise
+
+    def _complete(self, bucket: Bucket, finish: Callable[[], None]) -> None:
+        try:
+            finish()
+        except SynchronizerError:
+            self.fail()
+            raise
+        except Exception as error:
+            self.fail()
+            raise ReductionFailedError(
+                f"the reduction of {bucket.label} failed",
+                expected="every rank to take part, and none to leave",
+                got=f"{type(error).__name__}: {error}{self.missing.describe_others()}",
+                where=bucket.label,
+            ) from error

@@ -1,0 +1,1 @@
+"""Transport: the collectives of one bucket, from launch to the end of the wait."""

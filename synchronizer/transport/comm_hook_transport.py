@@ -1,0 +1,87 @@
+"""The transport of a bucket that a comm hook reduces."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from synchronizer.contract.comm_hook import CommHook, HookBucket
+from synchronizer.contract.errors import CommHookError
+from synchronizer.plan.grouping import BucketPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HookTransport:
+    """Reduces a bucket by a call of the comm hook.
+
+    Attributes:
+        group: Process group of all ranks of the bucket.
+        is_last: Whether the bucket is the last to be launched.
+        state: Tensors that the hook keeps for this bucket.
+    """
+
+    hook: CommHook
+    plan: BucketPlan
+    group: dist.ProcessGroup
+    is_last: bool
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def start(self, buffer: torch.Tensor) -> "PendingHook":
+        """Return the reduction that a call of the hook starts."""
+        try:
+            future = self.hook(self._bucket(buffer))
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+            raise _error(self.plan, "raised", got) from error
+        # The future of a collective is no `torch.futures.Future`, but an instance of its
+        # base class, which has no public name. Tensors and work handles have no `then`.
+        if not hasattr(future, "then"):
+            raise _error(self.plan, "returned no future", type(future).__name__)
+        return PendingHook(future, buffer, self.plan)
+
+    def _bucket(self, buffer: torch.Tensor) -> HookBucket:
+        plan = self.plan
+        return HookBucket(
+            buffer,
+            tuple(
+                buffer.as_strided(member.local_shape, member.local_stride, offset)
+                for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
+            ),
+            tuple(member.name for member in plan.members),
+            self.group,
+            plan.index,
+            self.is_last,
+            self.state,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingHook:
+    """A reduction that a comm hook started: the future of the sums, and the buffer."""
+
+    future: Any
+    buffer: torch.Tensor
+    plan: BucketPlan
+
+    def finish(self) -> None:
+        """Order the current stream after the sums, and write them into the buffer."""
+        reduced: object = self.future.wait()
+        if not isinstance(reduced, torch.Tensor):
+            got = type(reduced).__name__
+            raise _error(self.plan, "returned a future of no tensor", got)
+        if (reduced.shape, reduced.device) != (self.buffer.shape, self.buffer.device):
+            got = f"a tensor of shape {tuple(reduced.shape)} on {reduced.device}"
+            raise _error(self.plan, "returned a future of another tensor", got)
+        if reduced.data_ptr() != self.buffer.data_ptr():
+            self.buffer.copy_(reduced)
+
+
+def _error(plan: BucketPlan, mistake: str, got: str) -> CommHookError:
+    shape = (plan.buffer_numel,)
+    return CommHookError(
+        f"the comm hook {mistake} for bucket {plan.index}",
+        expected=f"a future of a tensor of shape {shape} on {plan.key.device}",
+        got=got,
+        where=f"bucket {plan.index}",
+    )

@@ -1,1 +1,0 @@
-"""Play the bug bank: is each defect caught, and each twin left alone?"""

@@ -1,0 +1,1 @@
+"""The command `syncverify bank`: is each defect caught, and each twin left alone?"""

@@ -1,0 +1,93 @@
+"""The execution of `syncverify bank`: play entries, print a table of results, write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.bugbank.entry import Entry
+from syncverify.command.bank.jobs import play_all
+from syncverify.command.bank.play import Budget, EntryResult
+from syncverify.command.bank.table import line_of, summary, table, to_json
+from syncverify.command.playing import playing
+from syncverify.command.process_exit import VIOLATION
+from syncverify.errors import UsageError
+from syncverify.report.console import CommandConsole, check_folder, write
+
+_TABLE_WIDTH = 200  # characters, where output is not a terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankOptions:
+    """Values of the options, by the names that click gives; the help explains each."""
+
+    only: tuple[str, ...]
+    backend: str
+    examples: int
+    twin_examples: int
+    seed: int
+    jobs: int
+    json_path: Path | None
+
+
+@playing()
+def execute(options: BankOptions) -> NoReturn:
+    """Play the bank, print its table and exit."""
+    named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
+    chosen = named or entries()
+    check_folder(options.json_path)
+    playable = [entry for entry in chosen if entry.runs_on(options.backend)]
+    left_out = _left_out(chosen, options.backend)
+    if not playable:
+        raise UsageError(f"nothing to play on {options.backend}: {left_out}")
+    budget = Budget(options.examples, options.twin_examples, options.seed)
+    console = CommandConsole(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, _TABLE_WIDTH)
+    rows = _play(console, playable, options.backend, budget, options.jobs)
+    console.print(table(rows))
+    if len(playable) < len(chosen):
+        console.print(f"left out: {left_out}", soft_wrap=True)
+    for line in summary(rows):
+        console.print(line, markup=False, soft_wrap=True)
+    if options.json_path is not None:
+        text = json.dumps(to_json(rows, budget), indent=2, allow_nan=False)
+        write(options.json_path, text)
+    raise SystemExit(0 if all(row.is_as_it_should_be for row in rows) else VIOLATION)
+
+
+def _play(
+    console: CommandConsole,
+    chosen: Sequence[Entry],
+    backend: str,
+    budget: Budget,
+    jobs: int,
+) -> list[EntryResult]:
+    """Play entries, print a line about each, and sort the results as they were chosen."""
+    order = [entry.id for entry in chosen]
+    columns = (TextColumn("playing the bank"), BarColumn(), MofNCompleteColumn())
+    rows: list[EntryResult] = []
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        closing(play_all(chosen, backend, budget, jobs)) as results,
+    ):
+        task = bar.add_task("playing", total=len(order))
+        for row in results:
+            rows.append(row)
+            bar.advance(task)
+            counted = f"[{len(rows)} of {len(order)}] "
+            console.print(counted + line_of(row), markup=False, soft_wrap=True)
+    return sorted(rows, key=lambda row: order.index(row.id))
+
+
+def _left_out(chosen: Sequence[Entry], backend: str) -> str:
+    missing = [entry.id for entry in chosen if not entry.runs_on(backend)]
+    verb = "takes" if len(missing) == 1 else "take"
+    return f"{', '.join(missing)} {verb} streams from torch.cuda"

@@ -1,0 +1,80 @@
+"""The entries of the bank, played in this process or by several processes."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from collections.abc import Generator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+
+import torch
+
+from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.bugbank.entry import Entry
+from syncverify.command.bank.play import Budget, EntryResult, Player
+from syncverify.errors import InternalError
+from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.search.process_pool import run_in_processes
+
+
+def play_all(
+    chosen: Sequence[Entry], backend: str, budget: Budget, jobs: int
+) -> Generator[EntryResult]:
+    """Yield the result of each entry, in the order in which searches end.
+
+    With several processes, entries with the same twin come together.
+
+    Args:
+        chosen: The entries to play.
+        backend: Name of the backend.
+        budget: Numbers of scenarios for each entry.
+        jobs: Number of processes.
+
+    Yields:
+        The result of an entry.
+
+    Raises:
+        InternalError: A process ended before its entries did.
+    """
+    if jobs > 1 and len(chosen) > 1:
+        waiting = _by_twin(chosen)
+        play_entries = functools.partial(_play_entries, backend, budget)
+        # Spawned: a fork would copy threads that a search has started.
+        spawn = multiprocessing.get_context("spawn")
+        try:
+            for _, results in run_in_processes(
+                play_entries, waiting, jobs=min(jobs, len(waiting)), context=spawn
+            ):
+                yield from results
+        except BrokenProcessPool as error:
+            raise InternalError(f"a process of the bank ended: {error}") from None
+        return
+    with closing(open_backend(backend, chosen[0].defect())) as opened:
+        player = Player(opened, budget)
+        yield from map(player.play, chosen)
+
+
+def _by_twin(chosen: Sequence[Entry]) -> list[tuple[str, ...]]:
+    """Group the ids of entries with the same twin, the largest group first."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for entry in chosen:
+        groups.setdefault(entry.contract, []).append(entry.id)
+    return sorted(map(tuple, groups.values()), key=len, reverse=True)
+
+
+def _play_entries(
+    backend: str, budget: Budget, entry_ids: Sequence[str]
+) -> list[EntryResult]:
+    player = Player(_backend(backend), budget)
+    return [player.play(entry_of(entry_id)) for entry_id in entry_ids]
+
+
+@functools.cache
+def _backend(name: str) -> AnyBackend:
+    """Open the backend of this process once; its ranks end with the process."""
+    torch.set_num_threads(1)
+    ignore_reports_of_anomalies()
+    playable = next(entry for entry in entries() if entry.runs_on(name))
+    return open_backend(name, playable.defect())

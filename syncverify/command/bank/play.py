@@ -1,0 +1,150 @@
+"""The search of one entry of the bug bank: the defect first, then its fixed twin."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+
+from syncverify.backends.choice import AnyBackend
+from syncverify.bugbank.entry import Entry
+from syncverify.defaults import (
+    DEFAULT_BANK_EXAMPLES,
+    DEFAULT_BANK_SEED,
+    DEFAULT_RANKS,
+    DEFAULT_TWIN_EXAMPLES,
+)
+from syncverify.search.first_violation import FirstViolation, find_first
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.result import SearchPlan, SilentProgress
+from syncverify.subjects.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Numbers of scenarios to play for one entry.
+
+    Attributes:
+        examples: Scenarios of the defect, at most.
+        twin_examples: Scenarios of the twin, at least; the twin also plays every scenario
+            up to the one that shows the defect. 0 means that the twin is not played.
+        seed: Same seed, same scenarios.
+    """
+
+    examples: int = DEFAULT_BANK_EXAMPLES
+    twin_examples: int = DEFAULT_TWIN_EXAMPLES
+    seed: int = DEFAULT_BANK_SEED
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """A violation, with the numbers of the smallest scenario that shows it."""
+
+    property: str
+    cause: str
+    ranks: int
+    parameters: int
+    steps: int
+    token: str
+
+    @classmethod
+    def of(cls, found: FoundViolation | None) -> Caught | None:
+        """Return a violation in brief, None if there is none."""
+        if found is None:
+            return None
+        violation, scenario = found.violation, found.scenario
+        return cls(
+            violation.property,
+            violation.cause,
+            scenario.mesh.num_ranks,
+            len(scenario.parameters),
+            scenario.num_steps,
+            found.token,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """The result of one entry.
+
+    Attributes:
+        id: Id of the entry.
+        source: The report of the defect: `owner/project#number`.
+        backend: Name of the backend.
+        examples: Scenarios until the first violation, or all if there was none.
+        seconds: Time of these scenarios.
+        caught: The first violation, in its smallest scenario; None if there was none.
+        seconds_to_shrink: Time to find the smallest scenario.
+        is_cause_right: Whether the violation has the cause that the entry names.
+        twin_examples: Scenarios that the twin played.
+        twin_played_for: Id of the entry for which the twin played them: several entries
+            may have the same twin.
+        alarm: The violation of the twin; None if the twin had none.
+    """
+
+    id: str
+    source: str
+    backend: str
+    examples: int
+    seconds: float
+    caught: Caught | None
+    seconds_to_shrink: float
+    is_cause_right: bool
+    twin_examples: int
+    twin_played_for: str
+    alarm: Caught | None
+
+    @builtins.property
+    def is_as_it_should_be(self) -> bool:
+        """Tell whether the defect was caught and the twin was silent."""
+        return self.caught is not None and self.alarm is None
+
+
+class Player:
+    """Plays entries, and each twin once.
+
+    Entries with the same twin and the same contract draw the same scenarios for the twin.
+
+    Args:
+        backend: The open backend.
+        budget: Numbers of scenarios for each entry.
+    """
+
+    def __init__(self, backend: AnyBackend, budget: Budget) -> None:
+        self._backend = backend
+        self._budget = budget
+        # Key: twin, contract and number of scenarios. Value: id of the first entry with
+        # this key, and the result of the search.
+        self._twins: dict[tuple[object, ...], tuple[str, FirstViolation]] = {}
+
+    def play(self, entry: Entry) -> EntryResult:
+        """Search for violations of a defect, and of its twin."""
+        first = self._search(entry.defect(), self._budget.examples)
+        # With fewer scenarios the twin would not meet the one that shows the defect.
+        num_examples = max(self._budget.twin_examples, first.num_examples)
+        played_for, twin = entry.id, FirstViolation(0, 0.0)
+        if self._budget.twin_examples:
+            played_for, twin = self._twin(entry, num_examples)
+        caught = Caught.of(first.found)
+        return EntryResult(
+            id=entry.id,
+            source=entry.source,
+            backend=self._backend.name,
+            examples=first.num_examples,
+            seconds=round(first.seconds, 3),
+            caught=caught,
+            seconds_to_shrink=round(first.seconds_to_shrink, 3),
+            is_cause_right=caught is not None and caught.cause == entry.cause,
+            twin_examples=twin.num_examples,
+            twin_played_for=played_for,
+            alarm=Caught.of(twin.found),
+        )
+
+    def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:
+        key = (*entry.contract, num_examples)
+        if key not in self._twins:
+            self._twins[key] = (entry.id, self._search(entry.fixed(), num_examples))
+        return self._twins[key]
+
+    def _search(self, subject: Subject, num_examples: int) -> FirstViolation:
+        plan = SearchPlan(DEFAULT_RANKS, num_examples, self._budget.seed)
+        return find_first(subject, self._backend, plan, SilentProgress())

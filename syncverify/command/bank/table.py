@@ -1,0 +1,108 @@
+"""The results of the bank as a table, as lines of text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from syncverify.command.bank.play import Budget, EntryResult
+
+TABLE_VERSION = 1
+_HEADINGS = (
+    "id",
+    "source",
+    "caught by",
+    "on",
+    "scenarios",
+    "seconds",
+    "ranks x parameters x steps",
+    "cause",
+    "twin",
+)
+
+
+def line_of(row: EntryResult) -> str:
+    """Return a line such as "an-id: caught by ... after 1 scenario(s), 0.1 s"."""
+    if row.caught is None:
+        told = f"{row.id}: MISSED in {row.examples} scenario(s)"
+    else:
+        told = (
+            f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
+            f"{row.examples} scenario(s), {row.seconds:.1f} s"
+        )
+    if row.alarm is None:
+        return told
+    named = f"{row.alarm.property} ({row.alarm.cause})"
+    return f"{told}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+
+
+def table(rows: Sequence[EntryResult]) -> Table:
+    """Return the results of all entries as a table for a console."""
+    laid_out = Table(box=SIMPLE_HEAD)
+    for heading in _HEADINGS:
+        laid_out.add_column(heading, overflow="fold")
+    for row in rows:
+        laid_out.add_row(row.id, row.source, *_found(row), _twin(row))
+    return laid_out
+
+
+def _found(row: EntryResult) -> tuple[str, ...]:
+    if row.caught is None:
+        return "MISSED", row.backend, str(row.examples), f"{row.seconds:.1f}", "", ""
+    caught = row.caught
+    return (
+        caught.property,
+        row.backend,
+        str(row.examples),
+        f"{row.seconds:.1f} + {row.seconds_to_shrink:.1f}",
+        f"{caught.ranks} x {caught.parameters} x {caught.steps}",
+        "right" if row.is_cause_right else f"WRONG: {caught.cause}",
+    )
+
+
+def _twin(row: EntryResult) -> str:
+    if row.alarm is not None:
+        return f"ALARM: {row.alarm.property}"
+    return f"silent over {row.twin_examples}" if row.twin_examples else "not played"
+
+
+def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
+    """Yield lines of text that sum up the results."""
+    caught = [row.caught for row in rows if row.caught is not None]
+    found = [row for row in rows if row.caught is not None]
+    yield f"caught: {_share(len(caught), len(rows))}"
+    if caught:
+        yield (
+            f"median to detection: {median(row.examples for row in found):g} scenario(s), "
+            f"{median(row.seconds for row in found):.2f} s"
+        )
+        yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
+        yield (
+            f"median after shrinking: {median(each.ranks for each in caught):g} rank(s), "
+            f"{median(each.parameters for each in caught):g} parameter(s), "
+            f"{median(each.steps for each in caught):g} step(s)"
+        )
+    yield (
+        f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
+        f"{_played_by_twins(rows)} scenario(s) in all"
+    )
+
+
+def _played_by_twins(rows: Sequence[EntryResult]) -> int:
+    """Count the scenarios of each search of a twin once, also if entries share it."""
+    return sum(row.twin_examples for row in rows if row.twin_played_for == row.id)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
+
+
+def to_json(rows: Sequence[EntryResult], budget: Budget) -> dict[str, Any]:
+    """Return the budget and all results as plain JSON values; the format is versioned."""
+    entries = [asdict(row) for row in rows]
+    return {"version": TABLE_VERSION, **asdict(budget), "entries": entries}

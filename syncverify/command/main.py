@@ -1,0 +1,46 @@
+"""The command line `syncverify`; its exit codes are in `process_exit.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from syncverify.command.options import cli
+from syncverify.command.process_exit import (
+    BAD_USAGE,
+    BROKEN_PIPE,
+    COMMAND_NAME,
+    HARNESS_FAILED,
+    complain,
+    leaving_when_interrupted,
+)
+from syncverify.errors import SyncverifyError, UsageError
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        with leaving_when_interrupted(COMMAND_NAME):
+            code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        complain(COMMAND_NAME, error.format_message(), BAD_USAGE)
+    except UsageError as error:
+        complain(COMMAND_NAME, str(error), BAD_USAGE)
+    except BrokenPipeError:  # as in `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BROKEN_PIPE)
+    except SyncverifyError as error:
+        complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
+    except Exception:  # noqa: BLE001  # the last resort: a fault of ours
+        traceback.print_exc()
+        complain(
+            COMMAND_NAME,
+            "the harness itself failed; please report the traceback above",
+            HARNESS_FAILED,
+        )

@@ -1,0 +1,134 @@
+"""The commands and their options.
+
+Note [Late imports]
+torch takes seconds to import, and help or a bad argument need none of it. So this module
+declares all options and imports click alone. The function of a command imports the module
+that plays when it is called.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncverify.defaults import (
+    BACKEND_NAMES,
+    DEFAULT_BANK_EXAMPLES,
+    DEFAULT_BANK_SEED,
+    DEFAULT_EXAMPLES,
+    DEFAULT_RANKS,
+    DEFAULT_SCHEDULES,
+    DEFAULT_TWIN_EXAMPLES,
+)
+
+DEFAULT_DATABASE = Path(".syncverify")
+
+backend_option = click.option(
+    "--backend", type=click.Choice(BACKEND_NAMES), default="sim", show_default=True,
+    help="Where the ranks run.",
+)  # fmt: skip
+json_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="syncverify")
+def cli() -> None:
+    """Verify gradient synchronizers for distributed PyTorch training."""
+
+
+@cli.command()
+@click.argument("subject")
+@backend_option
+@click.option(
+    "--ranks", type=click.IntRange(min=1), default=None,
+    help=f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]",
+)  # fmt: skip
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=DEFAULT_EXAMPLES, show_default=True,
+    help="Scenarios to play.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=None,
+    help="Same seed, same scenarios.  [default: drawn and printed]",
+)  # fmt: skip
+@click.option(
+    "--schedules", default=DEFAULT_SCHEDULES, show_default=True,
+    metavar="default|drawn|all[:N]|pct[:N]",
+    help="Timings to play, where they matter: N runs a scenario at most.",
+)  # fmt: skip
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
+    metavar="SECONDS", help="Stop early.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_path", type=json_file, default=None, help="Write the report here."
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that search side by side; same seed and jobs, same report.",
+)  # fmt: skip
+@click.option(
+    "--database", type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DATABASE, show_default=True,
+    help="Violations are kept here, and played first by the next run.",
+)  # fmt: skip
+@click.option("--no-database", is_flag=True, help="Keep nothing, play nothing first.")
+@click.option(
+    "--require-coverage", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
+    help="Fail unless every feature value, and so many of their pairs, were met.",
+)  # fmt: skip
+@click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
+def run(**options: Any) -> None:
+    """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
+    from syncverify.command.run import RunOptions, execute
+
+    execute(RunOptions(**options))
+
+
+@cli.command()
+@click.argument("token_or_file")
+@click.argument("subject")
+@backend_option
+def replay(token_or_file: str, subject: str, backend: str) -> None:
+    """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
+    from syncverify.command.replay import execute
+
+    execute(token_or_file, subject, backend)
+
+
+@cli.command()
+@click.option(
+    "--only", metavar="ID", multiple=True, help="Play this entry only; may be repeated."
+)
+@click.option(
+    "--backend", type=click.Choice(("sim", "gloo")), default="sim", show_default=True,
+    help="Where the ranks run.",
+)  # fmt: skip
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=DEFAULT_BANK_EXAMPLES,
+    show_default=True,
+    help="Scenarios a defect, at most: the first that shows it ends the search.",
+)  # fmt: skip
+@click.option(
+    "--twin-examples", type=click.IntRange(min=0), default=DEFAULT_TWIN_EXAMPLES,
+    show_default=True,
+    help="Scenarios a fixed twin, at least, in which nothing may be found.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=DEFAULT_BANK_SEED, show_default=True,
+    help="Same seed, same scenarios.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that play entries side by side.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_path", type=json_file, default=None, help="Write the table here."
+)
+def bank(**options: Any) -> None:
+    """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
+    from syncverify.command.bank.execution import BankOptions, execute
+
+    execute(BankOptions(**options))

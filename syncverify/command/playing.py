@@ -1,0 +1,43 @@
+"""The process of a command while it plays scenarios: its setup, its part under torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import torch
+
+from syncverify.backends.choice import AnyBackend
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.command.process_exit import (
+    COMMAND_NAME,
+    ending_when_interrupted,
+    leave_at_once,
+)
+from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.subjects.subject import Subject
+
+
+@contextmanager
+def playing() -> Iterator[None]:
+    """Prepare this process for ranks, and end them all on Ctrl-C."""
+    ignore_reports_of_anomalies()
+    torch.set_num_threads(1)  # ranks are threads or processes of this machine already
+    with ending_when_interrupted(COMMAND_NAME):
+        yield
+
+
+def follow_leader(backend: AnyBackend, subject: Subject) -> bool:
+    """Play as a follower of a torchrun job; return False if this process is none."""
+    if not isinstance(backend, TorchrunBackend) or backend.rank == 0:
+        return False
+    backend.follow(subject)
+    return True
+
+
+def leave(code: int, backend: AnyBackend) -> NoReturn:
+    """Exit after a verdict; at once, if a rank of this process hangs."""
+    if isinstance(backend, TorchrunBackend) and backend.is_lost:
+        leave_at_once(code)  # a thread of this process hangs in a collective
+    raise SystemExit(code)

@@ -1,0 +1,120 @@
+"""How the process of a command exits: its codes, its one line of complaint, its interrupts.
+
+| code | meaning |
+|---|---|
+| 0 | no violation |
+| 1 | a violation |
+| 2 | bad usage, subject or environment; one line on stderr |
+| 3 | the harness itself failed |
+| 4 | less was covered than required |
+| 130 | interrupted |
+| 141 | the reader of stdout is gone |
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+COMMAND_NAME = "syncverify"
+VIOLATION = 1
+BAD_USAGE = 2
+HARNESS_FAILED = 3
+COVERAGE_GAP = 4
+INTERRUPTED = 130  # by convention of shells: 128 + SIGINT
+BROKEN_PIPE = 141  # by convention of shells: 128 + SIGPIPE
+_GRACE_SECONDS = 5.0  # to end ranks on the way out
+
+
+def run_command(command: click.Command, name: str) -> NoReturn:
+    """Run a command line and exit with its result; 0 stands for None.
+
+    Args:
+        command: The command.
+        name: How a user starts it, such as `python -m peers`.
+    """
+    try:
+        with ending_when_interrupted(name):
+            sys.exit(command.main(prog_name=name, standalone_mode=False))
+    except click.ClickException as error:
+        complain(name, error.format_message(), BAD_USAGE)
+
+
+@contextmanager
+def leaving_when_interrupted(name: str) -> Iterator[None]:
+    """End the process at once on Ctrl-C: for a time in which no rank runs.
+
+    An import of torch takes seconds. A KeyboardInterrupt within it prints a traceback, or
+    is lost in C++ code.
+    """
+    with _handling_interrupts(lambda _number, _frame: _leave_interrupted(name)):
+        yield
+
+
+@contextmanager
+def ending_when_interrupted(name: str) -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, and make sure that the process ends.
+
+    Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
+    or into a finalizer, and a search is full of both. SIGTERM keeps its meaning, which
+    torchrun counts on: it ends a rank that hangs where no handler would ever run.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        timer = threading.Timer(_GRACE_SECONDS, _leave_interrupted, [name])
+        timer.daemon = True
+        timer.start()
+        raise KeyboardInterrupt
+
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _leave_interrupted(name)
+        report(unraisable)
+
+    report = sys.unraisablehook
+    sys.unraisablehook = dropped
+    try:
+        with _handling_interrupts(interrupt):
+            yield
+    except (click.Abort, KeyboardInterrupt):
+        _leave_interrupted(name)
+    finally:
+        sys.unraisablehook = report
+
+
+@contextmanager
+def _handling_interrupts(
+    handler: Callable[[int, FrameType | None], object],
+) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _leave_interrupted(name: str) -> NoReturn:
+    click.echo(f"{name}: interrupted", err=True)
+    leave_at_once(INTERRUPTED)  # threads of ranks may still run
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End this process without waiting for its threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def complain(name: str, message: str, code: int) -> NoReturn:
+    """Print one complaint on stderr, in one line if it is bad usage, and exit."""
+    line = " ".join(message.split()) if code == BAD_USAGE else message
+    click.echo(f"{name}: {line}", err=True)
+    sys.exit(code)

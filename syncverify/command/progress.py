@@ -1,0 +1,60 @@
+"""The progress of a search: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+_PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
+
+
+@dataclass(slots=True)
+class SearchProgress:
+    """Prints the progress of a search of `total` examples while it is entered."""
+
+    console: Console
+    total: int
+    _bar: Progress | None = None
+    _task: TaskID = field(default=TaskID(0))
+
+    def __enter__(self) -> SearchProgress:
+        if self.console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=self.console,
+            )
+            self._task = self._bar.add_task("searching", total=self.total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        """Print how many examples were played, and how many distinct violations found."""
+        words = f"searching, {num_violations} distinct violation(s)"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=num_examples, description=words)
+        elif num_examples % _PLAIN_LINE_EVERY == 0:
+            self.console.print(f"{words}: {num_examples} of {self.total} scenarios")
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        """Print which violation is being shrunk, and in how many runs so far."""
+        words = f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs"
+        if self._bar is not None:
+            self._bar.update(self._task, description=words)
+        elif num_runs == 1:
+            self.console.print(f"shrinking {identity[0]} ({identity[1]})")

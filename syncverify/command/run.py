@@ -1,0 +1,116 @@
+"""The execution of `syncverify run`: search, print the report, write it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.command.playing import follow_leader, leave, playing
+from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
+from syncverify.command.progress import SearchProgress
+from syncverify.defaults import DEFAULT_RANKS
+from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.report import Report
+from syncverify.report.text import diagnosis, verdict
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification import check_schedules, draw_seed, run_search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Values of the options, by the names that click gives; the help explains each."""
+
+    subject: str
+    backend: str
+    ranks: int | None
+    examples: int
+    seed: int | None
+    schedules: str
+    time_limit: float | None
+    json_path: Path | None
+    jobs: int
+    database: Path
+    no_database: bool
+    require_coverage: float | None
+    show_coverage: bool
+
+
+@playing()
+def execute(options: RunOptions) -> None:
+    """Search for violations of a subject, report them and exit."""
+    subject = resolve(options.subject)
+    check_schedules(options.schedules, options.backend)
+    check_folder(options.json_path)
+    console = CommandConsole(highlight=False)
+    with closing(open_backend(options.backend, subject)) as backend:
+        if follow_leader(backend, subject):
+            return
+        report = _search(options, subject, backend, console)
+    required = options.require_coverage
+    gap = None if required is None else report.summary.gap(required)
+    _print_report(console, report, show_coverage=options.show_coverage)
+    if options.json_path is not None:
+        text = json.dumps(report.to_json(), indent=2, allow_nan=False)
+        write(options.json_path, text)
+    if gap is not None:
+        click.echo(f"{COMMAND_NAME}: {gap}", err=True)
+    leave(VIOLATION if report.violations else COVERAGE_GAP if gap else 0, backend)
+
+
+def _search(
+    options: RunOptions, subject: Subject, backend: AnyBackend, console: CommandConsole
+) -> Report:
+    """Say which search follows, and search."""
+    most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
+    ranks = options.ranks or most
+    seed = draw_seed() if options.seed is None else options.seed
+    console.print(
+        f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
+        f"up to {ranks} rank(s), seed {seed}",
+        soft_wrap=True,
+    )
+    with SearchProgress(console, options.examples) as progress:
+        return run_search(
+            subject,
+            backend,
+            ranks=ranks,
+            examples=options.examples,
+            seed=seed,
+            schedules=options.schedules,
+            time_limit_seconds=options.time_limit,
+            progress=progress,
+            jobs=options.jobs,
+            database=None if options.no_database else options.database,
+        )
+
+
+def _print_report(console: Console, report: Report, *, show_coverage: bool) -> None:
+    """Print coverage in brief, or in full, and then the verdict or the violations."""
+    if show_coverage:
+        console.print(_coverage_table(report))
+        for pair in report.summary.missing_pairs:
+            console.print(f"never together: {' and '.join(pair)}", markup=False)
+    for line in (*report.summary.lines(), *report.explored):
+        console.print(line, markup=False, soft_wrap=True)
+    text = diagnosis(report) if report.violations else verdict(report)
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _coverage_table(report: Report) -> Table:
+    table = Table(title="scenarios that contained ...", title_justify="left")
+    table.add_column("topic")
+    table.add_column("scenarios by feature")
+    played = {"schedules played": report.schedules} if report.schedules else {}
+    topics = {**report.coverage, **played, "judged by": report.summary.applied}
+    for topic, counts in topics.items():
+        features = (f"{name}: {count}" for name, count in counts.items())
+        table.add_row(topic, ", ".join(features))
+    return table

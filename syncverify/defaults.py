@@ -1,0 +1,13 @@
+"""Names and default values that the help of a command shows; they need no import of torch."""
+
+from __future__ import annotations
+
+BACKEND_NAMES = ("sim", "gloo", "nccl", "fake")
+
+DEFAULT_RANKS = 4  # largest world
+DEFAULT_EXAMPLES = 200
+DEFAULT_SCHEDULES = "drawn"
+
+DEFAULT_BANK_EXAMPLES = 500  # scenarios of one defect, at most
+DEFAULT_TWIN_EXAMPLES = 10  # scenarios of one fixed twin, at least
+DEFAULT_BANK_SEED = 0

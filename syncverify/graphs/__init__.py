@@ -1,1 +1,0 @@
-"""What autograd's engine can do, as small exact operators that scenarios compose."""

@@ -1,0 +1,1 @@
+"""The judge: reference gradients, decoding of wrong sums, and properties."""

@@ -1,0 +1,369 @@
+"""Decode a wrong gradient: which contribution is missing, doubled, stale or misplaced.
+
+Contributions are exact and distinct, so a wrong sum tells its cause. Each function below
+yields explanations, each with the value that it would lead to. The first one whose value
+equals the observed gradient, element by element, is the cause. Simple explanations are tried
+before rare ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import torch
+
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.reference import trainable
+from syncverify.scenario import step_plan
+from syncverify.scenario.layout import axis_name, local_shape, ranks_along
+
+_NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
+
+# Causes that tell the place or the count of an error, but not its reason. Another scenario,
+# often a smaller one, may show a better cause of the same defect.
+VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The cause of a wrong gradient.
+
+    Attributes:
+        kind: Short name, stable across scenarios.
+        text: A sentence that names ranks, micro-batches, steps, parameters.
+    """
+
+    kind: str
+    text: str
+
+
+Explanation = tuple[Cause, torch.Tensor]
+
+
+def explain(
+    expected: ExpectedGradient,
+    observed: torch.Tensor | None,
+    *,
+    only: str | None = None,
+) -> Cause | None:
+    """Return the cause of a wrong gradient; None if it is right, or no cause of the kind `only` fits."""
+    if observed is None:
+        if expected.may_be_none():
+            return None
+        return Cause("gradient_missing", "there is no gradient at all")
+    value = expected.value()
+    if observed.shape != value.shape:
+        return Cause(
+            "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
+        )
+    dtype = str(observed.dtype).removeprefix("torch.")
+    if dtype not in expected.dtypes():
+        return Cause(
+            "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
+        )
+    exact = observed.to(torch.float64)
+    if torch.equal(exact, value):
+        return None
+    if not torch.isfinite(exact).all():
+        return Cause("not_finite", "it contains inf or nan")
+    for cause, candidate in explanations(expected):
+        is_meant = only in {None, cause.kind}
+        if is_meant and torch.equal(observed, candidate.to(observed.dtype)):
+            return cause
+    if only is not None:
+        return None
+    return (
+        _scaled(expected, exact)
+        or _rounded(expected, exact)
+        or _partly_wrong(expected, observed)
+        or _miscounted(expected, exact)
+        or Cause("unexplained", "no known defect gives this value")
+    )
+
+
+def explanations(expected: ExpectedGradient) -> Iterator[Explanation]:
+    """Yield causes, the simplest first, each with the gradient that it leads to."""
+    yield Cause("never_written", "it is all zeros"), torch.zeros_like(expected.value())
+    # With few elements, one of many candidates may fit by chance. So explanations with few
+    # candidates come first.
+    yield from _wrong_axes(expected)
+    yield from _stale(expected)
+    yield from _wrong_micro_batches(expected)
+    yield from _known_factors(expected)
+    yield from _misplaced(expected)
+    yield from _wrong_ranks(expected)
+    yield from _reduced_without_earlier(expected)
+    yield from _one_contribution(expected)
+
+
+def _wrong_axes(expected: ExpectedGradient) -> Iterator[Explanation]:
+    if len(expected.ranks) > 1:
+        text = f"it is rank {expected.rank}'s own gradient: it was never reduced"
+        for divisor in {expected.divisor, 1}:
+            cause = Cause("rank_contribution_missing", text)
+            yield cause, expected.part(expected.rank) / divisor
+    for _, ranks in _along_axes(expected):
+        if ranks != expected.ranks and set(ranks) <= set(expected.comparable()):
+            yield _rank_cause(expected, ranks), expected.total(ranks) / expected.divisor
+
+
+def _along_axes(
+    expected: ExpectedGradient,
+) -> Iterator[tuple[list[str | int], tuple[int, ...]]]:
+    """Yield names of mesh axes, and the ranks that differ from the holder on these only."""
+    mesh = expected.reference.scenario.mesh
+    for count in range(len(mesh.shape) + 1):
+        for axes in itertools.combinations(range(len(mesh.shape)), count):
+            names = [axis_name(mesh, axis) for axis in axes]
+            yield names, ranks_along(mesh, axes, expected.rank)
+
+
+def _wrong_ranks(expected: ExpectedGradient) -> Iterator[Explanation]:
+    # Subsets with the rank's own contribution first: a rank seldom loses that one.
+    subsets = sorted(
+        _subsets(expected.comparable()), key=lambda s: expected.rank not in s
+    )
+    for ranks in subsets:
+        if set(ranks) != set(expected.ranks):
+            yield _rank_cause(expected, ranks), expected.total(ranks) / expected.divisor
+
+
+def _rank_cause(expected: ExpectedGradient, ranks: tuple[int, ...]) -> Cause:
+    missing = sorted(set(expected.ranks) - set(ranks))
+    foreign = sorted(set(ranks) - set(expected.ranks))
+    words = []
+    if missing:
+        words.append(f"the contributions of {_ranks(missing)} are missing")
+    if foreign:
+        words.append(f"{_ranks(foreign)} must not contribute but did")
+    contributing = tuple(sorted(ranks))
+    along = (axes for axes, those in _along_axes(expected) if those == contributing)
+    axes = next(along, None)
+    if axes is not None:
+        words.append(f"as if it were reduced over mesh axes {axes} only")
+    kind = "foreign_contribution" if foreign else "rank_contribution_missing"
+    return Cause(kind, "; ".join(words))
+
+
+def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[Explanation]:
+    for reduced in range(1, expected.count):
+        early = expected.total(expected.ranks, range(reduced))
+        late = expected.part(expected.rank, range(reduced, expected.count))
+        if len(expected.ranks) > 1:
+            text = (
+                f"it was reduced after {reduced} of {expected.count} micro-batches; "
+                f"the later ones are rank {expected.rank}'s own"
+            )
+            cause = Cause("reduced_early", text)
+            yield cause, early / expected.divisor + late
+            yield cause, (early + late) / expected.divisor
+    yield from _reduced_every_time(expected)
+    for chosen in _subsets(tuple(range(expected.count))):
+        missing = sorted(set(range(expected.count)) - set(chosen))
+        if missing:
+            value = expected.total(expected.ranks, chosen)
+            text = (
+                f"micro-batches {missing} of {expected.count} are missing on every rank"
+            )
+            yield Cause("micro_batch_missing", text), value / expected.divisor
+
+
+def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[Explanation]:
+    for first in range(1, expected.count):
+        own = expected.part(expected.rank, range(first))
+        summed = expected.total(expected.ranks, range(first, expected.count))
+        text = (
+            f"of the first {first} of {expected.count} micro-batches it has rank "
+            f"{expected.rank}'s own only: the reduction had but the later ones"
+        )
+        cause = Cause("rank_contribution_missing", text)
+        yield cause, own + summed / expected.divisor
+        yield cause, (own + summed) / expected.divisor
+
+
+def _reduced_every_time(expected: ExpectedGradient) -> Iterator[Explanation]:
+    if expected.count < 2 or len(expected.ranks) == 1:
+        return
+    value = expected.total(expected.ranks, [0])
+    for m in range(1, expected.count):
+        value = value * len(expected.ranks) + expected.total(expected.ranks, [m])
+    text = "it was reduced after every micro-batch: the sum is summed again"
+    yield Cause("contribution_doubled", text), value / expected.divisor
+
+
+def _one_contribution(expected: ExpectedGradient) -> Iterator[Explanation]:
+    total = expected.total(expected.ranks)
+    for rank in expected.ranks:
+        more, text = expected.part(rank), f"the contribution of rank {rank}"
+        twice = Cause("contribution_doubled", f"{text} is counted twice")
+        yield twice, (total + more) / expected.divisor
+    for rank, m in expected.terms():
+        one, where = expected.part(rank, [m]), f"micro-batch {m} of rank {rank}"
+        missing = Cause("micro_batch_missing", f"{where} is missing")
+        yield missing, (total - one) / expected.divisor
+        twice = Cause("contribution_doubled", f"{where} is counted twice")
+        yield twice, (total + one) / expected.divisor
+    for m in range(expected.count):
+        more = expected.total(expected.ranks, [m])
+        text = f"micro-batch {m} is counted twice on every rank"
+        yield Cause("contribution_doubled", text), (total + more) / expected.divisor
+
+
+def _stale(expected: ExpectedGradient) -> Iterator[Explanation]:
+    value, again = expected.value(), len(expected.ranks) / expected.divisor
+    for before in reversed(range(expected.step)):
+        count = step_plan.num_micro_batches(expected.reference.scenario, before)
+        reduced = expected.reference.reduced(expected.spec, expected.rank, before)
+        local = expected.reference.local(
+            expected.spec, expected.rank, before, range(count)
+        )
+        for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
+            text = f"the {words} of step {before}"
+            yield Cause("stale", f"it is {text}"), old
+            yield Cause("stale", f"it still contains {text}"), value + old
+            yield Cause("stale", f"it is {text}, reduced again"), old * again
+            yield Cause("stale", f"it still contains {text}"), value + old * again
+    yield from _never_cleared(expected)
+
+
+def _never_cleared(expected: ExpectedGradient) -> Iterator[Explanation]:
+    """Yield sums of the gradients of several earlier steps, none of them cleared."""
+    oracle, spec, last = expected.reference, expected.spec, expected.step - 1
+    reduced = own = expected.value()
+    for first in reversed(range(expected.step)):
+        count = step_plan.num_micro_batches(oracle.scenario, first)
+        reduced = reduced + oracle.reduced(spec, expected.rank, first)
+        own = own + oracle.local(spec, expected.rank, first, range(count))
+        for sum_of_all, words in ((reduced, "reduced"), (own, "own")):
+            text = f"it still contains the {words} gradients of steps {first} to {last}"
+            if first < last:
+                yield Cause("stale", text), sum_of_all
+
+
+def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
+    value, mesh = expected.value(), expected.reference.scenario.mesh
+    sizes = {
+        "the number of ranks that contribute": len(expected.ranks),
+        "the number of accumulations": max(1, expected.count),
+        "the world size": mesh.num_ranks,
+        "the number of elements": max(1, value.numel()),
+    }
+    for axis, size in enumerate(mesh.shape):
+        sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
+    for words, size in sizes.items():
+        yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
+        yield Cause("scaled", f"it is multiplied by {size}, {words}"), value * size
+        if expected.count > 1:
+            text = f"it is divided by {size}, {words}, in every micro-batch"
+            parts = [
+                expected.part(r, [m]) / size ** (expected.count - m)
+                for r, m in expected.terms()
+            ]
+            yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
+    yield Cause("scaled", "it is counted twice as a whole"), value * 2
+
+
+def _misplaced(expected: ExpectedGradient) -> Iterator[Explanation]:
+    scenario, shape = expected.reference.scenario, expected.value().shape
+    for other in trainable(scenario):
+        if other.name == expected.spec.name:
+            continue
+        elsewhere = replace(expected, spec=other)
+        donors = tuple(
+            rank
+            for rank in expected.ranks
+            if math.prod(local_shape(scenario.mesh, other, rank)) == shape.numel()
+        )
+        for swapped in _subsets(donors):
+            kept = [rank for rank in expected.ranks if rank not in swapped]
+            parts = [expected.part(rank) for rank in kept]
+            parts += [elsewhere.part(rank).reshape(shape) for rank in swapped]
+            text = f"on {_ranks(swapped)} the value belongs to parameter {other.name!r}"
+            value = torch.stack(parts).sum(dim=0) / expected.divisor
+            yield Cause("misplaced", text), value
+
+
+def _scaled(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Find a common factor; elements of one magnitude would fit any factor."""
+    value = expected.value()
+    if value.abs().unique().numel() < 2:
+        return None
+    ratio = (observed / value).reshape(-1)
+    if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
+        return None
+    factor = Fraction(ratio[0].item()).limit_denominator(1000)
+    return Cause("scaled", f"every element is multiplied by {factor}")
+
+
+def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Find narrower dtypes in which a sum of so many contributions errs by so much."""
+    own = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
+    num_terms = len(expected.ranks) * expected.count
+    if not num_terms:
+        return None
+    # Contributions to an element have the same sign, so the relative error of the sum has
+    # the same bound as that of a term.
+    error = ((observed - expected.value()) / expected.value()).abs().max().item()
+    names = [
+        info.dtype
+        for info in map(torch.finfo, _NARROW_DTYPES)
+        if info.eps > own.eps and error <= num_terms * info.eps / 2
+    ]
+    if not names:
+        return None
+    return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
+
+
+def _partly_wrong(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    value = expected.value().reshape(-1)
+    wrong = (observed.to(torch.float64).reshape(-1) != value).nonzero().reshape(-1)
+    if len(wrong) == len(value):
+        return None
+    first, last = int(wrong[0]), int(wrong[-1])
+    flat = observed.reshape(-1)[wrong]
+    own = expected.part(expected.rank).reshape(-1)[wrong]
+    holds = "wrong values"
+    if torch.equal(flat, own.to(flat.dtype)):
+        holds = f"rank {expected.rank}'s own, unreduced gradient"
+    elif not flat.any():
+        holds = "zeros"
+    text = f"elements {first}..{last} of {len(value)} (flattened) hold {holds}"
+    return Cause("partly_wrong", text)
+
+
+def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Solve for the number of times that each (rank, micro-batch) was counted."""
+    keys = list(itertools.product(expected.comparable(), range(expected.count)))
+    if not keys:
+        return None
+    columns = torch.stack(
+        [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys], dim=1
+    )
+    if columns.shape[0] < columns.shape[1]:
+        return None
+    weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()
+    if not torch.equal((columns @ weights).reshape(observed.shape), observed):
+        return None
+    wrong = [
+        f"micro-batch {m} of rank {rank} counted {int(count)} times instead of {owed}"
+        for (rank, m), count in zip(keys, weights.reshape(-1), strict=True)
+        if int(count) != (owed := int(rank in expected.ranks))
+    ]
+    return Cause("miscounted", "; ".join(wrong))
+
+
+def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the non-empty subsets, largest first: few contributions are lost at once."""
+    if len(items) > _MAX_SUBSET_SOURCE:
+        return
+    for size in range(len(items), 0, -1):
+        yield from itertools.combinations(items, size)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,74 @@
+"""The right value of one gradient, and its parts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from syncverify.judge.reference import Reference, same_part
+from syncverify.scenario import step_plan
+from syncverify.scenario.specs import ParameterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedGradient:
+    """The right gradient of one parameter on one rank, at one point of a step.
+
+    Attributes:
+        reference: Reference of the scenario.
+        spec: The parameter.
+        rank: Global rank that holds the gradient.
+        step: Optimizer step, from 0.
+        count: Number of micro-batches accumulated so far.
+        ranks: Global ranks whose contributions it contains.
+        divisor: Divisor of their sum: 1, or for a mean the number of ranks.
+    """
+
+    reference: Reference
+    spec: ParameterSpec
+    rank: int
+    step: int
+    count: int
+    ranks: tuple[int, ...]
+    divisor: int
+
+    def part(
+        self, rank: int, micro_batches: Iterable[int] | None = None
+    ) -> torch.Tensor:
+        """Sum some micro-batches of one rank (all if None), in float64, undivided."""
+        chosen = range(self.count) if micro_batches is None else micro_batches
+        return self.reference.local(self.spec, rank, self.step, chosen)
+
+    def value(self) -> torch.Tensor:
+        """Return the right gradient, in float64; shape of the local part."""
+        return self.total(self.ranks) / self.divisor
+
+    def total(
+        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+    ) -> torch.Tensor:
+        """Sum `part` over the given ranks, in float64, undivided."""
+        chosen = None if micro_batches is None else tuple(micro_batches)
+        return torch.stack([self.part(rank, chosen) for rank in ranks]).sum(dim=0)
+
+    def terms(self) -> list[tuple[int, int]]:
+        """List rank and micro-batch of each contribution."""
+        return list(itertools.product(self.ranks, range(self.count)))
+
+    def may_be_none(self) -> bool:
+        """Tell whether no rank contributes; then no gradient is as good as zeros."""
+        scenario = self.reference.scenario
+        return not step_plan.has_gradient(
+            scenario, self.spec, self.ranks, self.step, self.count
+        )
+
+    def dtypes(self) -> set[str]:
+        """Name the dtypes that the gradient may have."""
+        cast = step_plan.is_cast(self.reference.scenario, self.step)
+        return {self.spec.effective_grad_dtype, *(["float64"] if cast else [])}
+
+    def comparable(self) -> tuple[int, ...]:
+        """List the ranks whose local part has the same shape."""
+        return same_part(self.reference.scenario, self.spec, self.rank)

@@ -1,0 +1,3 @@
+"""Happens-before on streams: races, early frees, remedies, held memory."""
+
+from __future__ import annotations

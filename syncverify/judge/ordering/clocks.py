@@ -1,0 +1,66 @@
+"""Vector clocks: the entries of each lane that run before a given point.
+
+A lane is a queue of one rank, such as a stream; its entries run one after the other. A
+clock maps each lane to the number of its entries that come before the point. A lane that
+the clock does not name counts as 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Clock = dict[int, int]
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Order the point of `clock` after that of `other`: take the larger count of each lane."""
+    for lane, count in other.items():
+        if clock.get(lane, 0) < count:
+            clock[lane] = count
+
+
+@dataclass(slots=True, eq=False)
+class CollectiveClock:
+    """Clock of one collective: it ends on no rank before all of its ranks have started it.
+
+    Attributes:
+        num_absent: Ranks that have not started the collective yet. A rank whose trace ends
+            before the launch does not count, for nothing is known about it.
+        starts: Join of the clocks with which the ranks started it.
+    """
+
+    num_absent: int = 0
+    starts: Clock = field(default_factory=dict)
+
+    def arrive(self, start: Clock) -> None:
+        """Start the collective on one more rank, with the clock of that rank."""
+        join(self.starts, start)
+        self.num_absent -= 1
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A queue of one rank.
+
+    Attributes:
+        index: Number of the lane among the lanes of all ranks.
+        rank: Global rank.
+        name: Name of the stream.
+        clock: Clock of the next entry.
+        collectives: Collectives that the next entry waits for and that are not joined into
+            the clock yet.
+        num_host_waits: Number of host waits that the clock contains.
+    """
+
+    index: int
+    rank: int
+    name: str
+    clock: Clock
+    collectives: list[CollectiveClock] = field(default_factory=list)
+    num_host_waits: int = 0
+
+    def push(self) -> int:
+        """Add an entry, and return its number in the lane, from 1."""
+        count = self.clock[self.index] + 1
+        self.clock[self.index] = count
+        return count

@@ -1,0 +1,210 @@
+"""Edges: waits that a subject lacks, and the traces with such a wait inserted.
+
+An edge stands for a line of code. It is inserted wherever that line would run: on every
+rank, in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
+
+from syncverify.judge.ordering.happens_before import Traces
+from syncverify.trace.records import (
+    AUTOGRAD,
+    Access,
+    CollectiveLaunch,
+    CollectiveWait,
+    Mark,
+    Moment,
+    Phase,
+    StorageFreed,
+    StreamWait,
+    SubjectReturn,
+    TraceRecord,
+)
+
+# One number for all inserted marks: each is recorded and waited for at once.
+_INSERTED_MARK = -1
+# Sources that a recorder writes where no line of the subject queued the work.
+NO_LINES = frozenset({AUTOGRAD, "optimizer", "unknown line"})
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeUse:
+    """Before a line of code queues work on a stream."""
+
+    source: str
+    stream: str
+
+    @override
+    def __str__(self) -> str:
+        if self.source in NO_LINES:
+            return f"before {self.source} goes on"
+        return f"before {self.source}"
+
+    def is_before(self, record: TraceRecord) -> bool:
+        """Tell whether a record is such work."""
+        return (
+            isinstance(record, Access | CollectiveLaunch)
+            and record.source == self.source
+            and record.stream == self.stream
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeReturn:
+    """Before the subject returns from a call."""
+
+    phase: Phase
+
+    @override
+    def __str__(self) -> str:
+        return f"before {self.phase}() returns"
+
+    def is_before(self, record: TraceRecord) -> bool:
+        """Tell whether a record is such a return."""
+        return isinstance(record, SubjectReturn) and record.moment.phase == self.phase
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeFree:
+    """Before the last reference to memory of a stream's pool goes away."""
+
+    stream: str
+
+    @override
+    def __str__(self) -> str:
+        return "before the last reference to its memory goes away"
+
+    def is_before(self, record: TraceRecord) -> bool:
+        """Tell whether a record is such a free."""
+        return isinstance(record, StorageFreed) and record.stream == self.stream
+
+
+InsertionPoint = BeforeUse | BeforeReturn | BeforeFree
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForStream:
+    """One stream waits for all work that another one holds."""
+
+    waiting: str
+    awaited: str
+    point: InsertionPoint
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Return the streams that the text names, in order."""
+        return (self.waiting, self.awaited)
+
+    @override
+    def __str__(self) -> str:
+        return f"insert `{self.waiting}.wait_stream({self.awaited})` {self.point}"
+
+    def applied(self, traces: Traces) -> Traces:
+        """Return the traces with this edge inserted."""
+        return [_inserted(trace, self) for trace in traces]
+
+    def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
+        """Return the records to insert at a moment."""
+        return [
+            Mark(moment, self.awaited, _INSERTED_MARK, ""),
+            StreamWait(moment, self.waiting, _INSERTED_MARK, ""),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForWork:
+    """A stream waits for the collectives that a line launched."""
+
+    waiting: str
+    operation: str
+    launched_at: str
+    point: InsertionPoint
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Return the streams that the text names, in order."""
+        return (self.waiting,)
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"insert `work.wait()` of the {self.operation} launched at "
+            f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
+        )
+
+    def applied(self, traces: Traces) -> Traces:
+        """Return the traces with this edge inserted."""
+        return [_inserted(trace, self) for trace in traces]
+
+    def records(
+        self, moment: Moment, since: Sequence[TraceRecord]
+    ) -> list[TraceRecord]:
+        """Return the records to insert at a moment, for the launches since the point before."""
+        return [
+            CollectiveWait(
+                moment, each.ranks, each.sequence, self.waiting, each.communicator
+            )
+            for each in since
+            if isinstance(each, CollectiveLaunch) and each.source == self.launched_at
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStream:
+    """`Tensor.record_stream`: the allocator learns that a stream uses the memory."""
+
+    stream: str
+    used_at: str
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Return the streams that the text names, in order."""
+        return (self.stream,)
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"insert `tensor.record_stream({self.stream})` after {self.used_at}, or hold "
+            f"a reference until its stream waited for `{self.stream}`"
+        )
+
+    def applied(self, traces: Traces) -> Traces:
+        """Return the traces with this edge inserted."""
+        return [self._applied(trace) for trace in traces]
+
+    def _applied(self, trace: Sequence[TraceRecord]) -> list[TraceRecord]:
+        used = {
+            region.storage
+            for record in trace
+            if isinstance(record, Access | CollectiveLaunch)
+            and record.source == self.used_at
+            for region in (*record.reads, *record.writes)
+        }
+        return [
+            replace(record, recorded_streams=(*record.recorded_streams, self.stream))
+            if isinstance(record, StorageFreed) and record.storage in used
+            else record
+            for record in trace
+        ]
+
+
+Edge = WaitForStream | WaitForWork | RecordStream
+
+
+def _inserted(
+    trace: Sequence[TraceRecord], wait: WaitForStream | WaitForWork
+) -> list[TraceRecord]:
+    """Insert a wait at each of its points, for the records since the point before."""
+    result: list[TraceRecord] = []
+    since = 0
+    for record in trace:
+        if wait.point.is_before(record):
+            result += wait.records(record.moment, result[since:])
+            since = len(result)
+        result.append(record)
+    return result

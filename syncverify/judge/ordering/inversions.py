@@ -1,0 +1,138 @@
+"""Inversions: legal orders in which the second use of a race runs first.
+
+The first use runs late, and with it all work that is ordered after it. All other work goes
+on. The streams allow this order, since all work that must wait for the late work is late
+as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from syncverify.judge.ordering.clocks import Clock, Lane
+from syncverify.judge.ordering.happens_before import Observer, Semantics, Traces, walk
+from syncverify.judge.ordering.races import EarlyFree, Race
+from syncverify.trace.records import (
+    CollectiveLaunch,
+    CollectiveWait,
+    MemoryUse,
+    TraceRecord,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inversion:
+    """An order in which some work of a rank runs late.
+
+    Attributes:
+        rank: Global rank.
+        late: Positions in the trace: work that starts late.
+        late_results: Positions: work that starts in time and writes its results late.
+        until: Position before which all other work runs first.
+        overwritten: Number of the storage that has other contents by then; None for none.
+    """
+
+    rank: int
+    late: frozenset[int]
+    late_results: frozenset[int]
+    until: int
+    overwritten: int | None = None
+
+
+def inversions(
+    found: Race | EarlyFree, traces: Traces, semantics: Semantics = "stream"
+) -> Iterator[Inversion]:
+    """Yield orders in which a pair without an order runs the other way round."""
+    first = found.first_index if isinstance(found, Race) else found.use_index
+    after = ordered_after(found.rank, first, traces, semantics)
+    trace = traces[found.rank]
+    if isinstance(found, EarlyFree):
+        until, storage = found.free_index, found.freed.storage
+        yield Inversion(found.rank, after.until(until), frozenset(), until, storage)
+        return
+    yield from _of_two_collectives(found, traces, semantics)
+    for until in _ends(found, trace):
+        if until <= after.end:
+            late, alone = after.until(until), frozenset({first})
+            yield Inversion(found.rank, late - alone, alone, until)
+            yield Inversion(found.rank, late, frozenset(), until)
+
+
+def _ends(race: Race, trace: Sequence[TraceRecord]) -> Iterator[int]:
+    """Yield the position after the second use, and after the wait for a collective."""
+    yield race.second_index + 1
+    if isinstance(race.second, CollectiveLaunch):
+        yield from _end(race.second, trace)
+
+
+def _end(launch: CollectiveLaunch, trace: Sequence[TraceRecord]) -> Iterator[int]:
+    """Yield the position after the first wait for a collective, if there is one."""
+    for index, record in enumerate(trace):
+        if isinstance(record, CollectiveWait) and record.key == launch.key:
+            yield index + 1
+            return
+
+
+def _of_two_collectives(
+    race: Race, traces: Traces, semantics: Semantics
+) -> Iterator[Inversion]:
+    """Yield the order in which the second collective writes its results last."""
+    first, second = race.first, race.second
+    if isinstance(first, CollectiveLaunch) and isinstance(second, CollectiveLaunch):
+        after = ordered_after(race.rank, race.second_index, traces, semantics)
+        alone = frozenset({race.second_index})
+        for until in _end(first, traces[race.rank]):
+            if until <= after.end:
+                yield Inversion(race.rank, after.until(until) - alone, alone, until)
+
+
+def ordered_after(
+    rank: int, index: int, traces: Traces, semantics: Semantics = "stream"
+) -> After:
+    """Return the work that a rank queued later and that happens after the record at `index`."""
+    after = After(rank, index)
+    walk(traces, semantics, after)
+    return after
+
+
+@dataclass(slots=True)
+class After(Observer):
+    """An observer that notes the work that is ordered after one record.
+
+    Attributes:
+        rank: Global rank.
+        first: Position of the record.
+        end: Position at which the host has waited for the record; from there on it cannot
+            be late.
+    """
+
+    rank: int
+    first: int
+    end: float = math.inf
+    _lane: int = -1
+    _count: float = math.inf  # until the walk reaches the record: no clock contains it
+    _indices: list[int] = field(default_factory=list)
+
+    @override
+    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+        """Note the entry if its clock contains the record."""
+        if lane.rank != self.rank:
+            return
+        if index == self.first:
+            self._lane, self._count = lane.index, lane.clock[lane.index]
+        if lane.clock.get(self._lane, 0) >= self._count:
+            self._indices.append(index)
+
+    @override
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        """Note the first host wait that covers the record."""
+        if rank == self.rank and clock.get(self._lane, 0) >= self._count:
+            self.end = min(self.end, index)
+
+    def until(self, end: int) -> frozenset[int]:
+        """Return the record and the work ordered after it, before a position."""
+        return frozenset(index for index in self._indices if index < end)

@@ -1,0 +1,282 @@
+"""Find accesses without an order, and memory that is given back too early.
+
+Two accesses of one rank to a common byte, one of them a write, are a race if neither
+happens before the other: under some legal schedule of the streams they run in the wrong
+order. One run shows all races of its queues, because the host queues the same work
+whenever the device runs it.
+
+Note [Memory that goes back to a side stream]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+The allocator keeps one pool per stream. Freed memory is given out again to work that the
+host queues on the stream of its pool.
+
+- Default stream: the training program always queues more work there, so an early free
+  there is always harmful.
+- Side stream: its next entry may wait for the last use first, or never come. Example: FSDP2
+  returns gradients to the pool of its reduce-scatter stream, and that stream first waits
+  for the current stream. So an early free there is harmful only if the next entry of the
+  side stream does not wait for the last use.
+
+Only the last accesses are kept, so not every pair is reported. But each access that races
+with an earlier one is reported, together with one such earlier access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from syncverify.judge.ordering.clocks import Clock, Lane
+from syncverify.judge.ordering.happens_before import Observer, Semantics, Traces, walk
+from syncverify.judge.ordering.shadow import Last, LastUse, StorageShadow
+from syncverify.trace.records import (
+    DEFAULT_STREAM,
+    Access,
+    CollectiveLaunch,
+    MemoryUse,
+    StorageFreed,
+    TraceRecord,
+)
+from syncverify.trace.regions import MemoryRegion
+
+_USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Race:
+    """Two uses of common bytes that nothing orders; one of them writes.
+
+    The uses have the order of the queue, and their positions in the trace of the rank.
+    `region` has the common bytes; of strided regions, the range in which they meet.
+    """
+
+    rank: int
+    first_index: int
+    second_index: int
+    first: MemoryUse
+    second: MemoryUse
+    region: MemoryRegion
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlyFree:
+    """Memory that may be given out again while a stream still uses it.
+
+    `use` is the last use on that stream; positions are those in the trace of the rank.
+    """
+
+    rank: int
+    use_index: int
+    free_index: int
+    use: MemoryUse
+    freed: StorageFreed
+
+
+Unordered = Race | EarlyFree
+
+
+def is_same_work(one: Unordered, other: Unordered) -> bool:
+    """Tell whether two runs of a scenario leave the same work without an order."""
+    # Memory is left out: a run that records more accesses gives storages other numbers.
+    # The rounds of a loop at one moment count as the same work.
+    match one, other:
+        case Race(), Race():
+            mine, theirs = (one.first, one.second), (other.first, other.second)
+            return [*map(_work, mine)] == [*map(_work, theirs)]
+        case EarlyFree(), EarlyFree():
+            is_same_pool = one.freed.stream == other.freed.stream
+            return is_same_pool and _work(one.use) == _work(other.use)
+    return False
+
+
+def _work(use: MemoryUse) -> tuple[object, ...]:
+    """Return the fields of a use but its memory and its place on the communicator."""
+    if isinstance(use, Access):
+        return (use.moment, use.stream, use.operator, use.source)
+    place = (use.moment, use.source, use.communication_stream)
+    return (*place, use.ranks, use.signature, use.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Orderings:
+    """All races and early frees of a run.
+
+    Attributes:
+        races: Sorted by rank, then by position of the second use.
+        early_frees: Sorted by rank, then by position of the free.
+        harmless_frees: Early frees without harm, in the same order; see
+            Note [Memory that goes back to a side stream].
+    """
+
+    races: tuple[Race, ...] = ()
+    early_frees: tuple[EarlyFree, ...] = ()
+    harmless_frees: tuple[EarlyFree, ...] = ()
+
+
+def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Orderings:
+    """Return all races and early frees of the traces of all ranks, which may end early."""
+    if not any(_has_several_lanes(trace) for trace in traces):
+        return Orderings()
+    finder = _Finder(traces, tuple({} for _ in traces))
+    walk(traces, semantics, finder)
+    return Orderings(
+        tuple(
+            sorted(
+                finder.races.values(),
+                key=lambda race: (race.rank, race.second_index, race.first_index),
+            )
+        ),
+        _sorted(finder.early_frees),
+        _sorted(
+            found
+            for given_back in (finder.harmless_frees, *finder.given_back.values())
+            for _, found in given_back
+        ),
+    )
+
+
+def _sorted(frees: Iterable[EarlyFree]) -> tuple[EarlyFree, ...]:
+    return tuple(sorted(frees, key=lambda found: (found.rank, found.free_index)))
+
+
+def _has_several_lanes(trace: Sequence[TraceRecord]) -> bool:
+    """Tell whether a rank uses several lanes; the entries of one lane are in order."""
+    streams: set[str] = set()
+    for record in trace:
+        if isinstance(record, (Access, StorageFreed)):  # faster than with a union
+            streams.add(record.stream)
+        elif isinstance(record, CollectiveLaunch):
+            streams |= {record.stream, record.communication_stream}
+        if len(streams) > 1:
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class _Finder(Observer):
+    """An observer that compares each use with the uses before it."""
+
+    traces: Traces
+    # One per rank: shadows by storage.
+    storages: tuple[dict[int, StorageShadow], ...]
+    races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
+    early_frees: list[EarlyFree] = field(default_factory=list)
+    # Early frees into the pool of a side stream, by lane. The next entry of the lane tells
+    # whether they are harmful; until then they are not.
+    given_back: dict[int, list[tuple[Last, EarlyFree]]] = field(default_factory=dict)
+    harmless_frees: list[tuple[Last, EarlyFree]] = field(default_factory=list)
+
+    @override
+    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+        """Compare each region with the uses that touched it before."""
+        for last, found in self.given_back.pop(lane.index, ()):
+            if _unordered(last, lane.clock):
+                self.early_frees.append(found)
+            else:
+                self.harmless_frees.append((last, found))
+        here = (lane.clock[lane.index], index)
+        writes = use.writes
+        for region in use.reads:
+            if region not in writes:  # the write finds these races and more
+                self._touch(region, lane, here, writes=False)
+        for region in writes:
+            self._touch(region, lane, here, writes=True)
+
+    @override
+    def freed(self, index: int, lane: Lane, record: StorageFreed) -> None:
+        """Find lanes whose last use of the storage may run after the free."""
+        storage = self.storages[lane.rank].pop(record.storage, None)
+        if storage is None:
+            return
+        trace = self.traces[lane.rank]
+        for use_lane, last in _unordered(storage.last, lane.clock).items():
+            use = _memory_use(trace[last[1]])
+            if use.runs_on in (*record.recorded_streams, *record.engine_streams):
+                continue
+            found = EarlyFree(lane.rank, last[1], index, use, record)
+            if lane.name != record.stream or lane.name == DEFAULT_STREAM:
+                self.early_frees.append(found)  # the pool is in use again for certain
+            else:
+                entry = ({use_lane: last}, found)
+                self.given_back.setdefault(lane.index, []).append(entry)
+
+    def _touch(
+        self, region: MemoryRegion, lane: Lane, here: LastUse, *, writes: bool
+    ) -> None:
+        if region.start_byte >= region.end_byte:
+            return
+        storage = self._storage(lane, region.storage)
+        if storage.only_lane is not None:
+            if storage.only_lane == lane.index:
+                storage.note(here)
+                return
+            self._unfold(lane.rank, region.storage, storage)
+        cell = storage.cell(region)
+        clock = lane.clock
+        for other in cell.neighbours:
+            for last in (other.writes, other.reads) if writes else (other.writes,):
+                for index, (count, first) in last.items():
+                    if clock.get(index, 0) < count:
+                        common = _common(region, other.region)
+                        self._report(lane.rank, first, here[1], common)
+        if writes:
+            # Accesses before this write are forgotten: a later use that races with one of
+            # them races with this write too.
+            cell.reads = _unordered(cell.reads, clock)
+            cell.writes = _unordered(cell.writes, clock)
+        (cell.writes if writes else cell.reads)[lane.index] = here
+        storage.last[lane.index] = here
+
+    def _unfold(self, rank: int, number: int, storage: StorageShadow) -> None:
+        """Put the uses of a storage that were only noted into the cells of their bytes."""
+        (lane,), noted = storage.last, storage.noted
+        storage.only_lane, storage.noted = None, []
+        for at in noted:
+            use = self.traces[rank][at[1]]
+            assert isinstance(use, _USES)
+            writes = use.writes
+            for region in use.reads:
+                if region.storage == number and region not in writes:
+                    storage.cell(region).reads[lane] = at
+            for region in writes:
+                if region.storage == number:
+                    cell = storage.cell(region)
+                    cell.reads.clear()
+                    cell.writes[lane] = at
+
+    def _storage(self, lane: Lane, number: int) -> StorageShadow:
+        storages = self.storages[lane.rank]
+        storage = storages.get(number)
+        if storage is None:
+            storage = storages[number] = StorageShadow(lane.index)
+        return storage
+
+    def _report(self, rank: int, first: int, second: int, region: MemoryRegion) -> None:
+        trace = self.traces[rank]
+        key = (rank, first, second)
+        if key not in self.races:
+            self.races[key] = Race(
+                *key, _memory_use(trace[first]), _memory_use(trace[second]), region
+            )
+
+
+def _memory_use(record: TraceRecord) -> MemoryUse:
+    assert isinstance(record, _USES)
+    return record
+
+
+def _unordered(last: Last, clock: Clock) -> Last:
+    """Return the uses that a clock does not contain."""
+    if not last:
+        return last
+    return {lane: at for lane, at in last.items() if clock.get(lane, 0) < at[0]}
+
+
+def _common(left: MemoryRegion, right: MemoryRegion) -> MemoryRegion:
+    return MemoryRegion(
+        left.storage,
+        max(left.start_byte, right.start_byte),
+        min(left.end_byte, right.end_byte),
+    )

@@ -1,0 +1,226 @@
+"""Remedies: the few edges that order a race or early free, each tried out.
+
+A trace does not depend on the time at which queued work runs. So a wait can be inserted into
+a trace that lacks it, and the trace judged again. If the race is gone, that wait was
+missing. All races and early frees that one remedy removes are one disorder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from syncverify.judge.ordering.edges import (
+    NO_LINES,
+    BeforeFree,
+    BeforeReturn,
+    BeforeUse,
+    Edge,
+    InsertionPoint,
+    RecordStream,
+    WaitForStream,
+    WaitForWork,
+)
+from syncverify.judge.ordering.happens_before import Semantics, Traces
+from syncverify.judge.ordering.races import (
+    Orderings,
+    Race,
+    Unordered,
+    judge_orderings,
+)
+from syncverify.trace.records import (
+    CollectiveLaunch,
+    CollectiveWait,
+    MemoryUse,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
+)
+
+_TURNS = (SubjectCall, SubjectReturn)
+# Edges of one remedy, at most; a subject that lacks more waits needs another design.
+_MAX_EDGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Edges that remove races and early frees, as judging the trace again has shown.
+
+    Attributes:
+        edges: Edges to insert.
+        num_removed: Number of races and early frees that the edges remove.
+        num_left: Number of those that remain.
+    """
+
+    edges: tuple[Edge, ...]
+    num_removed: int
+    num_left: int
+
+    @override
+    def __str__(self) -> str:
+        edges = " and ".join(map(str, self.edges))
+        if not self.num_left:
+            return f"{edges}: holds"
+        everything = self.num_removed + self.num_left
+        return f"{edges}: orders {self.num_removed} of {everything} such pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """One missing order, with all races and early frees that it causes.
+
+    Attributes:
+        found: The race or early free that shows the disorder, then all others that the same
+            remedy removes.
+        remedy: The remedy; None where no few edges order the work.
+        semantics: Rules under which the order is missing.
+    """
+
+    found: tuple[Unordered, ...]
+    remedy: Remedy | None
+    semantics: Semantics
+
+
+def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:
+    """List the disorders of a run in the order in which they show, each with its remedy."""
+    result: list[Disorder] = []
+    left = _all(judge_orderings(traces, semantics))
+    while left:
+        before = left
+        edges, traces = _edges_for(before[0], traces, semantics)
+        left = _all(judge_orderings(traces, semantics))
+        keys = {_key(found) for found in left}
+        removed = tuple(found for found in before if _key(found) not in keys)
+        if not removed:
+            result.append(Disorder(tuple(before), None, semantics))
+            break
+        remedy = Remedy(edges, len(removed), len(left))
+        result.append(Disorder(removed, remedy, semantics))
+    return result
+
+
+def last_turn(
+    trace: Sequence[TraceRecord], index: int
+) -> SubjectCall | SubjectReturn | None:
+    """Return the last call or return of the subject before the record at `index`."""
+    turns = (e for e in reversed(trace[:index]) if isinstance(e, _TURNS))
+    return next(turns, None)
+
+
+def _all(orderings: Orderings) -> list[Unordered]:
+    """List races, then early frees; a use that races with several: the latest first."""
+    races = sorted(
+        orderings.races, key=lambda r: (r.rank, r.second_index, -r.first_index)
+    )
+    return [*races, *orderings.early_frees]
+
+
+def _key(found: Unordered) -> tuple[int, int, int]:
+    """Identify a pair by its records: inserted edges change positions, not records."""
+    if isinstance(found, Race):
+        return (found.rank, id(found.first), id(found.second))
+    return (found.rank, id(found.use), found.freed.storage)
+
+
+def _edges_for(
+    target: Unordered, traces: Traces, semantics: Semantics
+) -> tuple[tuple[Edge, ...], Traces]:
+    """Add edges until the second use of a pair races with nothing any more."""
+    edges: list[Edge] = []
+    remaining: Unordered | None = target
+    while remaining is not None and len(edges) < _MAX_EDGES:
+        best = _best_edge(remaining, traces, semantics)
+        if best is None:
+            break
+        edges.append(best)
+        traces = best.applied(traces)
+        left = _all(judge_orderings(traces, semantics))
+        remaining = next((found for found in left if _alike(found, target)), None)
+    return tuple(edges), traces
+
+
+def _alike(found: Unordered, target: Unordered) -> bool:
+    """Tell whether two races have the same second use; of frees each pair is apart."""
+    if isinstance(found, Race) and isinstance(target, Race):
+        return found.second is target.second
+    return False
+
+
+def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge | None:
+    """Return the edge that orders a pair and leaves the fewest; the first of equals."""
+    best: Edge | None = None
+    fewest_left = math.inf
+    for edge in _candidates(target, traces[target.rank]):
+        left = _all(judge_orderings(edge.applied(traces), semantics))
+        if _key(target) in {_key(found) for found in left}:
+            continue
+        if len(left) < fewest_left:
+            best, fewest_left = edge, len(left)
+        if not left:
+            break
+    return best
+
+
+def _candidates(target: Unordered, trace: Sequence[TraceRecord]) -> Iterator[Edge]:
+    if isinstance(target, Race):
+        for point in _insertion_points(target, trace):
+            yield from _waits(target.first, trace, target.second.stream, point)
+    elif _runs_aside(target.use):
+        waiting = target.freed.stream
+        yield from _waits(target.use, trace, waiting, BeforeFree(waiting))
+    else:
+        yield RecordStream(target.use.stream, target.use.source)
+
+
+def _insertion_points(
+    race: Race, trace: Sequence[TraceRecord]
+) -> Iterator[InsertionPoint]:
+    """Yield points for a wait: in the subject's code before the training program's."""
+    turn = last_turn(trace, race.second_index)
+    use = BeforeUse(race.second.source, race.second.stream)
+    if isinstance(turn, SubjectReturn):
+        yield BeforeReturn(turn.moment.phase)
+    elif use.source in NO_LINES:
+        between = trace[race.first_index : race.second_index]
+        for record in reversed(between):
+            if isinstance(record, SubjectReturn):
+                yield BeforeReturn(record.moment.phase)
+                break
+    yield use
+
+
+def _waits(
+    awaited: MemoryUse,
+    trace: Sequence[TraceRecord],
+    waiting: str,
+    point: InsertionPoint,
+) -> Iterator[Edge]:
+    if not _runs_aside(awaited):
+        yield WaitForStream(waiting, awaited.stream, point)
+        return
+    assert isinstance(awaited, CollectiveLaunch)
+    # `wait_stream` for a stream that waited for the work is tried first: the subject may
+    # have dropped the `Work` by then.
+    for stream in _streams_that_get(awaited, trace):
+        if stream != waiting:
+            yield WaitForStream(waiting, stream, point)
+    yield WaitForWork(waiting, awaited.operation, awaited.source, point)
+
+
+def _runs_aside(use: MemoryUse) -> bool:
+    """Tell whether a use runs on a communication stream, which the subject cannot name."""
+    return isinstance(use, CollectiveLaunch) and use.communication_stream != use.stream
+
+
+def _streams_that_get(
+    launch: CollectiveLaunch, trace: Sequence[TraceRecord]
+) -> list[str]:
+    waits = (
+        record
+        for record in trace
+        if isinstance(record, CollectiveWait) and record.key == launch.key
+    )
+    return list(dict.fromkeys(wait.stream for wait in waits))

@@ -1,0 +1,93 @@
+"""The last uses of each byte of a storage.
+
+A storage has one cell per distinct region. A cell keeps the last read and the last write of
+each lane. That is enough: an access that is ordered after the last entry of a lane is
+ordered after all earlier entries of that lane.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from syncverify.trace.regions import MemoryRegion
+
+# Position in the lane, from 1, and position of the event in the trace of its rank. A plain
+# pair: one is made for each access, and a class would take a fifteenth of the detector's time.
+LastUse = tuple[int, int]
+Last = dict[int, LastUse]  # by lane
+_CellKey = tuple[int, int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """The last accesses to a region.
+
+    Attributes:
+        region: The bytes.
+        reads: Reads since the writes.
+        writes: The last write, or several writes without an order.
+        neighbours: Cells that share a byte with this one, itself included.
+    """
+
+    region: MemoryRegion
+    reads: Last = field(default_factory=dict)
+    writes: Last = field(default_factory=dict)
+    # No repr: neighbours refer to each other.
+    neighbours: list[Cell] = field(default_factory=list, repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class StorageShadow:
+    """The last uses of one storage.
+
+    One lane alone uses most storages, and its uses are in order. So uses are only noted in
+    a list, without cells, until a second lane comes.
+
+    Attributes:
+        only_lane: The only lane that has used the storage; None once there are two.
+        last: The last access of each lane, to any bytes.
+        noted: All uses of the only lane, in order; empty once they are in cells.
+    """
+
+    only_lane: int | None = None
+    last: Last = field(default_factory=dict)
+    noted: list[LastUse] = field(default_factory=list)
+    _cells: dict[_CellKey, Cell] = field(default_factory=dict)
+    # Cells by bit length of their size, each list sorted by first byte. A search for
+    # overlaps then looks back by less than twice the size of the cells in the list.
+    _by_length: dict[int, list[tuple[int, int, Cell]]] = field(default_factory=dict)
+
+    def note(self, at: LastUse) -> None:
+        """Note a use of the only lane, once for all of the regions that it uses."""
+        assert self.only_lane is not None
+        if self.last.get(self.only_lane) is not at:
+            self.last[self.only_lane] = at
+            self.noted.append(at)
+
+    def cell(self, region: MemoryRegion) -> Cell:
+        """Return the cell of a region; one without a byte has no neighbour but itself."""
+        key = (region.start_byte, region.end_byte, region.repeats)
+        known = self._cells.get(key)
+        if known is None:
+            known = self._cells[key] = Cell(region)
+            self._introduce(known)
+        return known
+
+    def _introduce(self, cell: Cell) -> None:
+        for other in self._near(cell.region):
+            if other.region.overlaps(cell.region):
+                other.neighbours.append(cell)
+                cell.neighbours.append(other)
+        cell.neighbours.append(cell)
+        start, end = cell.region.start_byte, cell.region.end_byte
+        similar = self._by_length.setdefault((end - start).bit_length(), [])
+        insort(similar, (start, len(self._cells), cell))
+
+    def _near(self, region: MemoryRegion) -> Iterator[Cell]:
+        for num_bits, cells in self._by_length.items():
+            longest = (1 << num_bits) - 1
+            first = bisect_left(cells, (region.start_byte - longest + 1,))
+            for _, _, cell in cells[first : bisect_left(cells, (region.end_byte,))]:
+                yield cell

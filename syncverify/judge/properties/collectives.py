@@ -1,0 +1,100 @@
+"""Properties of the collectives that a rank issues."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of_step
+from syncverify.judge.properties.sent import true_slots
+from syncverify.judge.reference import trainable
+from syncverify.scenario import step_plan
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.trace.records import CollectiveLaunch
+
+
+def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
+    """In every step, each byte is reduced at most once per communicator, and all are.
+
+    For all ranks and steps: no two reductions over the same ranks touch a common byte
+    of the same parameter's `.grad`, and a rank exchanges at least as many elements as its
+    parameters must have reduced. Collectives over one rank change nothing and do not count;
+    neither does a staging buffer that several buckets pass through.
+
+    Catches: a bucket launched twice, a bucket that is never launched, reductions of
+    single parameters on top of their bucket. Does not say that the right bytes were
+    reduced: `gradient_equals_reference` does.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for step in range(judgement.scenario.num_steps):
+            launches = launches_of_step(rank_run.trace, step)
+            reductions = [record for record in launches if record.reduces]
+            # Late gradients must be added to reduced ones, so a second reduction is legal.
+            if (
+                not judgement.reference.capabilities.reduces_each_micro_batch
+                and judgement.scenario.step_event(step) != "extra_backward"
+            ):
+                yield from _reduced_twice(judgement, rank, step, reductions)
+            if rank_run.at("reduced", step) is not None:
+                yield from _too_few_elements(judgement, rank, step, launches)
+
+
+def _reduced_twice(
+    judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
+) -> Iterator[Finding]:
+    for first, second in itertools.combinations(launches, 2):
+        if first.ranks != second.ranks or not _overlap(first, second):
+            continue
+        common = sorted(
+            _named(judgement, rank, first) & _named(judgement, rank, second)
+        )
+        if common:
+            yield Finding(
+                "reduced_twice",
+                f"rank {rank} reduced the same memory twice in step {step}",
+                rank,
+                ", ".join(common),
+                {
+                    "rank": rank,
+                    "step": step,
+                    "first": f"{first} ({first.moment})",
+                    "second": f"{second} ({second.moment})",
+                },
+            )
+
+
+def _named(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> set[str]:
+    return {s.parameter for s in true_slots(judgement.reference, rank, launch)}
+
+
+def _overlap(first: CollectiveLaunch, second: CollectiveLaunch) -> bool:
+    return any(a.overlaps(b) for a in first.regions for b in second.regions)
+
+
+def _too_few_elements(
+    judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
+) -> Iterator[Finding]:
+    scenario = judgement.scenario
+    owed = sum(
+        math.prod(local_shape(scenario.mesh, spec, rank))
+        for spec in trainable(scenario)
+        if len(ranks := contributing_ranks(scenario.mesh, spec, rank)) > 1
+        and step_plan.has_gradient(scenario, spec, ranks, step)
+    )
+    # An all-gather whose parts are summed locally reduces as well.
+    exchanged = sum(launch.numel for launch in launches)
+    if exchanged < owed:
+        yield Finding(
+            "not_reduced",
+            f"rank {rank} owes the reduction of {owed} elements in step {step}, but "
+            f"exchanged {exchanged} in {len(launches)} collectives",
+            rank,
+            None,
+            {
+                "rank": rank,
+                "step": step,
+                "owed_numel": owed,
+                "exchanged_numel": exchanged,
+            },
+        )

@@ -1,0 +1,95 @@
+"""The property of two runs of one scenario and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+import torch
+
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.trace.records import StorageFreed, TraceRecord
+from syncverify.trace.run import Observation, RankRun, Run
+
+
+def subject_is_deterministic(judgement: Judgement) -> Iterator[Finding]:
+    """Played again with the same schedule, every rank does and sees the same.
+
+    Applies where a scenario was played twice. The simulated machine leaves nothing to
+    chance, so each difference comes from the subject. A finding tells of the first record
+    of a rank that differs, or else of the first gradient, or else of the end of the run.
+
+    Catches: orders that come from a set, from `id()`, from the clock or from unseeded
+    random numbers; state that outlives a synchronizer.
+
+    Does not promise: that two processes agree, where hashes of strings differ; the gloo
+    backend plays that. Frees are not compared: Python chooses their time.
+    """
+    again = judgement.again
+    if again is None:
+        return
+    pairs = zip(judgement.run.ranks, again.ranks, strict=True)
+    for rank, (one, other) in enumerate(pairs):
+        finding = _events(rank, one, other) or _gradients(rank, one, other)
+        if finding is not None:
+            yield finding
+            return
+    ends = _end(judgement.run), _end(again)
+    if ends[0] != ends[1]:
+        yield _finding("ends_otherwise", "the run ended", *ends, None)
+
+
+def _events(rank: int, one: RankRun, other: RankRun) -> Finding | None:
+    pairs = zip_longest(_compared(one), _compared(other))
+    for index, (record, instead) in enumerate(pairs):
+        if record != instead:
+            place = f"rank {rank}, event {index}"
+            found = str(record or "nothing more"), str(instead or "nothing more")
+            return _finding("acts_otherwise", place, *found, rank)
+    return None
+
+
+def _compared(run: RankRun) -> list[TraceRecord]:
+    return [record for record in run.trace if not isinstance(record, StorageFreed)]
+
+
+def _gradients(rank: int, one: RankRun, other: RankRun) -> Finding | None:
+    for seen, instead in zip(one.observations, other.observations, strict=False):
+        for name in seen.gradients:
+            found = _values(seen, name), _values(instead, name)
+            if found[0] != found[1]:
+                place = f"rank {rank}, gradient of {name!r}, step {seen.step}"
+                return _finding("sums_otherwise", place, *found, rank, name)
+    return None
+
+
+def _values(observation: Observation, name: str) -> str:
+    gradient = observation.gradients[name]
+    if gradient is None:
+        return "no gradient"
+    shown: Sequence[object] = gradient.to(torch.float64).flatten().tolist()
+    return f"{str(gradient.dtype).removeprefix('torch.')} {shown}"
+
+
+def _end(run: Run) -> str:
+    if run.fault is None:
+        return "all ranks reached their end"
+    where = ", ".join(map(str, run.fault.ranks))
+    return f"{run.fault.kind} {run.fault.identity}".strip() + f" on rank(s) {where}"
+
+
+def _finding(
+    cause: str,
+    place: str,
+    first: str,
+    second: str,
+    rank: int | None,
+    parameter: str | None = None,
+) -> Finding:
+    return Finding(
+        cause,
+        f"the same scenario with the same schedule went another way when played again: {place}",
+        rank,
+        parameter,
+        {"details": [f"first: {first}", f"again: {second}"]},
+    )

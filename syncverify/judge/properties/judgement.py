@@ -1,0 +1,146 @@
+"""Input and output of a property: the judgement of a run, and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from syncverify.judge.ordering.happens_before import Semantics
+from syncverify.judge.ordering.races import Unordered
+from syncverify.judge.ordering.remedies import Disorder, disorders
+from syncverify.judge.reference import Reference
+from syncverify.judge.violation import Violation
+from syncverify.scenario.features import may_raise
+from syncverify.scenario.scenario import Scenario
+from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch, TraceRecord
+from syncverify.trace.run import RankRun, Run
+
+
+@dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
+class Judgement:
+    """A run beside its reference.
+
+    Attributes:
+        scenario: The scenario that was played.
+        run: Its observations and traces.
+        reference: The right gradients.
+        again: A second run of the same scenario and schedule; None if there is none.
+    """
+
+    scenario: Scenario
+    run: Run
+    reference: Reference
+    again: Run | None = None
+
+    @property
+    def disorders(self) -> list[Disorder]:
+        """Work without an order; found once for all properties."""
+        return self._semantics_and_disorders[1]
+
+    @property
+    def semantics(self) -> Semantics:
+        """Rules under which the disorders show."""
+        return self._semantics_and_disorders[0]
+
+    @cached_property
+    def _semantics_and_disorders(self) -> tuple[Semantics, list[Disorder]]:
+        """Find disorders under the rules of streams, or else under those of gloo.
+
+        Note [Streams, then gloo]
+            A trace lists the requests of the host, in order, so it can be read twice: as a
+            GPU with streams would run it, and as gloo would, whose host runs every
+            operator itself and blocks in `wait()`. Almost every disorder on gloo is one
+            on streams as well. So gloo's rules are tried only where streams show none.
+        """
+        traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
+        found = disorders(traces, "stream")
+        if found or self.reference.capabilities.needs_nccl:
+            return "stream", found
+        return "host", disorders(traces, "host")
+
+    @property
+    def refused_step(self) -> int | None:
+        """The step in which the subject raised, where its contract allows that; else None."""
+        fault = self.run.fault
+        if fault is None or fault.kind != "raised":
+            return None
+        capabilities = self.reference.capabilities
+        may_refuse = may_raise(self.scenario, capabilities, fault.step)
+        return fault.step if may_refuse else None
+
+    def was_refused(self, step: int) -> bool:
+        """Tell whether the subject refused a step; the gradients of that step are not used."""
+        return step == self.refused_step
+
+    def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
+        """Return the trace of a rank without the refused step, whose gradients are not used."""
+        refused, trace = self.refused_step, rank_run.trace
+        if refused is None:
+            return trace
+        return [record for record in trace if record.moment.step < refused]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where a property does not hold; fields mean those of a `Violation`.
+
+    `rank` is None for all ranks, and `parameter` where the finding is about none.
+    """
+
+    cause: str
+    summary: str
+    rank: int | None = None
+    parameter: str | None = None
+    evidence: dict[str, Any] | None = None
+    unordered: Unordered | None = None
+
+
+Check = Callable[[Judgement], Iterator[Finding]]
+
+
+def launches_of(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
+    """Yield the launches of a trace."""
+    return (record for record in trace if isinstance(record, CollectiveLaunch))
+
+
+def shared_launches(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
+    """Yield the launches over two ranks or more, without messages from rank to rank."""
+    for launch in launches_of(trace):
+        if len(launch.ranks) > 1 and launch.operation not in POINT_TO_POINT:
+            yield launch
+
+
+def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[CollectiveLaunch]:
+    """List the launches over two ranks or more in backward and `wait()` of a step."""
+    return [
+        launch
+        for launch in launches_of(trace)
+        if len(launch.ranks) > 1
+        and launch.moment.step == step
+        and launch.moment.phase in {"backward", "wait"}
+    ]
+
+
+def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
+    """Return one violation per cause for the findings of one property.
+
+    The first finding of a cause gives summary and evidence; the others add their ranks
+    and parameters.
+    """
+    by_cause: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_cause.setdefault(finding.cause, []).append(finding)
+    return [
+        Violation(
+            property=name,
+            cause=cause,
+            summary=found[0].summary,
+            ranks=tuple(sorted({f.rank for f in found if f.rank is not None})),
+            parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
+            evidence=found[0].evidence or {},
+            unordered=found[0].unordered,
+        )
+        for cause, found in by_cause.items()
+    ]

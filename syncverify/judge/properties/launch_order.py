@@ -1,0 +1,134 @@
+"""The property of the order in which ranks use their common communicators."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    launches_of,
+    shared_launches,
+)
+from syncverify.trace.records import POINT_TO_POINT, CollectiveKey, CollectiveLaunch
+
+Orders = Mapping[int, Sequence[CollectiveLaunch]]
+# By rank that does not reach its end: the launch at which it stands, and the ranks that are
+# missing there.
+Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
+
+
+def launch_order_agrees(judgement: Judgement) -> Iterator[Finding]:
+    """All ranks launch the collectives that they share in one common order.
+
+    For all ranks: the launches of each rank, on all its communicators, fit into one order
+    of all collectives of the run. Waits between launches do not matter.
+
+    Catches: axes, buckets or communicators taken in turns that depend on the rank. Such a
+    run may reach its end, or hang on NCCL: a collective occupies the device until its peers
+    arrive, and any wait of the device for it (an implicit synchronization, too few
+    resources for two collectives at once) closes the circle. Messages are judged for pairs
+    of ranks that never batch them: NCCL runs the messages of a pair one by one, so two
+    ranks that both send first wait for each other. Says nothing about one order being
+    faster.
+    """
+    traces = enumerate(rank_run.trace for rank_run in judgement.run.ranks)
+    launches = {rank: [*launches_of(trace)] for rank, trace in traces}
+    shared = {rank: [*shared_launches(own)] for rank, own in launches.items()}
+    stuck = _stuck(_in_step(shared))
+    if stuck:
+        yield from _findings(stuck, "deadlock_hazard", "launch collectives")
+    for messages in _messages(launches):
+        stuck = _stuck(messages)
+        if stuck:
+            action = "exchange messages one by one"
+            yield from _findings(stuck, "opposing_messages", action)
+            return
+
+
+def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
+    cycle = _cycle(stuck)
+    ranks = sorted(cycle)
+    summary = (
+        f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
+        "hazard on NCCL"
+    )
+    lines = [
+        f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}"
+        for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
+    ]
+    for rank in ranks:
+        yield Finding(cause, summary, rank, None, {"details": lines})
+
+
+def _messages(launches: Orders) -> Iterator[Orders]:
+    """Yield, for each pair of ranks, the order of its messages on each of the two.
+
+    NCCL runs messages of a pair one after the other, but those of a batch together. So
+    pairs with batched messages are left out, and pairs where the backend cannot tell.
+    """
+    pairs: dict[tuple[str, tuple[int, ...]], dict[int, list[CollectiveLaunch]]] = {}
+    for rank, own in launches.items():
+        for launch in own:
+            if launch.operation in POINT_TO_POINT and len({*launch.ranks}) > 1:
+                key = (launch.communicator, tuple(sorted(launch.ranks)))
+                pairs.setdefault(key, {}).setdefault(rank, []).append(launch)
+    for orders in pairs.values():
+        if all(launch.is_batched is False for own in orders.values() for launch in own):
+            yield orders
+
+
+def _in_step(orders: Orders) -> Orders:
+    """Return the launches on communicators whose ranks launch equally often."""
+    # The n-th launch of one rank is otherwise another collective than that of its peer;
+    # `collectives_match_across_ranks` reports it.
+    counts: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
+    for rank, launches in orders.items():
+        for launch in launches:
+            key = (launch.communicator, launch.ranks)
+            counts.setdefault(key, Counter())[rank] += 1
+    uneven = {key for key, count in counts.items() if len({*count.values()}) > 1}
+    return {
+        rank: [own for own in launches if (own.communicator, own.ranks) not in uneven]
+        for rank, launches in orders.items()
+    }
+
+
+def _stuck(orders: Orders) -> Stuck:
+    """Return the ranks that are stuck where each waits at each launch for its peers."""
+    members: dict[CollectiveKey, set[int]] = {}
+    for rank, launches in orders.items():
+        for launch in launches:
+            members.setdefault(launch.key, set()).add(rank)
+    heads = dict.fromkeys(orders, 0)
+    missing = {place: {*ranks} for place, ranks in members.items()}
+    ready = deque(orders)
+    while ready:
+        rank = ready.popleft()
+        if heads[rank] == len(orders[rank]):
+            continue
+        place = orders[rank][heads[rank]].key
+        missing[place].discard(rank)
+        if not missing[place]:
+            for member in members[place]:
+                heads[member] += 1
+                ready.append(member)
+    standing = {
+        rank: launches[heads[rank]]
+        for rank, launches in orders.items()
+        if heads[rank] < len(launches)
+    }
+    return {rank: (head, missing[head.key]) for rank, head in standing.items()}
+
+
+def _cycle(stuck: Stuck) -> list[int]:
+    """Return the smallest cycle of ranks in which each rank waits for the next one."""
+    cycles = []
+    for start in stuck:
+        walked = [start]
+        while (following := min(stuck[walked[-1]][1])) not in walked:
+            walked.append(following)
+        cycles.append(walked[walked.index(following) :])
+    return min(cycles, key=len)

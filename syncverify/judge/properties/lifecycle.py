@@ -1,0 +1,140 @@
+"""Properties of the calls of a subject: they end, and keep their promises."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.reference import trainable
+from syncverify.trace.run import FaultKind
+
+
+def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
+    """No rank ends early on a legal scenario.
+
+    No call of the subject raises, and no process dies. Where a subject may refuse a
+    feature of the scenario, it may raise an error that explains the refusal in words.
+
+    Catches: errors on legal programs, crashes. Does not judge ranks that never end:
+    `every_wait_completes` does.
+    """
+    fault = judgement.run.fault
+    if fault is None or judgement.refused_step is None:
+        yield from _fault(judgement, {"raised", "process_died"})
+    elif not fault.is_clear:
+        for rank in fault.ranks:
+            summary = f"expected an error that names the mistake, but {fault.summary}"
+            evidence = {"kind": fault.kind, "details": list(fault.details)}
+            yield Finding("unclear_error", summary, rank, None, evidence)
+
+
+def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
+    """Every wait ends, and so does every loop.
+
+    No ranks wait for each other in a circle, no rank waits for one that has ended, and no
+    rank computes, polls or communicates without an end.
+
+    Catches: a rank that skips a collective, communicators waited for in different orders,
+    a wait for work that is never done. Does not promise an end within a time: a slow rank
+    that makes progress is fine.
+    """
+    yield from _fault(judgement, {"deadlock", "never_returns", "step_bound"})
+
+
+def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
+    """After `zero_grad()`, every gradient is None or all zeros.
+
+    Catches: buffers that are not cleared, cleared on some ranks only, or cleared in other
+    memory than that of the gradients. Does not promise that clearing waits for work that
+    still uses the buffer: `zero_grad_waits_for_reduce` does.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for observation in rank_run.observations:
+            if observation.point != "zeroed":
+                continue
+            for name, gradient in observation.gradients.items():
+                if gradient is not None and gradient.any():
+                    yield Finding(
+                        "gradient_left",
+                        f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
+                        f"step {observation.step}",
+                        rank,
+                        name,
+                        {"rank": rank, "step": observation.step},
+                    )
+
+
+def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
+    """After `unbind()`, parameters behave as if they had never been managed.
+
+    For all ranks: no hook is left on a parameter, no two gradients share a storage, no
+    parameter changed its value or `requires_grad`; a plain backward then gives plain
+    local gradients and issues no collective.
+
+    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
+    promise that the subject gives back its process groups and streams.
+    """
+    for rank in range(judgement.scenario.mesh.num_ranks):
+        yield from _leftovers(judgement, rank)
+        yield from _late_collectives(judgement, rank)
+        yield from _plain_backward(judgement, rank)
+
+
+def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    left = judgement.run.ranks[rank].leftovers
+    if left is None:
+        return
+    for name, count in left.hooks.items():
+        summary = f"{count} hook(s) are left on {name!r} of rank {rank} after unbind()"
+        yield Finding("hook_left", summary, rank, name, {"rank": rank, "hooks": count})
+    for name in left.shared_gradients:
+        summary = (
+            f"the gradient of {name!r} still lies in a shared buffer after unbind()"
+        )
+        yield Finding("buffer_left", summary, rank, name, {"rank": rank})
+    for name in left.changed:
+        summary = f"{name!r} of rank {rank} changed its value or requires_grad"
+        yield Finding("parameter_changed", summary, rank, name, {"rank": rank})
+
+
+def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    for record in launches_of(judgement.run.ranks[rank].trace):
+        if record.moment.phase == "after_unbind":
+            summary = f"rank {rank} issued a collective after unbind(): {record}"
+            evidence = {"rank": rank, "collective": str(record)}
+            yield Finding("collective_after_unbind", summary, rank, None, evidence)
+
+
+def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
+    step = judgement.scenario.num_steps
+    observation = judgement.run.ranks[rank].at("unbound", step)
+    if observation is None:
+        return
+    for spec in trainable(judgement.scenario):
+        expected = ExpectedGradient(
+            judgement.reference, spec, rank, step, 1, (rank,), 1
+        )
+        cause = explain(expected, observation.gradients[spec.name])
+        if cause is not None:
+            summary = (
+                f"a plain backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
+                f"gradient: {cause.text}"
+            )
+            evidence = {"rank": rank, "explanation": cause.text}
+            yield Finding("backward_not_plain", summary, rank, spec.name, evidence)
+
+
+def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:
+    fault = judgement.run.fault
+    if fault is None or fault.kind not in kinds:
+        return
+    for rank in fault.ranks:
+        yield Finding(
+            f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind,
+            fault.summary,
+            rank,
+            None,
+            {"kind": fault.kind, "details": list(fault.details)},
+        )

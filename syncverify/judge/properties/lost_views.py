@@ -1,0 +1,81 @@
+"""Gradients that were views into reduced memory, until others took their place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from syncverify.judge.decoding import Cause
+from syncverify.judge.properties.evidence import Evidence, memory, where
+from syncverify.judge.properties.judgement import launches_of
+from syncverify.program.changes import PARAMETER_CHANGES
+from syncverify.scenario.scenario import Scenario
+from syncverify.trace.records import Moment
+from syncverify.trace.regions import MemoryRegion
+
+
+def view_lost(evidence: Evidence) -> Cause | None:
+    """Find a launch of memory in which the gradient lay in an earlier step."""
+    expected = evidence.expected
+    if not evidence.is_unsent:
+        return None
+    for record in launches_of(evidence.trace):
+        if record.moment.step >= expected.step:
+            continue
+        slots = list(memory(expected.spec.name, record))
+        for launch in evidence.launches:
+            if any(own.overlaps(slot) for own in launch.regions for slot in slots):
+                text = (
+                    f"it is rank {expected.rank}'s own gradient: `.grad` does not lie in the "
+                    f"memory that is reduced {where(launch)}, where it lay in step "
+                    f"{record.moment.step}"
+                )
+                return Cause("view_lost", text)
+    return None
+
+
+def moved(evidence: Evidence) -> Cause | None:
+    """Find a launch of the memory of bind(), after the caller moved the gradient."""
+    if evidence.kind != "stale" and not evidence.is_unsent:
+        return None
+    for place, step in _left(evidence):
+        for record in launches_of(evidence.trace):
+            is_later = record.moment.step >= step
+            if is_later and any(sent.overlaps(place) for sent in record.regions):
+                text = (
+                    f"{_content(evidence)}: `.grad` does not lie in the memory that is reduced "
+                    f"{where(record)}, where bind() had put it, since the caller changed "
+                    f"parameters before step {step}"
+                )
+                return Cause("view_lost", text)
+    return None
+
+
+def _content(evidence: Evidence) -> str:
+    if evidence.is_unsent:
+        return f"it is rank {evidence.expected.rank}'s own gradient"
+    return "it contains gradients of earlier steps"
+
+
+def _left(evidence: Evidence) -> Iterator[tuple[MemoryRegion, int]]:
+    """Yield the memory of bind(), and the step in which the caller moved the gradient."""
+    calls = evidence.region_after_each_call
+    scenario = evidence.expected.reference.scenario
+    bound = [index for index, (at, _) in enumerate(calls) if at.phase == "bind"]
+    place = calls[bound[-1]][1] if bound else None
+    if place is None:
+        return
+    pairs = itertools.pairwise(calls[bound[-1] :])
+    moves = [(before, at) for (before, there), (at, here) in pairs if there != here]
+    if moves and all(_is_callers(scenario, *move) for move in moves):
+        yield place, moves[0][1].step
+
+
+def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
+    """Tell whether a call is the change of parameters with which a step begins."""
+    is_first = before.phase == "bind" or before.step < at.step
+    return (
+        is_first
+        and at.phase == "zero_grad"
+        and scenario.step_event(at.step) in PARAMETER_CHANGES
+    )

@@ -1,0 +1,206 @@
+"""The property of ranks that meet in a collective: they agree on it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.sent import senders, true_slots
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.trace.records import (
+    REDUCING_OPERATIONS,
+    CollectiveKey,
+    CollectiveLaunch,
+)
+from syncverify.trace.slots import ParameterSlot
+
+# These combine the same bytes of all ranks' buffers. In other operations, such as an
+# all-gather, each rank may contribute different parameters.
+_COMBINING = REDUCING_OPERATIONS | {"broadcast"}
+
+MatchedLaunches = dict[int, CollectiveLaunch]
+
+
+def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Finding]:
+    """On each communicator, the n-th collective is one and the same on all ranks.
+
+    For all communicators and n: ranks agree on operation, reduction, dtype, number of
+    elements and root, and all of them issue it if the run reaches its end. In operations
+    that combine values of several ranks, no two ranks have different parameters at one
+    place of the buffer, or one parameter at two places.
+
+    Catches: a group of other ranks than those that share a parameter, where their parts
+    differ in size; buckets of equal size in another order on one rank, which no check of shapes
+    sees; buckets packed from the parameters that a rank happens to use. Knows by name only
+    gradients that are sent from `.grad` itself, and permits a rank without bytes of a
+    parameter.
+    """
+    matched = _matched_launches(judgement)
+    found = [*_disagreements(judgement, matched), *_absences(judgement, matched)]
+    yield from found or _reported(judgement)
+    for launches in matched.values():
+        yield from _mixed_up(judgement, launches)
+
+
+def _matched_launches(judgement: Judgement) -> dict[CollectiveKey, MatchedLaunches]:
+    matched: dict[CollectiveKey, MatchedLaunches] = {}
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for launch in launches_of(rank_run.trace):
+            matched.setdefault(launch.key, {})[rank] = launch
+    return matched
+
+
+def _disagreements(
+    judgement: Judgement, matched: dict[CollectiveKey, MatchedLaunches]
+) -> Iterator[Finding]:
+    """Find the first collective of each communicator in which ranks disagree.
+
+    Later collectives of that communicator are out of step and tell nothing new.
+    """
+    seen = set[tuple[str, tuple[int, ...]]]()
+    for (name, ranks, _), launches in matched.items():
+        (one, launch), *others = launches.items()
+        for other, theirs in others:
+            if (
+                theirs.matched_arguments != launch.matched_arguments
+                and (name, ranks) not in seen
+            ):
+                seen.add((name, ranks))
+                lines = (f"rank {one}: {launch}", f"rank {other}: {theirs}")
+                foreign = _foreign(judgement, {one: launch, other: theirs})
+                if foreign:
+                    details = f": no axis reduces {', '.join(foreign)} over these ranks"
+                    cause = "foreign_contribution"
+                    yield from _both(cause, (one, other), details, lines)
+                else:
+                    yield from _both("collective_mismatch", (one, other), "", lines)
+
+
+def _foreign(judgement: Judgement, launches: MatchedLaunches) -> tuple[str, ...]:
+    """Name the gradients sent, if none of them must be reduced over these ranks."""
+    if not judgement.run.carries_data:
+        return ()
+    mesh = judgement.scenario.mesh
+    specs = {spec.name: spec for spec in judgement.scenario.parameters}
+    found = list[str]()
+    for rank, launch in launches.items():
+        names = senders(judgement.reference, rank, launch)
+        if names is None:
+            return ()
+        for name in names:
+            if {*launch.ranks} <= {*contributing_ranks(mesh, specs[name], rank)}:
+                return ()
+        found += names
+    return tuple(sorted({*found}))
+
+
+def _absences(
+    judgement: Judgement, matched: dict[CollectiveKey, MatchedLaunches]
+) -> Iterator[Finding]:
+    """Find ranks that issue fewer collectives than their peers, though the run ended."""
+    if judgement.run.fault is not None:  # ranks may not have reached their launches
+        return
+    played = {rank for rank, own in enumerate(judgement.run.ranks) if own.trace}
+    for (_, ranks, _), launches in matched.items():
+        for rank in sorted((played & {*ranks}) - launches.keys()):
+            peer, launch = next(iter(launches.items()))
+            summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
+            evidence = {"details": [f"rank {peer}: {launch}, in {launch.moment}"]}
+            yield Finding("collective_missing", summary, rank, None, evidence)
+
+
+def _reported(judgement: Judgement) -> Iterator[Finding]:
+    """Take over a mismatch from the backend: it sees sizes that the trace does not have."""
+    fault = judgement.run.fault
+    if fault is not None and fault.kind == "collective_mismatch":
+        for rank in fault.ranks:
+            evidence = {"details": list(fault.details)}
+            yield Finding("collective_mismatch", fault.summary, rank, None, evidence)
+
+
+def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Finding]:
+    named = [
+        (rank, launch)
+        for rank, launch in launches.items()
+        if launch.operation in _COMBINING and launch.slots
+    ]
+    for (one, launch), (other, theirs) in itertools.pairwise(named):
+        for slot, their_slot in _conflicts(judgement, (one, launch), (other, theirs)):
+            details = (
+                f": {slot} on rank {one} meets {their_slot} on rank {other} "
+                f"({launch.moment})"
+            )
+            lines = (f"rank {one}: {launch}", f"rank {other}: {theirs}")
+            names = (slot.parameter, their_slot.parameter)
+            yield from _both("bucket_mismatch", (one, other), details, lines, names)
+
+
+def _conflicts(
+    judgement: Judgement,
+    one: tuple[int, CollectiveLaunch],
+    other: tuple[int, CollectiveLaunch],
+) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
+    """Find pairs of slots of two ranks that exclude each other."""
+    (rank, launch), (peer, theirs) = one, other
+    # Values are read only where slots conflict: reading them is the slowest part.
+    if any(_excluding(judgement, (rank, launch.slots), (peer, theirs.slots))):
+        slots = true_slots(judgement.reference, rank, launch)
+        their_slots = true_slots(judgement.reference, peer, theirs)
+        yield from _excluding(judgement, (rank, slots), (peer, their_slots))
+
+
+def _excluding(
+    judgement: Judgement,
+    one: tuple[int, Sequence[ParameterSlot]],
+    other: tuple[int, Sequence[ParameterSlot]],
+) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
+    (rank, slots), (peer, theirs) = one, other
+    if slots == theirs:
+        return
+    common = {s.parameter for s in slots} & {s.parameter for s in theirs}
+    for slot in slots:
+        for their_slot in theirs:
+            if slot.parameter == their_slot.parameter:
+                moved = slot.offset_bytes != their_slot.offset_bytes
+                if moved and not _also_there(slot, theirs):
+                    yield slot, their_slot
+            elif not common & {slot.parameter, their_slot.parameter}:
+                known = _holds(judgement, peer, slot) or _holds(
+                    judgement, rank, their_slot
+                )
+                if known and _overlap(slot, their_slot):
+                    yield slot, their_slot
+
+
+def _also_there(slot: ParameterSlot, theirs: Iterable[ParameterSlot]) -> bool:
+    """Tell whether a contribution that holds a gradient twice has it at this place too."""
+    place = (slot.parameter, slot.offset_bytes)
+    return any((other.parameter, other.offset_bytes) == place for other in theirs)
+
+
+def _overlap(one: ParameterSlot, other: ParameterSlot) -> bool:
+    return one.offset_bytes < other.end_byte and other.offset_bytes < one.end_byte
+
+
+def _holds(judgement: Judgement, rank: int, slot: ParameterSlot) -> bool:
+    """Tell whether a rank has bytes of a parameter's gradient."""
+    scenario = judgement.scenario
+    return any(
+        math.prod(local_shape(scenario.mesh, spec, rank)) > 0
+        for spec in scenario.parameters
+        if spec.name == slot.parameter and spec.requires_grad
+    )
+
+
+def _both(
+    cause: str,
+    ranks: tuple[int, int],
+    details: str,
+    lines: tuple[str, str],
+    names: tuple[str | None, str | None] = (None, None),
+) -> Iterator[Finding]:
+    summary = f"ranks {list(ranks)} met in one collective and disagree{details}"
+    for rank, name in zip(ranks, names, strict=True):
+        yield Finding(cause, summary, rank, name, {"details": list(lines)})

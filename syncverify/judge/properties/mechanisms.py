@@ -1,0 +1,239 @@
+"""The call behind a wrong gradient, where the trace shows it.
+
+A value tells which contributions were added. The same value follows from several mistakes:
+a gradient without the other ranks was never reduced, or was reduced and then read from
+other memory. Where the trace of the run leaves only one mistake, that one is the cause, with
+the line that made it.
+
+Note [What a trace can show]
+    A launch names the parameters whose `.grad` lies in the memory that is sent. Gradients
+    that were copied elsewhere first have no name there; some are recognized by their values
+    (Note [Names by value] in `sent.py`). Any other launch may send any gradient, so nothing
+    is concluded from its lack of names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from syncverify.judge.decoding import Cause
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.evidence import Evidence, memory, until, where
+from syncverify.judge.properties.lost_views import moved, view_lost
+from syncverify.judge.properties.sent import elements, senders, sends
+from syncverify.trace.records import (
+    AUTOGRAD,
+    Access,
+    CollectiveLaunch,
+    Moment,
+    TraceRecord,
+)
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.slots import find_slots
+
+_COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})
+_LACKS_BACKWARDS = frozenset(
+    {
+        "micro_batch_missing",
+        "miscounted",
+        "never_written",
+        "partly_wrong",
+        "rank_contribution_missing",
+        "unexplained",
+    }
+)
+
+
+def mechanism(
+    expected: ExpectedGradient,
+    observation: Observation,
+    cause: Cause,
+    rank_run: RankRun,
+) -> Cause:
+    """Return the cause that the trace tells, or `cause` if it tells nothing more."""
+    observed = observation.gradients[expected.spec.name]
+    if observed is None:
+        return cause
+    trace = until(observation, rank_run.trace)
+    earlier = itertools.takewhile(
+        lambda other: other is not observation, rank_run.observations
+    )
+    evidence = Evidence(expected, observed, cause.kind, trace, [*earlier])
+    proposals = (
+        view_lost,
+        moved,
+        _not_reduced,
+        _reduced_twice,
+        _summed_again,
+        _reduced_early,
+        _erased,
+        _gone,
+    )
+    told = (proposal(evidence) for proposal in proposals)
+    return next((cause for cause in told if cause is not None), cause)
+
+
+def _not_reduced(evidence: Evidence) -> Cause | None:
+    expected, launches = evidence.expected, evidence.launches
+    if not evidence.is_unsent:
+        return None
+    names = [senders(expected.reference, expected.rank, launch) for launch in launches]
+    if any(sent is None or expected.spec.name in sent for sent in names):
+        return None
+    named = sorted({name for sent in names if sent for name in sent})
+    told = f"they have {', '.join(named) or 'zeros'}" if launches else "there is none"
+    text = (
+        f"it is rank {evidence.expected.rank}'s own gradient, and no collective of the step "
+        f"has it: {told}"
+    )
+    return Cause("not_reduced", text)
+
+
+def _reduced_twice(evidence: Evidence) -> Cause | None:
+    # A second mean changes nothing; a second sum multiplies by the number of its ranks.
+    if evidence.kind not in _COUNTED_OFTEN:
+        return None
+    name, value = evidence.expected.spec.name, evidence.expected.value()
+    sums = [
+        e for e in evidence.reductions if e.reduce_op == "SUM" and _is_whole(name, e)
+    ]
+    again = Counter(record.ranks for record in sums)
+    factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
+    if not evidence.equals(value * factor):
+        return None
+    pairs = itertools.combinations(sums, 2)
+    first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
+    text = (
+        f"ranks {list(first.ranks)} summed their sum again: it was reduced "
+        f"{where(first)} and {where(second)}"
+    )
+    return Cause("reduced_twice", text)
+
+
+def _summed_again(evidence: Evidence) -> Cause | None:
+    """Find a launch that sends a sum over its ranks; see `_reduced_twice`."""
+    expected = evidence.expected
+    if evidence.kind not in _COUNTED_OFTEN or len(expected.ranks) == 1:
+        return None
+    summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
+    for launch in evidence.launches:
+        is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
+        gradient = expected.spec.name, summed * factor
+        if is_among and sends(expected.reference, expected.rank, launch, gradient):
+            again.append(launch)
+            factor *= len(launch.ranks)
+    if not again or not evidence.equals(expected.value() * factor):
+        return None
+    text = (
+        f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
+        f"{where(again[0])}"
+    )
+    return Cause("reduced_twice", text)
+
+
+def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
+    num_bytes = sum(region.end_byte - region.start_byte for region in launch.regions)
+    return any(
+        slot.parameter == name and slot.offset_bytes >= 0 and slot.end_byte <= num_bytes
+        for slot in launch.slots
+    )
+
+
+def _reduced_early(evidence: Evidence) -> Cause | None:
+    """Find an accumulation after the last reduction, made or still to come."""
+    if evidence.kind not in _LACKS_BACKWARDS or not evidence.reductions:
+        return None
+    launch, count = evidence.reductions[-1], evidence.expected.count
+    micro_batch = launch.moment.micro_batch
+    if micro_batch is not None and micro_batch < count - 1:
+        text = f"not again, before the last of {count} micro-batches"
+    else:
+        after = itertools.dropwhile(lambda record: record is not launch, evidence.trace)
+        added = next(_accumulations(evidence.expected, launch, after), None)
+        if added is None:
+            return None
+        text = f"accumulated again after that ({added.moment})"
+    return Cause("reduced_early", f"it was reduced {where(launch)}, and {text}")
+
+
+def _erased(evidence: Evidence) -> Cause | None:
+    if evidence.kind != "never_written" or not evidence.reductions:
+        return None
+    launch = evidence.reductions[0]
+    before = itertools.takewhile(lambda record: record is not launch, evidence.trace)
+    added = next(_accumulations(evidence.expected, launch, before), None)
+    if added is None:
+        return None
+    text = (
+        f"it is all zeros, although autograd added to it ({added.moment}) before it was "
+        f"reduced {where(launch)}: it was cleared, or multiplied by 0"
+    )
+    return Cause("erased", text)
+
+
+def _gone(evidence: Evidence) -> Cause | None:
+    """Find the gradient in the memory that is all zeros in the end."""
+    if evidence.kind != "never_written" or not evidence.region_after_each_call:
+        return None
+    place = evidence.region_after_each_call[-1][1]
+    if place is None or place.repeats:  # other gradients may lie in its gaps
+        return None
+    when = next(
+        itertools.chain(_sent_from(place, evidence), _seen_at(place, evidence)), ""
+    )
+    text = (
+        f"it is all zeros, although rank {evidence.expected.rank}'s own gradient was in this "
+        f"very memory {when}: it was cleared, or multiplied by 0"
+    )
+    return Cause("erased", text) if when else None
+
+
+def _sent_from(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
+    expected = evidence.expected
+    own = expected.part(expected.rank).reshape(-1)
+    for launch in evidence.launches:
+        sent = elements(launch)
+        for slot in find_slots({expected.spec.name: place}, launch.regions):
+            width = slot.num_bytes // len(own)
+            start = slot.offset_bytes // width
+            if sent is None or start < 0:  # sent from the middle of the gradient on
+                continue
+            if own.any() and torch.equal(sent[start : start + len(own)], own):
+                yield f"when it was sent {where(launch)}"
+
+
+def _seen_at(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
+    expected, region_after = evidence.expected, dict(evidence.region_after_each_call)
+    for seen in evidence.earlier:
+        at = Moment("backward", expected.step, seen.micro_batch)
+        gradient = seen.gradients[expected.spec.name]
+        if (
+            seen.step == expected.step
+            and region_after.get(at) == place
+            and gradient is not None
+        ):
+            count = (seen.micro_batch or 0) + 1
+            own = expected.part(expected.rank, range(count))
+            if own.any() and torch.equal(gradient.double(), own):
+                yield f"after {at}"
+
+
+def _accumulations(
+    expected: ExpectedGradient, launch: CollectiveLaunch, trace: Iterable[TraceRecord]
+) -> Iterator[Access]:
+    """Yield accesses with which autograd adds to the parameter's part of a launch."""
+    slots = list(memory(expected.spec.name, launch))
+    for record in trace:
+        if (
+            isinstance(record, Access)
+            and record.source == AUTOGRAD
+            and (record.moment.step, record.moment.phase) == (expected.step, "backward")
+            and any(own.overlaps(slot) for own in record.writes for slot in slots)
+        ):
+            yield record

@@ -1,0 +1,180 @@
+"""Properties of work that streams may run in the wrong order.
+
+Note [One disorder, one property]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A missing wait shows in many pairs of accesses. All pairs that one remedy removes are one
+disorder. Its first pair chooses the property, by the first line that fits:
+
+    memory is given back early                          memory_outlives_its_streams
+    one use is in zero_grad()                           zero_grad_waits_for_reduce
+    the second use is outside of the subject's calls    wait_orders_reads_after_reduce
+    the second use is a collective, the first is not    reduce_reads_after_accumulation
+    the first use is a collective, or uses memory that  bucket_is_exclusive_while_reducing
+      a collective has touched in this step
+    otherwise                                           reduce_reads_after_accumulation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
+from syncverify.judge.ordering.remedies import Disorder, last_turn
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.trace.records import (
+    CollectiveLaunch,
+    SubjectReturn,
+    TraceRecord,
+)
+
+
+def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
+    """A reduction reads gradients only after all that was queued before to make them.
+
+    For all ranks: each access of the reduction is ordered after each accumulation that the
+    host queued before it and that touches the same bytes. Accesses of the reduction are
+    those of the collective, and those of the work with which the subject prepares it.
+
+    Catches: a communication stream that does not wait for the stream that filled the
+    bucket, or for only one of several. Does not judge work that the host queues later:
+    `bucket_is_exclusive_while_reducing` does.
+    """
+    causes = {"reduced_before_accumulated", "accumulated_unordered"}
+    yield from _of_family(judgement, causes)
+
+
+def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding]:
+    """While a reduction is in flight, nothing else touches the memory that it uses.
+
+    For all ranks: work that the subject or a backward queues after the launch of a
+    collective is ordered after that collective wherever the two share a byte, unless both
+    only read.
+
+    Catches: buckets launched before their last gradient, buffers refilled early, results
+    copied out without waiting, two communicators on one bucket. Does not promise that the
+    bucket was complete at its launch: values tell.
+    """
+    yield from _of_family(judgement, {"touched_in_flight", "collectives_overlap"})
+
+
+def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
+    """Uses of gradients after the subject's calls run after the work that those queued.
+
+    For all ranks: each use of a gradient by the training program itself, on the stream
+    that is current, is ordered after every write of the subject to the same bytes.
+
+    Catches: a `wait()` that waits for nothing, or on the wrong stream, or for the wrong
+    work. Does not promise anything to streams other than the current one.
+    """
+    yield from _of_family(judgement, {"read_before_reduced"})
+
+
+def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Finding]:
+    """`zero_grad()` clears after all that still uses a gradient, and before all that will.
+
+    For all ranks: its work is ordered after all earlier work that touches the same bytes,
+    and before all later work that does.
+
+    Catches: buffers cleared in flight, or cleared on a stream that the next backward
+    does not wait for. Does not promise that they are cleared: `zero_grad_clears` does.
+    """
+    yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
+
+
+def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Finding]:
+    """Memory goes back to its pool only when no other stream may still use it.
+
+    For all ranks: each use of a storage that is freed is ordered before the next work on
+    the stream of its pool, or is on a stream that `record_stream` named.
+
+    Catches: temporaries of a side stream that are dropped while it still uses them,
+    buffers allocated on one stream and replaced on another. Does not promise that memory
+    is given back at all.
+    """
+    yield from _of_family(judgement, {"freed_in_use"})
+
+
+def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:
+    """Yield the races and early frees of a cause; the first one is the violation's."""
+    for disorder in judgement.disorders:
+        if _cause(judgement, disorder.found[0]) == cause:
+            yield from disorder.found
+
+
+def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Finding]:
+    for disorder in judgement.disorders:
+        cause = _cause(judgement, disorder.found[0])
+        if cause in causes:
+            yield from _findings(judgement, disorder, cause)
+
+
+def _cause(judgement: Judgement, found: Unordered) -> str:
+    if isinstance(found, EarlyFree):
+        return "freed_in_use"
+    if found.second.moment.phase == "zero_grad":
+        return "zeroed_in_flight"
+    if found.first.moment.phase == "zero_grad":
+        return "used_before_zeroed"
+    trace = judgement.run.ranks[found.rank].trace
+    if _is_outside(trace, found.second_index):
+        return "read_before_reduced"
+    first_reduces = isinstance(found.first, CollectiveLaunch)
+    if isinstance(found.second, CollectiveLaunch):
+        return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
+    if first_reduces or _follows_a_collective(trace, found):
+        return "touched_in_flight"
+    return "accumulated_unordered"
+
+
+def _is_outside(trace: list[TraceRecord], index: int) -> bool:
+    """Tell whether the training program did the work, outside of the subject's calls."""
+    turn = last_turn(trace, index)
+    return isinstance(turn, SubjectReturn) or (
+        turn is not None and turn.moment.phase == "after_unbind"
+    )
+
+
+def _follows_a_collective(trace: list[TraceRecord], race: Race) -> bool:
+    """Tell whether the first use is part of a reduction, such as a copy of its result."""
+    return any(
+        launch.moment.step == race.first.moment.step
+        and any(race.region.overlaps(each) for each in (*launch.reads, *launch.writes))
+        for launch in launches_of(trace[: race.first_index])
+    )
+
+
+def _findings(
+    judgement: Judgement, disorder: Disorder, cause: str
+) -> Iterator[Finding]:
+    """Yield one finding per rank and list of parameters."""
+    told: set[tuple[int, str | None]] = set()
+    for unordered in disorder.found:
+        parameters = ", ".join(_parameters(judgement, unordered)) or None
+        if (unordered.rank, parameters) not in told:
+            told.add((unordered.rank, parameters))
+            trace = judgement.run.ranks[unordered.rank].trace
+            yield Finding(
+                cause,
+                summary(unordered, disorder, parameters),
+                unordered.rank,
+                parameters,
+                evidence(unordered, disorder, parameters, trace),
+                unordered,
+            )
+
+
+def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
+    """Name the parameters of a pair, by the collectives that use the same memory."""
+    uses = (found.first, found.second) if isinstance(found, Race) else (found.use,)
+    for use in uses:
+        if isinstance(use, CollectiveLaunch) and use.parameters:
+            return use.parameters
+    regions = [region for use in uses for region in (*use.reads, *use.writes)]
+    names = (
+        launch.parameters
+        for launch in launches_of(judgement.run.ranks[found.rank].trace)
+        for other in (*launch.reads, *launch.writes)
+        if any(one.overlaps(other) for one in regions)
+    )
+    return next(names, ())

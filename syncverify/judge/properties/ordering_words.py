@@ -1,0 +1,111 @@
+"""Work without an order, in words: for summaries, evidence and witnesses.
+
+Nothing reads these words back: a finding also carries the race or early free itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
+from syncverify.judge.ordering.remedies import Disorder
+from syncverify.trace.records import (
+    AUTOGRAD,
+    CollectiveLaunch,
+    MemoryUse,
+    StreamCreated,
+    TraceRecord,
+)
+
+_ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
+
+
+def first_and_second(unordered: Unordered) -> tuple[str, str]:
+    """Describe the work that must come first, and the work that does not wait for it."""
+    if isinstance(unordered, Race):
+        return _use(unordered.first), _use(unordered.second)
+    pool = unordered.freed.stream
+    return (
+        _use(unordered.use),
+        f"the next owner of the memory, from the pool of stream {pool!r}",
+    )
+
+
+def summary(unordered: Unordered, disorder: Disorder, parameters: str | None) -> str:
+    """Return the sentence of a finding; gradients of `parameters` lie in the memory."""
+    if isinstance(unordered, Race):
+        pair = f"{_short(unordered.first)} before {_short(unordered.second)}"
+    else:
+        pair = f"{_short(unordered.use)} before its memory is given out again"
+    on_gloo = _ON_GLOO if disorder.semantics == "host" else ""
+    return (
+        f"rank {unordered.rank}: nothing orders {pair}{_gradients(parameters)}{on_gloo}"
+    )
+
+
+def evidence(
+    unordered: Unordered,
+    disorder: Disorder,
+    parameters: str | None,
+    trace: Sequence[TraceRecord],
+) -> dict[str, Any]:
+    """Return the evidence of a finding as plain JSON values; `trace` is that of its rank."""
+    first, second = first_and_second(unordered)
+    return {
+        "rank": unordered.rank,
+        "first": first,
+        "second": second,
+        "memory": f"{_memory(unordered)}{_gradients(parameters)}",
+        "remedy": str(disorder.remedy or "no single wait orders them"),
+        "streams": _origins(unordered, disorder, trace),
+    }
+
+
+def _origins(
+    unordered: Unordered, disorder: Disorder, trace: Sequence[TraceRecord]
+) -> list[str]:
+    """Name the line that makes each stream, for streams of the subject."""
+    made_at = {e.stream: e.source for e in trace if isinstance(e, StreamCreated)}
+    edges = disorder.remedy.edges if disorder.remedy else ()
+    named = (
+        *_streams(unordered),
+        *(stream for edge in edges for stream in edge.streams),
+    )
+    return [
+        f"{stream} is made at {made_at[stream]}"
+        for stream in dict.fromkeys(named)
+        if stream in made_at
+    ]
+
+
+def _streams(unordered: Unordered) -> tuple[str, str]:
+    match unordered:
+        case Race():
+            return unordered.first.runs_on, unordered.second.runs_on
+        case EarlyFree():
+            return unordered.use.runs_on, unordered.freed.stream
+
+
+def _memory(unordered: Unordered) -> str:
+    if isinstance(unordered, Race):
+        region = unordered.region
+        return f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
+    return f"storage {unordered.freed.storage}, freed in {unordered.freed.moment}"
+
+
+def _gradients(parameters: str | None) -> str:
+    return f" (gradients of {parameters})" if parameters else ""
+
+
+def _use(use: MemoryUse) -> str:
+    if isinstance(use, CollectiveLaunch):
+        return f"{use} ({use.moment}), running on stream {use.runs_on!r}"
+    return f"{_short(use)} ({use.moment}), on stream {use.runs_on!r}"
+
+
+def _short(use: MemoryUse) -> str:
+    if isinstance(use, CollectiveLaunch):
+        return f"{use.operation} at {use.source}"
+    by = "by autograd" if use.source == AUTOGRAD else f"at {use.source}"
+    return f"{use.operator} {by}"

@@ -1,0 +1,162 @@
+"""The parameters whose gradients a launch sends, by the values that it sends.
+
+Note [Names by value]
+    A gradient that is copied before it is sent has no name in a launch. But contributions
+    are whole numbers that differ between parameters, ranks, steps and micro-batches. So a
+    gradient is recognized if it is sent unchanged, or divided for a mean. It is not
+    recognized if it was scaled otherwise, cast or reordered. A launch is known only if all
+    of its values, except for zeros, are recognized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, combinations
+
+import torch
+
+from syncverify.judge.reference import Reference, trainable
+from syncverify.scenario import step_plan
+from syncverify.scenario.layout import ranks_along, reduce_axes
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.slots import ParameterSlot
+
+
+def elements(launch: CollectiveLaunch) -> torch.Tensor | None:
+    """Return the values sent: float64, shape (numel,); None where they are not known."""
+    if len(launch.contents) != len(launch.regions):
+        return None
+    sent = bytearray(b"".join(launch.contents))
+    if not sent:
+        return torch.zeros(0, dtype=torch.float64)
+    return torch.frombuffer(sent, dtype=getattr(torch, launch.dtype)).double()
+
+
+def senders(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
+    """Name the parameters whose gradients a rank sends; None if some value is unknown."""
+    if launch.parameters:
+        return launch.parameters
+    sent = elements(launch)
+    if sent is None:
+        return None
+    found, is_unknown = list[str](), sent != 0
+    for name, start, end in _recognized(reference, rank, launch, sent):
+        found.append(name)
+        is_unknown[start:end] = False
+    return None if is_unknown.any() else tuple(dict.fromkeys(found))
+
+
+def true_slots(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[ParameterSlot, ...]:
+    """Return the slots of a launch that may hold the gradient of their parameter.
+
+    A subject may leave `.grad` in a staging buffer that gradients of other parameters pass
+    through. A slot is dropped where values tell that it holds other gradients only.
+
+    Returns:
+        Slots of the launch; all of them where its values are not known.
+    """
+    sent = elements(launch)
+    if sent is None or not launch.slots:
+        return launch.slots
+    found = [*_recognized(reference, rank, launch, sent)]
+    width = getattr(torch, launch.dtype).itemsize
+    return tuple(
+        slot
+        for slot in launch.slots
+        if not _is_of_others(slot, _indices(slot, width, len(sent)), found)
+    )
+
+
+def sends(
+    reference: Reference,
+    rank: int,
+    launch: CollectiveLaunch,
+    gradient: tuple[str, torch.Tensor],
+) -> bool:
+    """Tell whether a launch sends a gradient: name of the parameter, and values.
+
+    Returns:
+        Whether the values are in the slot of the parameter; for a launch without names,
+        whether they are among values that are all recognized, see Note [Names by value].
+    """
+    sent, (name, values) = elements(launch), gradient
+    if sent is None or name not in (senders(reference, rank, launch) or ()):
+        return False
+    if not launch.parameters:
+        return any(_occurrences(sent, [values]))
+    width = getattr(torch, launch.dtype).itemsize
+    flat = values.reshape(-1)
+    return any(
+        torch.equal(sent[slot.offset_bytes // width : slot.end_byte // width], flat)
+        for slot in launch.slots
+        if slot.parameter == name and slot.offset_bytes >= 0
+    )
+
+
+def _indices(slot: ParameterSlot, width_bytes: int, sent_numel: int) -> range:
+    """Return the indices of the sent elements that lie in a slot."""
+    start = max(0, slot.offset_bytes // width_bytes)
+    return range(start, min(sent_numel, slot.end_byte // width_bytes))
+
+
+def _is_of_others(
+    slot: ParameterSlot, indices: range, found: Iterable[tuple[str, int, int]]
+) -> bool:
+    covered = set[int]()
+    for name, start, end in found:
+        part = {*range(start, end)} & {*indices}
+        if part and name == slot.parameter:
+            return False
+        covered |= part
+    return len(covered) == len(indices) > 0
+
+
+def _recognized(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> Iterator[tuple[str, int, int]]:
+    """Yield gradients among values: parameter, first index, one past the last index."""
+    for spec in trainable(reference.scenario):
+        for place in _occurrences(sent, _forms(reference, spec, rank, launch)):
+            yield spec.name, *place
+
+
+def _forms(
+    reference: Reference, spec: ParameterSpec, rank: int, launch: CollectiveLaunch
+) -> Iterator[torch.Tensor]:
+    """Yield the values that a gradient may have at a launch.
+
+    It is reduced over no axis yet, over some or over all; with all micro-batches or only
+    the last; and a mean may be divided already.
+    """
+    mesh, moment = reference.scenario.mesh, launch.moment
+    count = step_plan.num_micro_batches(reference.scenario, moment.step)
+    if moment.micro_batch is not None:
+        count = moment.micro_batch + 1
+    axes = reduce_axes(mesh, spec)
+    sizes = range(len(axes) + 1)
+    for some in chain.from_iterable(combinations(axes, size) for size in sizes):
+        ranks = ranks_along(mesh, some, rank)
+        for first in sorted({0, max(0, count - 1)}):
+            chosen = range(first, count)
+            parts = [reference.local(spec, r, moment.step, chosen) for r in ranks]
+            yield (whole := torch.stack(parts).sum(dim=0))
+            if reference.capabilities.reduction == "mean":
+                yield whole / len(ranks_along(mesh, axes, rank))
+
+
+def _occurrences(
+    sent: torch.Tensor, parts: Iterable[torch.Tensor]
+) -> Iterator[tuple[int, int]]:
+    """Yield where values occur among others; a part with a zero is not recognized."""
+    for part in parts:
+        flat = part.reshape(-1)
+        if len(flat) and flat.all():
+            for start in (sent == flat[0]).nonzero().reshape(-1).tolist():
+                end = start + len(flat)
+                if torch.equal(sent[start:end], flat):
+                    yield start, end

@@ -1,0 +1,153 @@
+"""Properties of the caller's current stream, and of overlap with backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.scenario.scenario import Scenario
+from syncverify.trace.records import (
+    Access,
+    CollectiveLaunch,
+    Moment,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
+)
+from syncverify.trace.run import Run
+
+
+def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
+    """When a call of the subject returns, the stream is current that was before it.
+
+    For all ranks and calls that return.
+
+    Catches: a stream context that is entered and never left, after which the caller
+    computes on the communication stream. Says nothing of calls that raise.
+    """
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        before: str | None = None
+        for record in rank_run.trace:
+            if isinstance(record, SubjectCall):
+                before = record.stream
+            elif isinstance(record, SubjectReturn) and record.stream != before:
+                at, stream = record.moment, record.stream
+                yield Finding(
+                    "stream_changed",
+                    f"rank {rank}: expected stream {before!r} to be current again after "
+                    f"{at.phase}() of step {at.step}, but {stream!r} is",
+                    rank,
+                    None,
+                    {"rank": rank, "moment": str(at), "stream": stream},
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Number of steps in which a reduction overlapped with backward, over all ranks.
+
+    Attributes:
+        num_possible: Steps in which the first bucket to be launched was complete before
+            the last gradient of another bucket.
+        num_done: Steps among them in which that bucket was launched before that gradient.
+        missed: The first launch that could have come earlier: its rank and record.
+    """
+
+    num_possible: int
+    num_done: int
+    missed: tuple[int, CollectiveLaunch] | None
+
+    @property
+    def share(self) -> float | None:
+        """Return the done part of the possible overlaps; None where none was possible."""
+        return self.num_done / self.num_possible if self.num_possible else None
+
+
+def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
+    """A subject that promises to overlap reduces some bucket while backward still runs.
+
+    For steps of at least two buckets, from the second step on: in the first step a subject
+    may learn which gradients come. It is violated only if no reduction of the whole run was
+    launched between the last gradient of its bucket and the last gradient of another
+    bucket, although one could have been.
+
+    Catches: launches that all wait for the end of backward. Does not say that enough
+    overlaps: `overlap` measures how much. Does not see gradients that are copied into
+    a bucket only when it is launched.
+    """
+    if not judgement.reference.capabilities.overlaps_backward:
+        return
+    measured = overlap(judgement.scenario, judgement.run)
+    if measured.missed is None or measured.num_done:
+        return
+    rank, launch = measured.missed
+    yield Finding(
+        "never_overlapped",
+        f"rank {rank}: expected some reduction to start while backward still ran, but in "
+        f"{measured.num_possible} steps in which one could, none did; such as {launch} in "
+        f"{launch.moment}",
+        rank,
+        ", ".join(launch.parameters),
+        {"rank": rank, "possible": measured.num_possible, "overlapped": 0},
+    )
+
+
+def overlap(scenario: Scenario, run: Run) -> Overlap:
+    """Measure how often a reduction overlapped with backward where it could."""
+    done: list[bool] = []
+    missed: tuple[int, CollectiveLaunch] | None = None
+    # An unused parameter is known as unused only when backward is over. After a step that
+    # did not go as agreed, a subject may have to learn anew which gradients come.
+    if scenario.events or any(spec.used != "always" for spec in scenario.parameters):
+        return Overlap(0, 0, None)
+    for rank, rank_run in enumerate(run.ranks):
+        if not any(isinstance(record, Access) for record in rank_run.trace):
+            continue
+        for step in range(1, scenario.num_steps):
+            last = Moment("backward", step, scenario.accumulations[step] - 1)
+            first = _first_possible(rank_run.trace, last)
+            if first is not None:
+                launch, is_early = first
+                done.append(is_early)
+                missed = missed or (None if is_early else (rank, launch))
+    return Overlap(len(done), sum(done), missed)
+
+
+def _first_possible(
+    trace: Sequence[TraceRecord], last: Moment
+) -> tuple[CollectiveLaunch, bool] | None:
+    """Return the first launch of a step if it could overlap, and whether it did."""
+    launches = [
+        (index, record)
+        for index, record in enumerate(trace)
+        if isinstance(record, CollectiveLaunch)
+        and record.reduces
+        and record.parameters
+        and record.moment.step == last.step
+        and record.moment.phase in {"backward", "wait"}
+    ]
+    if not launches:
+        return None
+    index, launch = launches[0]
+    others = [other for _, other in launches if other.parameters != launch.parameters]
+    own = _last_write(trace, last, [launch])
+    other = _last_write(trace, last, others)
+    if own is None or other is None or own > other:
+        return None
+    return launch, index < other
+
+
+def _last_write(
+    trace: Sequence[TraceRecord], moment: Moment, launches: Sequence[CollectiveLaunch]
+) -> int | None:
+    """Return the position at which a backward last wrote memory of these launches."""
+    regions = [region for launch in launches for region in launch.regions]
+    written = (
+        index
+        for index, record in enumerate(trace)
+        if isinstance(record, Access)
+        and record.moment == moment
+        and any(write.overlaps(region) for write in record.writes for region in regions)
+    )
+    return max(written, default=None)

@@ -1,0 +1,327 @@
+"""Properties of gradient values."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from syncverify.judge.decoding import Cause, explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.judge.reference import trainable
+from syncverify.judge.rounding import explain_rounded
+from syncverify.scenario import step_plan
+from syncverify.scenario.layout import local_shape, reduce_axes
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.trace.run import Observation
+
+_SHOWN_ELEMENTS = 16
+
+
+def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, every reduced gradient equals naive DDP's, exactly.
+
+    For all ranks, steps and trainable parameters that are replicated over some mesh
+    axis: the local gradient is the sum (or mean, if the subject promises that) over the
+    ranks that differ on those axes only, of all micro-batches of the step.
+
+    Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
+    swapped buckets. Does not promise that the gradient was safe to read on a GPU
+    stream.
+    """
+    if judgement.scenario.module == PLAIN:  # others have gradients that round
+        yield from compare(judgement, after_wait(judgement, reduced=True))
+
+
+def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, a real module's gradient is as near naive DDP's as rounding allows.
+
+    For all ranks, steps and trainable parameters of scenarios that train a module, be they
+    reduced or not: each element of the local gradient differs from the exact sum (or mean)
+    by no more than sums in any order may. The bound is derived, not chosen: see Note [What
+    rounding can do] in `syncverify/judge/rounding.py`.
+
+    Catches: defects that only real gradients show, such as a wire format that keeps whole
+    numbers and little else, or a gradient in another memory format than its parameter; and
+    all defects that whole numbers show. Does not promise the nearest number: that is asked
+    of sums of products, for their gradients are exact.
+    """
+    if judgement.scenario.module == PLAIN:
+        return
+    for is_reduced in (True, False):
+        yield from compare(judgement, after_wait(judgement, reduced=is_reduced))
+
+
+def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
+
+    For all ranks, steps and parameters that are plain or sharded over every axis: the
+    local gradient is the sum of the rank's own micro-batches. Frozen parameters have
+    no gradient, or zeros.
+
+    Catches: reducing over every rank because the axis was not looked at, scaling that
+    touches local parameters, gradients of frozen parameters. Does not promise that nothing
+    was exchanged: a reduction that is undone passes.
+    """
+    if judgement.scenario.module == PLAIN:
+        yield from compare(judgement, after_wait(judgement, reduced=False))
+    for rank, observation, spec in _each_after_wait(judgement):
+        gradient, step = observation.gradients[spec.name], observation.step
+        if not spec.requires_grad and gradient is not None and gradient.any():
+            yield Finding(
+                "frozen_received_gradient",
+                f"frozen parameter {spec.name!r} received a gradient on rank {rank}, step {step}",
+                rank,
+                spec.name,
+                {"rank": rank, "step": step, "observed": _values(gradient)},
+            )
+
+
+def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
+    """Before the last micro-batch of a step, gradients are local and nothing is reduced.
+
+    For all ranks and steps: no reducing collective is issued before the backward of the
+    last micro-batch, and after every earlier backward the local gradient is the sum of
+    the rank's own micro-batches so far.
+
+    Not asked of subjects that declare `reduces_each_micro_batch`.
+
+    Catches: firing one accumulation early, resetting the accumulator in each backward.
+    Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
+    None) against a subject.
+    """
+    if judgement.reference.capabilities.reduces_each_micro_batch:
+        return
+    early = list(_early_reductions(judgement))
+    yield from early
+    if early:  # the wrong values follow from it
+        return
+    ends = itertools.chain(
+        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    )
+    yield from compare(judgement, _accumulated(judgement), ends)
+
+
+def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
+
+    For all steps and parameters: any two ranks that differ only on axes over which the
+    parameter is replicated observe bit-identical gradients.
+
+    Catches: replicas that drift apart. Does not promise that
+    the common value is right: `gradient_equals_reference` does.
+    """
+    for rank, ours, spec in _each_after_wait(judgement):
+        if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
+            continue
+        first, step = judgement.reference.contributors(spec, rank)[0], ours.step
+        theirs = judgement.run.ranks[first].at("reduced", step)
+        if rank == first or theirs is None:
+            continue
+        mine, other = ours.gradients[spec.name], theirs.gradients[spec.name]
+        if not _same(mine, other):
+            yield Finding(
+                "replicas_differ",
+                f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
+                f"differ after wait() of step {step}",
+                rank,
+                spec.name,
+                {
+                    "step": step,
+                    f"rank {first}": _values(other),
+                    f"rank {rank}": _values(mine),
+                },
+            )
+
+
+def _each_after_wait(
+    judgement: Judgement,
+) -> Iterator[tuple[int, Observation, ParameterSpec]]:
+    """Yield rank, observation and parameter for each `wait()`; steps come first."""
+    for step in range(judgement.scenario.num_steps):
+        for spec in judgement.scenario.parameters:
+            for rank in range(judgement.scenario.mesh.num_ranks):
+                observation = judgement.run.ranks[rank].at("reduced", step)
+                if observation is not None:
+                    yield rank, observation, spec
+
+
+def after_wait(
+    judgement: Judgement, *, reduced: bool
+) -> Iterator[tuple[ExpectedGradient, Observation]]:
+    """Yield expected and observed gradients of each `wait()`, reduced ones or others."""
+    mesh = judgement.scenario.mesh
+    for rank, observation, spec in _each_after_wait(judgement):
+        if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
+            continue
+        expected = ExpectedGradient(
+            judgement.reference,
+            spec,
+            rank,
+            observation.step,
+            step_plan.num_micro_batches(judgement.scenario, observation.step),
+            judgement.reference.contributors(spec, rank),
+            judgement.reference.divisor(spec, rank),
+        )
+        yield expected, observation
+
+
+def _accumulated(
+    judgement: Judgement,
+) -> Iterator[tuple[ExpectedGradient, Observation]]:
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for observation in rank_run.observations:
+            step = observation.step
+            if observation.micro_batch is None or judgement.was_refused(step):
+                continue
+            count = observation.micro_batch + 1
+            for spec in trainable(judgement.scenario):
+                if observation.gradients[spec.name] is not None:
+                    expected = ExpectedGradient(
+                        judgement.reference, spec, rank, step, count, (rank,), 1
+                    )
+                    yield expected, observation
+
+
+def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
+    again: set[tuple[int, int]] | None = None  # found on demand, for it takes long
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for record in launches_of(rank_run.trace):
+            step, micro_batch = record.moment.step, record.moment.micro_batch
+            if micro_batch is None or judgement.was_refused(step):
+                continue
+            count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
+            if record.reduces and micro_batch < count - 1:
+                again = _reduced_again(judgement) if again is None else again
+                is_again = (rank, step) in again
+                yield Finding(
+                    "reduced_twice" if is_again else "reduced_early",
+                    f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
+                    f"(step {step})"
+                    f"{', and later reduced the result again' if is_again else ''}: {record}",
+                    rank,
+                    ", ".join(record.parameters) or None,
+                    {
+                        "rank": rank,
+                        "collective": str(record),
+                        "moment": str(record.moment),
+                    },
+                )
+
+
+def _reduced_again(judgement: Judgement) -> set[tuple[int, int]]:
+    """Find ranks and steps in which complete sums were summed again."""
+    found = compare(judgement, after_wait(judgement, reduced=True))
+    return {
+        (finding.evidence["rank"], finding.evidence["step"])
+        for finding in found
+        if finding.cause == "reduced_twice" and finding.evidence
+    }
+
+
+def compare(
+    judgement: Judgement,
+    gradients: Iterable[tuple[ExpectedGradient, Observation]],
+    others: Iterable[tuple[ExpectedGradient, Observation]] = (),
+) -> Iterator[Finding]:
+    """Explain all wrong gradients by as few kinds of causes as possible.
+
+    A gradient of few elements may have several explanations. The likeliest one is that
+    which also explains other gradients of the run, with more elements. Explanations of
+    `others` count, but are not yielded.
+
+    Yields:
+        One finding per wrong gradient of `gradients`.
+    """
+    if judgement.scenario.module != PLAIN:
+        for expected, observation, cause in _explained(gradients, explain_rounded):
+            yield _finding(judgement, expected, observation, cause)
+        return
+    wrong = [*_explained(gradients)]
+    if not wrong:
+        return
+    num_elements: Counter[str] = Counter()
+    for expected, _, cause in itertools.chain(_explained(others), wrong):
+        num_elements[cause.kind] += expected.value().numel()
+    ranking = [kind for kind, _ in num_elements.most_common()]
+    for expected, observation, cause in wrong:
+        observed = observation.gradients[expected.spec.name]
+        for kind in ranking[: ranking.index(cause.kind)]:
+            likelier = explain(expected, observed, only=kind)
+            if likelier is not None and likelier.kind == kind:
+                yield _finding(judgement, expected, observation, likelier)
+                break
+        else:
+            yield _finding(judgement, expected, observation, cause)
+
+
+def _explained(
+    gradients: Iterable[tuple[ExpectedGradient, Observation]],
+    explained_by: Callable[..., Cause | None] = explain,
+) -> Iterator[tuple[ExpectedGradient, Observation, Cause]]:
+    for expected, observation in gradients:
+        cause = explained_by(expected, observation.gradients[expected.spec.name])
+        if cause is not None:
+            yield expected, observation, cause
+
+
+def _finding(
+    judgement: Judgement,
+    expected: ExpectedGradient,
+    observation: Observation,
+    cause: Cause,
+) -> Finding:
+    observed = observation.gradients[expected.spec.name]
+    cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
+    return Finding(
+        cause.kind,
+        f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
+        f"{cause.text}",
+        expected.rank,
+        expected.spec.name,
+        {
+            "rank": expected.rank,
+            "step": expected.step,
+            "micro_batch": observation.micro_batch,
+            "parameter": expected.spec.name,
+            "local_shape": list(
+                local_shape(judgement.scenario.mesh, expected.spec, expected.rank)
+            ),
+            "contributing_ranks": list(expected.ranks),
+            "expected": _values(expected.value()),
+            "observed": _values(observed),
+            "explanation": cause.text,
+            "collectives": _collectives(judgement, expected),
+        },
+    )
+
+
+def _collectives(judgement: Judgement, expected: ExpectedGradient) -> list[str]:
+    """List the rank's reductions of the step that name the parameter, or else all."""
+    reductions = [
+        launch
+        for launch in launches_of(judgement.run.ranks[expected.rank].trace)
+        if launch.moment.step == expected.step and launch.reduces
+    ]
+    own = [each for each in reductions if expected.spec.name in each.parameters]
+    return [f"{launch} ({launch.moment})" for launch in own or reductions]
+
+
+def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left.dtype == right.dtype and torch.equal(left, right)
+
+
+def _values(tensor: torch.Tensor | None) -> list[float] | None:
+    """Return the first elements, flattened."""
+    if tensor is None:
+        return None
+    shown: list[Any] = tensor.to(torch.float64).reshape(-1)[:_SHOWN_ELEMENTS].tolist()
+    return shown

@@ -1,0 +1,157 @@
+"""The reference: the right value of every gradient, computed as naive DDP.
+
+The gradients of each rank and micro-batch come from ordinary autograd on plain tensors,
+without a synchronizer. Then each parameter is summed by itself over the ranks that must
+contribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+
+from syncverify.program.model import build_model
+from syncverify.scenario import step_plan
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
+
+_MAX_ALIKE = 64  # the caller plays all of these ranks
+
+
+class MicroBatchKey(NamedTuple):
+    """The gradient of one parameter on one rank in one micro-batch of a step."""
+
+    parameter: str
+    rank: int
+    step: int
+    micro_batch: int
+
+
+# Name of the parameter, global rank, step, and the micro-batches that are summed.
+SumKey = tuple[str, int, int, tuple[int, ...]]
+
+
+class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
+    """Local gradients of single micro-batches, in float64.
+
+    A rank is played when one of its gradients is first read: of a world of thousands only
+    a few ranks are judged.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+        self._played: set[int] = set()
+
+    def __missing__(self, key: MicroBatchKey) -> torch.Tensor:
+        rank = key.rank
+        if rank in self._played or not 0 <= rank < self._scenario.mesh.num_ranks:
+            raise KeyError(key)
+        self.play(rank)
+        return self[key]
+
+    def play(self, rank: int) -> None:
+        """Run all micro-batches of one rank, without a synchronizer."""
+        self._played.add(rank)
+        plain, cpu = _plainly_used(self._scenario), torch.device("cpu")
+        model = build_model(plain, rank=rank, device=cpu, mesh=None)
+        specs = trainable(self._scenario)
+        parameters = [model.parameters[spec.name] for spec in specs]
+        for step in range(self._scenario.num_steps + 1):
+            for micro_batch in range(step_plan.num_micro_batches(self._scenario, step)):
+                loss = model.loss(step=step, micro_batch=micro_batch)
+                gradients = torch.autograd.grad(
+                    loss, parameters, materialize_grads=True
+                )
+                for spec, gradient in zip(specs, gradients, strict=True):
+                    frozen = step_plan.is_frozen(self._scenario, spec, step)
+                    exact = gradient.to(torch.float64)
+                    key = MicroBatchKey(spec.name, rank, step, micro_batch)
+                    self[key] = torch.zeros_like(exact) if frozen else exact
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The right gradients of one scenario.
+
+    Attributes:
+        scenario: The scenario.
+        capabilities: Promises of the subject: reduced gradients are sums or means.
+        micro_batches: Gradients in float64; step `num_steps` is the plain backward after
+            `unbind()`.
+        sums: Cache of sums of these gradients; an explanation reads the same sums often.
+    """
+
+    scenario: Scenario
+    capabilities: Capabilities
+    micro_batches: MicroBatches
+    sums: dict[SumKey, torch.Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def local(
+        self, spec: ParameterSpec, rank: int, step: int, micro_batches: Iterable[int]
+    ) -> torch.Tensor:
+        """Sum some micro-batches of one rank, in float64; do not write into the result."""
+        key = (spec.name, rank, step, tuple(micro_batches))
+        if key not in self.sums:
+            shape = local_shape(self.scenario.mesh, spec, rank)
+            keys = [MicroBatchKey(spec.name, rank, step, m) for m in key[-1]]
+            parts = [self.micro_batches[each] for each in keys]
+            nothing = torch.zeros(shape, dtype=torch.float64)
+            self.sums[key] = torch.stack([nothing, *parts]).sum(dim=0)
+        return self.sums[key]
+
+    def contributors(self, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
+        """List the ranks that contribute to this rank's reduced gradient."""
+        return contributing_ranks(self.scenario.mesh, spec, rank)
+
+    def divisor(self, spec: ParameterSpec, rank: int) -> int:
+        """Return the divisor of the sum: 1, or for a mean the number of contributors."""
+        mean = self.capabilities.reduction == "mean"
+        return len(self.contributors(spec, rank)) if mean else 1
+
+    def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
+        """Return the right gradient after `wait()`, in float64."""
+        count = step_plan.num_micro_batches(self.scenario, step)
+        parts = [
+            self.local(spec, q, step, range(count))
+            for q in self.contributors(spec, rank)
+        ]
+        return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
+
+
+@functools.lru_cache(maxsize=64)
+def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
+    """Return the reference of a scenario; it plays a rank when it is first needed."""
+    return Reference(scenario, capabilities, MicroBatches(scenario))
+
+
+def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:
+    """List the parameters that receive gradients."""
+    return tuple(spec for spec in scenario.parameters if spec.requires_grad)
+
+
+def _plainly_used(scenario: Scenario) -> Scenario:
+    """Replace each use by a plain product: other uses are under test themselves."""
+    specs = (replace(spec, use=PLAIN) for spec in scenario.parameters)
+    return replace(scenario, parameters=tuple(specs))
+
+
+def same_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> tuple[int, ...]:
+    """List the ranks with a local part of the same shape; of many the first ones."""
+    shape = local_shape(scenario.mesh, spec, rank)
+    alike = (
+        other
+        for other in range(scenario.mesh.num_ranks)
+        if local_shape(scenario.mesh, spec, other) == shape
+    )
+    return tuple(itertools.islice(alike, _MAX_ALIKE))

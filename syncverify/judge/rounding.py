@@ -1,0 +1,104 @@
+"""A bound on the rounding of real gradients, and the cause of a larger error.
+
+Note [What rounding can do]
+    Let g_1, ..., g_n be the gradients of single micro-batches on single ranks that a
+    reduced gradient consists of, as autograd returns them: in the gradient's dtype, with
+    unit roundoff u (half of its eps). The subject and the reference compute them with the
+    same operators on the same numbers, so they are equal to the bit and carry no error.
+
+    For each order of the n - 1 additions, and so for each way of accumulating, for rings
+    and for trees, the computed sum is sum(g_i * (1 + t_i)) with |t_i| <= gamma(n - 1) and
+    gamma(k) = k u / (1 - k u): each term takes part in at most n - 1 additions, and each
+    addition multiplies it by 1 + d with |d| <= u. So the error of each element is at most
+    gamma(n - 1) * sum(|g_i|).
+
+    - Zeros that a buffer starts with are added exactly.
+    - A mean divides by the number of ranks, each term or their sum, which rounds once; or
+      it multiplies by the reciprocal, which was rounded as well: gamma(n + 1).
+    - Additions of 16-bit numbers are done in float32 and then rounded. That is the
+      rounding of the exact result, as 24 >= 2p + 2 for significands of p = 8 or 11 bits.
+      To round more rarely, as a sum in float32 does that is rounded once, only helps.
+    - A gradient whose dtype is narrower than its parameter's is rounded before it is g_i.
+    - Sums and divisions may lead below the smallest normal number, where a result may be
+      rounded to a multiple of the smallest subnormal, or to 0. That number bounds what each
+      of at most 2n operations adds to the error.
+    - The reference adds up in float64, and so errs by gamma(n - 1) of *its* u = 2^-53. This
+      bound is computed in float64 too. Twice gamma(n) covers both.
+
+    There is no bound where k u >= 1; only in worlds of hundreds of ranks with 16-bit
+    gradients.
+
+    Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
+    SIAM 2002, sections 3.1 (gamma), 4.2 (summation in any order) and 2.1 (gradual
+    underflow); S. A. Figueroa, When is double rounding innocuous?, SIGNUM Newsletter 30
+    (1995).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from syncverify.judge.decoding import Cause, explain, explanations
+from syncverify.judge.expected_gradient import ExpectedGradient
+
+_UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2
+# The sum of a wrong cause rounds as well, by a bound a little different from this one.
+_LEEWAY = 4
+
+
+def error_bound(expected: ExpectedGradient) -> torch.Tensor:
+    """Return bounds on the rounding of each element, in float64; infinite where none exists."""
+    info = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
+    num_terms = len(expected.ranks) * expected.count
+    num_roundings = num_terms - 1 + (2 if expected.divisor > 1 else 0)
+    terms = [expected.part(rank, [m]) for rank, m in expected.terms()]
+    magnitude = torch.stack(terms).abs().sum(dim=0) / expected.divisor
+    relative = gamma(num_roundings, info.eps / 2)
+    relative += 2 * gamma(num_terms, _UNIT_ROUNDOFF_OF_REFERENCE)
+    return relative * magnitude + 2 * num_terms * info.smallest_normal
+
+
+def gamma(num_roundings: int, unit_roundoff: float) -> float:
+    """Bound the relative error of a number that was rounded that often."""
+    total = num_roundings * unit_roundoff
+    return total / (1 - total) if total < 1 else math.inf
+
+
+def explain_rounded(
+    expected: ExpectedGradient, observed: torch.Tensor | None
+) -> Cause | None:
+    """Return the cause of a gradient that is farther off than rounding can be; else None."""
+    if observed is not None and _is_within_bound(expected, observed):
+        return None
+    malformed = explain(expected, observed, only="malformed")  # such as a wrong shape
+    if observed is None or malformed is not None:
+        return malformed
+    exact, value = observed.to(torch.float64), expected.value()
+    bound = error_bound(expected)
+    for cause, candidate in explanations(expected):
+        leeway = _LEEWAY * (bound + bound / (1 + value.abs()) * candidate.abs())
+        told_apart = ((candidate - value).abs() > leeway).any()
+        if told_apart and ((exact - candidate).abs() <= leeway).all():
+            return cause
+    return _out_of_bound((exact - value).abs(), bound)
+
+
+def _is_within_bound(expected: ExpectedGradient, observed: torch.Tensor) -> bool:
+    value, dtype = expected.value(), getattr(torch, expected.spec.effective_grad_dtype)
+    if observed.shape != value.shape or observed.dtype != dtype:
+        return False
+    error = (observed.to(torch.float64) - value).abs()
+    return bool((error <= error_bound(expected)).all())
+
+
+def _out_of_bound(error: torch.Tensor, bound: torch.Tensor) -> Cause:
+    ratios = (error / bound).reshape(-1)
+    worst = int(ratios.argmax())
+    return Cause(
+        "out_of_bound",
+        f"{int((ratios > 1).sum())} of {len(ratios)} elements are farther off than rounding "
+        f"can be, element {worst} (flattened) the most: by "
+        f"{error.reshape(-1)[worst]:.3g}, {ratios[worst]:.3g} times the bound",
+    )

@@ -1,1 +1,0 @@
-"""What a training program does around the calls of a subject."""

@@ -1,0 +1,39 @@
+"""Changes of parameters that a training program makes while a subject manages them.
+
+No other module of the harness calls the private `Module._apply`. `Module.to()` calls it with
+a function for each parameter and its gradient. On one device `to()` itself moves nothing, so
+`move` calls `_apply` with a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from syncverify.scenario import step_plan
+from syncverify.scenario.scenario import Scenario
+
+PARAMETER_CHANGES = ("freeze", "cast", "move")
+
+
+def change_parameters(
+    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+) -> None:
+    """Freeze, cast or move a rank's parameters before a step, if the step's event says so."""
+    match scenario.step_event(step):
+        case "freeze":
+            _freeze(scenario, step, parameters)
+        case "cast":
+            nn.ParameterList(parameters.values()).double()
+        case "move":
+            nn.ParameterList(parameters.values())._apply(torch.clone)  # noqa: SLF001
+
+
+def _freeze(
+    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+) -> None:
+    for spec in scenario.parameters:
+        if step_plan.is_frozen(scenario, spec, step):
+            parameters[spec.name].requires_grad_(False)

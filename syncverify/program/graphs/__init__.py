@@ -1,0 +1,1 @@
+"""Features of autograd's engine, as small exact operators that scenarios compose."""

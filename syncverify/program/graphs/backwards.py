@@ -1,0 +1,47 @@
+"""The function of each word of `BACKWARDS`, which runs the backward of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from syncverify.program.graphs import compiled, hooks, modes, reentrancy, roots, threads
+from syncverify.program.graphs.errors import RAISES, failing_first
+from syncverify.program.graphs.losses import Losses
+from syncverify.scenario.vocabulary import PLAIN
+
+# Accumulates into every `.grad` exactly the gradient of the sum of all terms.
+Backward = Callable[[Losses], None]
+
+_FUNCTIONS: Final[tuple[Backward, ...]] = (
+    roots.inputs,
+    roots.inputs_in_turn,
+    roots.several_roots,
+    roots.grad_tensors,
+    roots.grad_beside,
+    roots.twice_over_one_graph,
+    modes.create_graph,
+    hooks.hooks_of_others,
+    reentrancy.reentrant,
+    reentrancy.deep_reentrant,
+    threads.on_threads,
+    modes.anomaly,
+    hooks.loss_scaling,
+    *map(failing_first, RAISES.values()),
+    roots.split,
+    compiled.compiled_autograd,
+)
+BACKWARDS: Final[Mapping[str, Backward]] = {
+    PLAIN: roots.plain,
+    **{function.__name__: function for function in _FUNCTIONS},
+}
+
+
+def run_backward(word: str, losses: Losses) -> None:
+    """Run the backward of a micro-batch; without a parameter all words run the plain one."""
+    BACKWARDS[word if losses.parameters else PLAIN](losses)
+
+
+def backwards_per_micro_batch(word: str) -> int:
+    """Count the gradients that one micro-batch brings to each parameter."""
+    return 2 if word == "twice_over_one_graph" else 1

@@ -1,0 +1,82 @@
+"""Functions and kernels in C++, compiled on first use."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from torch.utils import cpp_extension
+
+from syncverify.errors import SyncverifyError
+
+_BUILD_TIMEOUT_SECONDS = 600.0  # another process may compile, which takes a minute
+
+
+class NoCompilerError(SyncverifyError):
+    """The operators in C++ cannot be compiled here."""
+
+
+def cpp_function(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Use a `torch::autograd::Function`."""
+    load_operators()
+    product: torch.Tensor = torch.ops.syncverify_graphs.product(local, constant)
+    return product.to(torch.float32).sum()
+
+
+def cpp_kernel(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Use a kernel that runs under `AutoDispatchBelowADInplaceOrView`."""
+    load_operators()
+    product: torch.Tensor = torch.ops.syncverify_graphs.kernel(local, constant)
+    return product.to(torch.float32).sum()
+
+
+IN_CPP = frozenset({cpp_function.__name__, cpp_kernel.__name__})
+
+
+def prepare(uses: Iterable[str]) -> None:
+    """Compile the operators before a run, if the run has a word of `USES` in C++.
+
+    A rank that compiles in a run looks as if it hung, since its process waits for the
+    compiler.
+    """
+    if not IN_CPP.isdisjoint(uses):
+        load_operators()
+
+
+@functools.cache
+def load_operators() -> None:
+    """Compile the operators, once for all processes of a user, and load them.
+
+    Raises:
+        NoCompilerError: A C++ compiler or ninja is missing.
+    """
+    folder = _build_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "one_at_a_time", timeout=_BUILD_TIMEOUT_SECONDS):
+            # torch's own lock is a file that outlives a process killed while it compiles;
+            # the next process then waits for ever. The operating system releases our lock
+            # with its process, so its holder may delete torch's lock: no process compiles.
+            (folder / "lock").unlink(missing_ok=True)
+            cpp_extension.load(
+                name="syncverify_graphs",
+                sources=[str(Path(__file__).with_name("operators.cpp"))],
+                extra_cflags=["-O0"],
+                build_directory=str(folder),
+                is_python_module=False,
+            )
+    except (OSError, RuntimeError) as error:
+        raise NoCompilerError(
+            f"expected a C++ compiler and ninja, to build operators.cpp: {error}"
+        ) from error
+
+
+def _build_folder() -> Path:
+    root = os.environ.get("TORCH_EXTENSIONS_DIR")
+    return Path(root or cpp_extension.get_default_build_root()) / (
+        f"syncverify-{torch.__version__}"
+    )

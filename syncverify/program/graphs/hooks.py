@@ -1,0 +1,89 @@
+"""The user's hooks, which observe, clip and replace gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.graph import register_multi_grad_hook
+
+from syncverify.program.graphs.losses import Losses
+from syncverify.program.graphs.products import dot
+
+_SCALE = 2.0**16
+
+
+def tensor_hooks(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Clip the gradient of an intermediate without an effect, and halve the gradient."""
+    used, limit = local.clone(), torch.finfo(local.dtype).max
+    used.register_hook(lambda gradient: gradient.clamp(-limit, limit))
+    used.register_hook(lambda gradient: gradient / 2)
+    return dot(used, 2 * constant)
+
+
+def node_hooks(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Double the gradients that enter a node, and halve the gradients that leave it."""
+    used = local.clone()
+    assert used.grad_fn is not None, "the parameter needs a gradient"
+    used.grad_fn.register_prehook(_doubled)
+    used.grad_fn.register_hook(_halved)
+    return dot(used, constant)
+
+
+def retained_gradient(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Keep the gradient of an intermediate, as if the intermediate were a leaf."""
+    used = local.clone()
+    used.retain_grad()
+    return dot(used, constant)
+
+
+def _doubled(gradients: Any) -> Any:
+    return tuple(None if each is None else each * 2 for each in gradients)
+
+
+def _halved(gradients: Any, _: Any) -> Any:
+    return tuple(None if each is None else each / 2 for each in gradients)
+
+
+def hooks_of_others(losses: Losses) -> None:
+    """Install the user's hooks on the parameters, after the subject's hooks.
+
+    Of three kinds of hooks, one halves the doubled gradient, one observes the accumulated
+    gradient, and one observes the gradients of all parameters.
+    """
+    parameters = [*losses.parameters.values()]
+    handles = [
+        handle
+        for parameter in parameters
+        for handle in (
+            parameter.register_hook(lambda gradient: gradient / 2),
+            parameter.register_post_accumulate_grad_hook(_observe),
+        )
+    ]
+    # The hook on several parameters takes views of their shapes. DTensor refuses these
+    # views where a sharded dim is empty.
+    filled = [parameter for parameter in parameters if parameter.numel()]
+    handles.append(register_multi_grad_hook(filled, _observe))
+    try:
+        losses.total().backward(torch.tensor(2.0))
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def loss_scaling(losses: Losses) -> None:
+    """Scale the loss as mixed precision does, and undo the scale in hooks on the terms."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE)
+    for term in losses.terms.values():
+        assert term.grad_fn is not None, "terms need gradients"
+        term.grad_fn.register_prehook(_unscaled)
+    scaled: torch.Tensor = scaler.scale(losses.total())
+    scaled.backward()
+
+
+def _observe(_: object) -> None:
+    """Do nothing, at a moment when a subject may reduce or read gradients."""
+
+
+def _unscaled(gradients: Any) -> Any:
+    return tuple(None if each is None else each / _SCALE for each in gradients)

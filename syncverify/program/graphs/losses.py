@@ -1,0 +1,43 @@
+"""The losses of a micro-batch: terms that a function of `BACKWARDS` differentiates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+AsRank = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The terms of one micro-batch's loss.
+
+    Attributes:
+        terms: Scalars in float32, by name of the parameter that each depends on. Terms of
+            frozen parameters are left out.
+        parameters: Parameters of the terms, by name.
+        as_rank: Makes a context manager in which another thread belongs to this rank.
+    """
+
+    terms: Mapping[str, torch.Tensor]
+    parameters: Mapping[str, torch.Tensor]
+    as_rank: AsRank
+
+    def total(self) -> torch.Tensor:
+        """Sum the terms, which changes no gradient."""
+        return total(self.terms.values())
+
+    def without(self, names: set[str]) -> Losses:
+        """Leave out some terms."""
+        terms = {name: term for name, term in self.terms.items() if name not in names}
+        parameters = {name: p for name, p in self.parameters.items() if name in terms}
+        return Losses(terms, parameters, self.as_rank)
+
+
+def total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Sum terms by additions: the backward of an addition queues no operator."""
+    return functools.reduce(torch.add, terms)

@@ -1,0 +1,66 @@
+"""Reentrant backwards: a backward inside of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from syncverify.program.graphs.custom_function import call
+from syncverify.program.graphs.losses import Losses
+
+# The engine nests 60 backwards on one thread, and runs the next ones on another thread.
+_DEEP = 70
+
+
+class _RunsInside(torch.autograd.Function):
+    """Calls a function in its backward, with gradients enabled."""
+
+    @override
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, run: Callable[[], None]) -> torch.Tensor:
+        ctx.run = run
+        return value.clone()
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        with torch.enable_grad():
+            ctx.run()
+        return gradients[0], None
+
+
+def reentrant(losses: Losses) -> None:
+    """Run one half of the gradient in a nested backward, and the other half around it."""
+    _half_inside(losses, depth=1)
+
+
+def deep_reentrant(losses: Losses) -> None:
+    """Run one half of the gradient in 70 nested backwards, and the other half around them."""
+    _half_inside(losses, depth=_DEEP)
+
+
+def _half_inside(losses: Losses, depth: int) -> None:
+    total = losses.total()
+    half = torch.full_like(total, 0.5)
+
+    def run(depth: int) -> None:
+        with losses.as_rank():  # the engine may run this on another thread
+            if depth:
+                _wrapped(lambda: run(depth - 1)).backward()
+            else:
+                total.backward(half, retain_graph=True)
+
+    # The engine runs the latest node first: the inner half, before the outer half frees the
+    # graph that both halves share.
+    inner = _wrapped(lambda: run(depth - 1))
+    torch.autograd.backward([inner, total], [torch.ones_like(inner), half])
+
+
+def _wrapped(run: Callable[[], None]) -> torch.Tensor:
+    """Return a scalar with a backward that calls a function."""
+    leaf = torch.ones((), requires_grad=True)
+    result: torch.Tensor = call(_RunsInside, leaf, run)
+    return result

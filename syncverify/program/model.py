@@ -1,0 +1,204 @@
+"""The model of one rank: a scenario's parameters as torch parameters, and their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from syncverify.program.graphs.losses import AsRank, Losses, total
+from syncverify.program.graphs.products import dot
+from syncverify.program.graphs.uses import USES
+from syncverify.program.injected_error import failing_term, idle_term
+from syncverify.program.modules.model import initial_value
+from syncverify.program.modules.named import module_loss, require_own_parameters
+from syncverify.scenario import step_plan
+from syncverify.scenario.contributions import contribution
+from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
+from syncverify.scenario.layout import local_shape
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
+
+# Makes the context manager of one parameter's part of the forward, by parameter name.
+ForwardContext = Callable[[str], AbstractContextManager[object]]
+# Name of a term that does not belong to one parameter: it uses none, or all of them.
+_NO_PARAMETER = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """The parameters of one rank, by name, in registration order.
+
+    Attributes:
+        scenario: Scenario with the specs of the parameters.
+        rank: Global rank.
+        parameters: DTensor or plain parameters, by name.
+    """
+
+    scenario: Scenario
+    rank: int
+    parameters: Mapping[str, nn.Parameter]
+
+    def param_groups(self) -> list[list[nn.Parameter]]:
+        """Return the parameters as the subject's factory takes them, one list per group.
+
+        A parameter that is listed twice comes a second time at the end of its group.
+        Example: a model's head that shares its weight with the first layer.
+        """
+        return [
+            [
+                self.parameters[spec.name]
+                for again in range(max(spec.num_listed for spec in group))
+                for spec in group
+                if again < spec.num_listed
+            ]
+            for group in self.scenario.groups
+        ]
+
+    def loss(
+        self,
+        *,
+        step: int,
+        micro_batch: int,
+        using: ForwardContext = nullcontext,
+        fails: bool = False,
+    ) -> torch.Tensor:
+        """Return a scalar in float32 with exactly this micro-batch's contributions as gradients.
+
+        The loss of a real module has the module's own gradients, which round. `using` makes the
+        context manager of one parameter's part of the forward. `fails` makes the backward fail
+        in the middle.
+        """
+        return total(self._terms(step, micro_batch, using, fails=fails).values())
+
+    def losses(
+        self,
+        *,
+        step: int,
+        micro_batch: int,
+        using: ForwardContext = nullcontext,
+        fails: bool = False,
+        as_rank: AsRank = nullcontext,
+    ) -> Losses:
+        """Return the terms of the loss that need gradients, for a word of `BACKWARDS`.
+
+        Arguments are those of `loss`; `as_rank` makes another thread a thread of this rank.
+        """
+        terms = {
+            name: term
+            for name, term in self._terms(step, micro_batch, using, fails=fails).items()
+            if term.requires_grad
+        }
+        own = {name: self.parameters[name] for name in terms if name in self.parameters}
+        return Losses(terms, own, as_rank)
+
+    def _terms(
+        self, step: int, micro_batch: int, using: ForwardContext, *, fails: bool
+    ) -> dict[str, torch.Tensor]:
+        """Compute the terms of a loss, by name of their parameter or `_NO_PARAMETER`."""
+        if self.scenario.module != PLAIN:
+            return {
+                _NO_PARAMETER: self._module_loss(step=step, micro_batch=micro_batch)
+            }
+        device = next(iter(self.parameters.values())).device
+        listed = step_plan.used_parameters(self.scenario, self.rank, step, micro_batch)
+        terms: dict[str, torch.Tensor] = {}
+        for position, spec in enumerate(listed):
+            if fails and position == len(listed) // 2:
+                terms[_NO_PARAMETER] = failing_term(device)
+            with using(spec.name):
+                terms[spec.name] = self._term(spec, step, micro_batch)
+        if not any(term.requires_grad for term in terms.values()):
+            terms[_NO_PARAMETER] = failing_term(device) if fails else idle_term(device)
+        return terms
+
+    def _term(self, spec: ParameterSpec, step: int, micro_batch: int) -> torch.Tensor:
+        """Compute a term with exactly the parameter's contribution as gradient."""
+        local = local_in_graph(self.parameters[spec.name], spec)
+        constant = contribution(
+            self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
+        )
+        # Some uses ask for a graph, which a frozen parameter does not have.
+        use = USES[spec.use] if local.requires_grad else dot
+        return use(local, constant.to(dtype=local.dtype, device=local.device))
+
+    def drop_gradients(self) -> None:
+        """Set every gradient to None."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
+        # One view or local part for each parameter. All uses of a tied parameter then add
+        # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.
+        parts = {
+            name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
+            for name, p in self.parameters.items()
+        }
+        return module_loss(
+            self.scenario, parts, rank=self.rank, step=step, micro_batch=micro_batch
+        )
+
+    def local_gradients(self) -> dict[str, torch.Tensor]:
+        """Return the local gradients that exist now, without copies, by parameter name."""
+        gradients = {name: local_gradient(p) for name, p in self.parameters.items()}
+        return {
+            name: gradient
+            for name, gradient in gradients.items()
+            if gradient is not None
+        }
+
+
+def build_model(
+    scenario: Scenario, *, rank: int, device: torch.device, mesh: DeviceMesh | None
+) -> LocalModel:
+    """Return one rank's parameters; replicated parameters have equal values on all ranks.
+
+    Without a mesh, every parameter is a plain tensor of its local shape.
+    """
+    if scenario.module != PLAIN:
+        require_own_parameters(scenario)
+    parameters = {
+        spec.name: _build_parameter(scenario, spec, rank=rank, device=device, mesh=mesh)
+        for spec in scenario.parameters
+    }
+    return LocalModel(scenario, rank, parameters)
+
+
+def _build_parameter(
+    scenario: Scenario,
+    spec: ParameterSpec,
+    *,
+    rank: int,
+    device: torch.device,
+    mesh: DeviceMesh | None,
+) -> nn.Parameter:
+    shape = local_shape(scenario.mesh, spec, rank)
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    values = (torch.arange(torch.Size(shape).numel()) % 5 + 1).reshape(shape)
+    if scenario.module != PLAIN:
+        values = initial_value(scenario.mesh, spec, rank)
+    data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
+    if mesh is not None and spec.placements is not None:
+        data = wrap_local(data, mesh, scenario.mesh, spec)
+    parameter = nn.Parameter(data, requires_grad=spec.requires_grad)
+    if spec.grad_dtype is not None:
+        parameter.grad_dtype = getattr(torch, spec.grad_dtype)
+    return parameter
+
+
+def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
+    """Return this rank's part of a gradient without a copy; None without a gradient."""
+    return None if parameter.grad is None else local_part(parameter.grad)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor, detached and without a copy."""
+    with torch.no_grad():
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local.detach()

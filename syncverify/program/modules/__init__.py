@@ -1,0 +1,8 @@
+"""Real `torch.nn` modules that scenarios train, instead of a sum of products."""
+
+from __future__ import annotations
+
+from syncverify.program.modules.model import Model
+from syncverify.program.modules.named import find_model, module_parameters
+
+__all__ = ["Model", "find_model", "module_parameters"]

@@ -1,0 +1,72 @@
+"""Models: real modules for scenarios, with the placements of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from syncverify.scenario.layout import local_shape
+from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A module that scenarios may train.
+
+    Attributes:
+        build: Makes the module of one rank, from the mesh and the global rank. Parameters
+            are float32, in their global shape. `forward` takes a seeded `torch.Generator`,
+            draws a batch from it and returns a scalar loss. It runs with local parts as
+            parameters, takes sizes and dtypes from them, and does not communicate.
+        sharded: Tensor dim that the last mesh axis cuts, by parameter name; all other
+            parameters are replicated.
+    """
+
+    build: Callable[[MeshSpec, int], nn.Module]
+    sharded: Mapping[str, int] = field(default_factory=dict)
+
+    def parameters(self, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
+        """List the module's parameters in registration order, tied parameters once."""
+        with torch.device("meta"):
+            module = self.build(mesh, 0)
+        return tuple(
+            ParameterSpec(name, tuple(parameter.shape), self._placements(name, mesh))
+            for name, parameter in module.named_parameters()
+        )
+
+    def _placements(self, name: str, mesh: MeshSpec) -> tuple[str, ...]:
+        placements = [REPLICATE] * len(mesh.shape)
+        if name in self.sharded:
+            placements[-1] = shard(self.sharded[name])
+        return tuple(placements)
+
+
+def initial_value(mesh: MeshSpec, spec: ParameterSpec, rank: int) -> torch.Tensor:
+    """Return one rank's part of a parameter's initial value, between -1/2 and 1/2, in float64.
+
+    All parts come from one global tensor: replicas are equal, and shards differ.
+    """
+    part = torch.arange(torch.Size(spec.global_shape).numel())
+    # A product with a prime, modulo another prime, has no regular order. In a regular order
+    # a layer could cancel terms, and gradients would be 0.
+    part = (part * 619 + 17 * len(spec.name)) % 1009 / 1009 - 0.5
+    part = part.to(torch.float64).reshape(spec.global_shape)
+    local = local_shape(mesh, spec, rank)
+    for dim, size in enumerate(local):
+        first = _first_index(mesh, spec, rank, dim)
+        part = part.narrow(dim, min(first, part.shape[dim]), size)
+    return part
+
+
+def _first_index(mesh: MeshSpec, spec: ParameterSpec, rank: int, dim: int) -> int:
+    """Return the index at which a part begins, after the parts of lower coordinates."""
+    if spec.placements is None or spec.placements[-1] != shard(dim):
+        return 0
+    coordinate = rank % mesh.shape[-1]
+    return sum(
+        local_shape(mesh, spec, rank - coordinate + before)[dim]
+        for before in range(coordinate)
+    )

@@ -1,0 +1,310 @@
+"""The rank program: the training program that plays a scenario on one rank.
+
+The same code runs on every backend. It calls the subject only through the subject API,
+observes gradients only at points where the API allows to read them, and judges nothing.
+
+One scenario, in order:
+
+    make and bind the subject
+    for each step:
+        change parameters          events `freeze`, `cast`, `move`
+        announce micro-batches     subjects with `set_required_accumulations()`
+        backwards                  observed after each but the last: "accumulated"
+        wait()                     "reduced"
+        zero_grad()                "zeroed"
+        unbind and bind            event `rebind`
+    unbind the subject, drop it, and look for leftovers
+    one plain backward             "unbound"
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from syncverify.errors import SyncverifyError
+from syncverify.program.caller_streams import CallerStreams
+from syncverify.program.changes import PARAMETER_CHANGES, change_parameters
+from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
+from syncverify.program.graphs.losses import Losses
+from syncverify.program.injected_error import InjectedError
+from syncverify.program.leftovers import leftovers, parameter_states
+from syncverify.program.model import LocalModel, build_model
+from syncverify.scenario import step_plan
+from syncverify.scenario.distribution import build_mesh
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject_api import (
+    EndsStepsEarly,
+    Resets,
+    RunsMicroBatches,
+    Synchronizer,
+    VariesAccumulations,
+    check_methods,
+)
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import Moment, Phase
+from syncverify.trace.run import Observation, RankRun
+
+MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
+
+BYTES_PER_MB = 2**20  # d9d, DDP and Megatron mean MiB when they say MB
+
+
+class SubjectRaisedError(Exception):
+    """The subject raised on a legal scenario.
+
+    Attributes:
+        moment: Moment of the call that raised.
+        original: Exception of the subject.
+    """
+
+    def __init__(self, moment: Moment, original: BaseException) -> None:
+        super().__init__(f"{moment}: {type(original).__name__}: {original}")
+        self.moment = moment
+        self.original = original
+
+
+def play(
+    scenario: Scenario,
+    subject: Subject,
+    *,
+    rank: int,
+    device: torch.device,
+    result: RankRun,
+    recorder: Recorder,
+    mesh_builder: MeshBuilder = build_mesh,
+) -> None:
+    """Play a scenario, whose mesh spans the default process group, on one rank.
+
+    `result` is filled while the program runs, so that it survives a fault. `recorder` is
+    already connected to the process groups. `mesh_builder` makes the mesh of DTensors.
+
+    Raises:
+        SubjectRaisedError: The subject raised.
+        SubjectError: The synchronizer lacks a part of the subject API.
+    """
+    result.trace = recorder.trace
+    dtensors = subject.capabilities.tensors == "dtensor"
+    mesh = mesh_builder(scenario, device) if dtensors else None
+    model = build_model(scenario, rank=rank, device=device, mesh=mesh)
+    recorder.watch(model.local_gradients)
+    streams = CallerStreams(scenario.launch, device)
+    _RankProgram(scenario, subject, model, result, recorder, streams).play()
+
+
+class _RankProgram:
+    """The training program of one rank; arguments are those of `play`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        model: LocalModel,
+        result: RankRun,
+        recorder: Recorder,
+        streams: CallerStreams,
+    ) -> None:
+        self._scenario = scenario
+        self._subject = subject
+        self._model = model
+        self._result = result
+        self._recorder = recorder
+        self._streams = streams
+        self._original = parameter_states(model.parameters)
+
+    def play(self) -> None:
+        synchronizer = self._make()
+        self._bind(synchronizer, 0)
+        for step in range(self._scenario.num_steps):
+            self._play_step(synchronizer, step)
+        self._unbind(synchronizer, self._scenario.num_steps - 1)
+        # Drop the last reference, so that only leftovers keep hooks and buffers alive.
+        del synchronizer
+        self._result.leftovers = leftovers(self._model, self._original)
+        self._play_after_unbind()
+
+    def _make(self) -> Synchronizer:
+        with self._streams.for_bind(), self._calling("bind", 0):
+            synchronizer = self._subject.factory(
+                self._model.param_groups(),
+                self._scenario.bucket_cap_bytes / BYTES_PER_MB,
+                self._num_backwards(step=0),
+            )
+        check_methods(synchronizer, self._subject.name)
+        return synchronizer
+
+    def _bind(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._streams.for_bind(), self._calling("bind", step):
+            synchronizer.bind()
+
+    def _unbind(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._streams.for_bind(), self._calling("unbind", step):
+            synchronizer.unbind()
+
+    def _num_backwards(self, step: int) -> int:
+        """Return the number of gradients that backwards of a step bring to each parameter.
+
+        A synchronizer counts gradients, not micro-batches: some words of `BACKWARDS` bring
+        two gradients to a parameter in one micro-batch.
+        """
+        per_micro_batch = backwards_per_micro_batch(self._scenario.backward)
+        return self._scenario.accumulations[step] * per_micro_batch
+
+    def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
+        event = self._scenario.step_event(step)
+        if event in PARAMETER_CHANGES:
+            # Recorded as a call of the subject: torch raises where the subject's hooks or
+            # views forbid the change, and that error is the subject's.
+            with self._calling("zero_grad", step):
+                change_parameters(self._scenario, step, self._model.parameters)
+            self._original = parameter_states(self._model.parameters)
+        with self._streams.for_step():
+            self._announce_count(synchronizer, step)
+            try:
+                self._run_backwards(synchronizer, step)
+            except InjectedError:
+                self._recover(synchronizer, step)
+            else:
+                self._finish_step(synchronizer, step)
+            self._observe("zeroed", step)
+            if event == "set_to_none":
+                self._model.drop_gradients()
+        if event == "rebind":
+            self._unbind(synchronizer, step)
+            self._bind(synchronizer, step)
+
+    def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
+        if isinstance(synchronizer, VariesAccumulations) and step > 0:
+            with self._calling("zero_grad", step):
+                synchronizer.set_required_accumulations(self._num_backwards(step))
+
+    def _run_backwards(self, synchronizer: Synchronizer, step: int) -> None:
+        agreed = step_plan.num_agreed_micro_batches(self._scenario, step)
+        for micro_batch in range(step_plan.num_micro_batches(self._scenario, step)):
+            is_last = micro_batch >= agreed - 1
+            with self._calling("backward", step, micro_batch):
+                self._run_micro_batch(synchronizer, step, micro_batch, is_last=is_last)
+            if not is_last:  # after the last backward, reductions may still write
+                self._observe("accumulated", step, micro_batch)
+
+    def _finish_step(self, synchronizer: Synchronizer, step: int) -> None:
+        event = self._scenario.step_event(step)
+        if event == "tail" and isinstance(synchronizer, EndsStepsEarly):
+            with self._calling("wait", step):
+                synchronizer.flush()
+        if event != "zero_before_wait":
+            num_waits = 2 if event == "wait_twice" else 1
+            for _ in range(num_waits):
+                with self._calling("wait", step):
+                    synchronizer.wait()
+            self._observe("reduced", step)
+        with self._calling("zero_grad", step):
+            synchronizer.zero_grad()
+
+    def _recover(self, synchronizer: Synchronizer, step: int) -> None:
+        with self._calling("zero_grad", step):
+            if isinstance(synchronizer, Resets):
+                synchronizer.reset()
+            else:
+                synchronizer.zero_grad()
+
+    def _run_micro_batch(
+        self, synchronizer: Synchronizer, step: int, micro_batch: int, *, is_last: bool
+    ) -> None:
+        def compute_loss() -> torch.Tensor:
+            return self._loss(step, micro_batch)
+
+        def compute_losses() -> Losses:
+            return self._losses(step, micro_batch)
+
+        run = functools.partial(run_backward, self._scenario.backward)
+        if not isinstance(synchronizer, RunsMicroBatches):
+            run(compute_losses())
+        elif self._scenario.backward == PLAIN:
+            synchronizer.run_micro_batch(compute_loss, is_last=is_last)
+        else:
+            # The protocol leaves out `run_backward`, which only some of its subjects take.
+            takes_run_backward: Any = synchronizer
+            takes_run_backward.run_micro_batch(
+                compute_losses, is_last=is_last, run_backward=run
+            )
+
+    def _play_after_unbind(self) -> None:
+        """Run one plain backward: parameters must behave as if they were never managed."""
+        step = self._scenario.num_steps
+        self._model.drop_gradients()
+        # The subject is gone, so these accesses cannot be its mistakes.
+        not_recording = self._recorder.not_recording_accesses()
+        with self._calling("after_unbind", step), not_recording:
+            self._loss(step, 0).backward()
+        self._observe("unbound", step)
+
+    def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.loss(
+                step=step,
+                micro_batch=micro_batch,
+                using=self._forward_of,
+                fails=self._fails(step, micro_batch),
+            )
+
+    def _losses(self, step: int, micro_batch: int) -> Losses:
+        with self._recorder.computing_loss(self._model.parameters.values()):
+            return self._model.losses(
+                step=step,
+                micro_batch=micro_batch,
+                using=self._forward_of,
+                fails=self._fails(step, micro_batch),
+                as_rank=self._recorder.as_rank(),
+            )
+
+    @contextmanager
+    def _forward_of(self, name: str) -> Iterator[None]:
+        """Switch to the stream of a parameter's part of the forward."""
+        parameter = self._model.parameters[name]
+        with (
+            self._streams.for_forward(name),
+            self._recorder.computing_loss([parameter]),
+        ):
+            yield
+
+    def _fails(self, step: int, micro_batch: int) -> bool:
+        """Tell whether the backward of a micro-batch fails, which is the agreed last one."""
+        last = step_plan.num_agreed_micro_batches(self._scenario, step) - 1
+        raises = self._scenario.step_event(step) == "raise_in_backward"
+        return raises and micro_batch == last
+
+    @contextmanager
+    def _calling(
+        self, phase: Phase, step: int, micro_batch: int | None = None
+    ) -> Iterator[None]:
+        """Record a call of the subject, and tell its exceptions from the harness's."""
+        moment = Moment(phase, step, micro_batch)
+        try:
+            with self._recorder.calling(moment):
+                yield
+        except SyncverifyError:
+            raise  # of the harness, below the subject: an injected error, a refusal
+        except (Exception, SystemExit) as error:  # `sys.exit()` ends a rank as well
+            raise SubjectRaisedError(moment, error) from error
+
+    def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:
+        local = self._model.local_gradients()
+        if point == "reduced":
+            # An optimizer would read here, on the current stream. The copies below are the
+            # harness's own, and wait for the device; they stay out of the trace.
+            self._recorder.read("optimizer", local.values())
+        copies = {
+            name: local[name].cpu().clone() if name in local else None
+            for name in self._model.parameters
+        }
+        self._result.observations.append(
+            Observation(point, step, micro_batch, copies)  # type: ignore[arg-type]  # literals above
+        )

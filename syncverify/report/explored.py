@@ -1,0 +1,79 @@
+"""Lines of a report about its runs: replays, schedules, overlap, held memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from syncverify.judge.ordering.held_memory import HeldMemory
+from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
+from syncverify.search.statistics import RunStatistics
+from syncverify.sim.turns.pct import DEFAULT_DEPTH
+
+
+def explored_lines(
+    statistics: RunStatistics, *, num_replayed: int, num_failing: int
+) -> Iterator[str]:
+    """Yield one line for each kind of run; `num_failing` violations are in replayed ones."""
+    yield from _replay_lines(num_replayed, num_failing)
+    yield from _schedule_lines(statistics.schedules)
+    yield from _overlap_lines(statistics.num_overlaps, statistics.num_overlaps_possible)
+    yield from _memory_lines(statistics.held)
+
+
+def _replay_lines(num_replayed: int, num_failing: int) -> Iterator[str]:
+    if num_replayed:
+        yield (
+            f"saved by earlier runs, and played first: {num_replayed} scenario(s), with "
+            f"{num_failing} distinct violation(s)"
+        )
+
+
+def _schedule_lines(played: Collection[ScheduleCoverage]) -> Iterator[str]:
+    """Describe schedules beyond the default one and one drawn."""
+    complete = [each for each in played if each.extent == COMPLETE]
+    if complete:
+        classes = sum(each.num_classes for each in complete)
+        yield (
+            f"schedules of {len(complete)} scenario(s) complete: {classes} classes of "
+            f"{_interleavings(complete)} interleavings"
+        )
+    chances = [each.probability for each in played if each.extent == RANDOM]
+    if chances:
+        yield (
+            f"schedules of {len(chances)} scenario(s) by random priorities: in each, a bug "
+            f"of {DEFAULT_DEPTH} ordered moves was met with a probability of at least "
+            f"{min(chances):.2g}"
+        )
+
+
+def _interleavings(complete: Collection[ScheduleCoverage]) -> str:
+    counted = [each.num_interleavings for each in complete]
+    total = sum(count for count in counted if count is not None)
+    return f"more than {total}" if None in counted else str(total)
+
+
+def _overlap_lines(num_done: int, num_possible: int) -> Iterator[str]:
+    if num_possible:
+        yield (
+            f"overlap: a reduction started before backward ended in {num_done} of "
+            f"{num_possible} steps of ranks in which one could"
+        )
+
+
+def _memory_lines(held: HeldMemory) -> Iterator[str]:
+    if held.is_pile:
+        yield (
+            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
+            f"({_bytes_text(held.num_bytes)}, the largest {_bytes_text(held.largest)}, "
+            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
+            "stream.wait_event() keeps none"
+        )
+
+
+def _bytes_text(num_bytes: int) -> str:
+    """Format an amount of memory, in the unit that leaves it below a thousand."""
+    amount, unit = float(num_bytes), "B"
+    for larger in ("KB", "MB", "GB"):
+        if amount >= 1000:
+            amount, unit = amount / 1000, larger
+    return f"{amount:.4g} {unit}"

@@ -1,0 +1,1 @@
+"""Scenarios: immutable values that describe one small distributed training run."""

@@ -1,0 +1,147 @@
+"""Contributions: the exact gradient that one micro-batch of a rank adds to a parameter.
+
+* Every contribution is a small integer. Any sum over all ranks and micro-batches is exact in
+  the dtypes involved, so the verdict needs no tolerance and no order of reduction.
+* Within one element, contributions of different (rank, micro-batch) share their sign, and
+  are distinct wherever the dtype leaves room. A wrong sum then tells which contribution is
+  missing and which came twice.
+* Where the dtype cannot even count all contributors, some contributions to each element
+  are 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+
+from syncverify.scenario import step_plan
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import HALVING
+
+# Integers up to 2**bits are exact: IEEE 754 significand widths. float32 is kept well
+# below its 24 bits: sums of several steps (a stale gradient) stay exact as well, and
+# numbers in reports stay readable. float64 is kept below its 53 for the same reasons, and
+# above 24, so that a float64 gradient that was summed in float32 is wrong.
+_EXACT_BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 30}
+
+
+def contribution(
+    scenario: Scenario,
+    parameter: ParameterSpec,
+    *,
+    rank: int,
+    step: int,
+    micro_batch: int,
+) -> torch.Tensor:
+    """Return the gradient that a micro-batch of a rank adds: float64, whole, of the local shape."""
+    shape = local_shape(scenario.mesh, parameter, rank)
+    numel = math.prod(shape)
+    accumulations = step_plan.max_micro_batches(scenario, step)
+    contributors = scenario.mesh.num_ranks * accumulations
+    index = rank * accumulations + micro_batch
+    count = len(contributing_ranks(scenario.mesh, parameter, rank))
+    unit = _unit(parameter, count, _divisor_of_parts(scenario))
+    position = scenario.parameters.index(parameter)
+    numbers = _numbers(
+        numel,
+        salt=7919 * step + 104_729 * position,
+        index=index,
+        contributors=contributors,
+        room=_sum_limit(parameter) // unit,
+        span=_span(parameter, contributors, unit),
+    )
+    return (unit * numbers).reshape(shape)
+
+
+# Shapes and counts are small and few, so most calls repeat a call of another scenario.
+@functools.lru_cache(maxsize=4096)
+def _numbers(
+    numel: int, *, salt: int, index: int, contributors: int, room: int, span: int
+) -> torch.Tensor:
+    """Return the contribution of contributor `index` in units: shape (numel,), float64.
+
+    `room` is the largest exact sum, in units. `span` is the number of distinct values.
+    The result is cached, so callers must not write to it.
+    """
+    key = _hash(torch.arange(numel) + salt)
+    if contributors > room:  # the dtype cannot even count to it: some add 0
+        values = (_spread(key, index, contributors) < room).to(torch.int64)
+    else:
+        values = 1 + _spread(key, index, span)
+    sign = 1 - 2 * (_hash(key) % 2)
+    return (sign * values).to(torch.float64)
+
+
+def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:
+    """Map contributor `index` to 0..span-1, distinct below `span`: int64, of the shape of `key`."""
+    strides = torch.tensor(_coprimes(span))
+    stride = strides[key % len(strides)]
+    spread = (_hash(key + 1) % span + index * stride) % span
+    if span & (span - 1):
+        return spread
+    # One to one below a power of two, and not linear in the index. Otherwise the vectors
+    # of contributors over few elements would be linearly dependent, and `decoding` could
+    # not solve for the count of each contributor.
+    return spread ^ (spread >> span.bit_length() // 2)
+
+
+def _span(parameter: ParameterSpec, contributors: int, unit: int) -> int:
+    """Return the largest number of distinct values with an exact sum over all contributors."""
+    sum_limit, one_limit = _sum_limit(parameter), _one_limit(parameter)
+    uniform = min(sum_limit // contributors, one_limit) // unit
+    rounded = 1 << max(0, uniform.bit_length() - 1)
+    if rounded >= contributors:
+        return rounded
+    triangular = contributors * (contributors + 1) // 2
+    if unit * triangular <= sum_limit and unit * contributors <= one_limit:
+        return contributors  # each value used once: the sum is triangular
+    return max(1, uniform)
+
+
+def _sum_limit(parameter: ParameterSpec) -> int:
+    """Return the largest exact sum, which the gradient's dtype holds."""
+    return 1 << _EXACT_BITS[parameter.effective_grad_dtype]
+
+
+def _one_limit(parameter: ParameterSpec) -> int:
+    """Return the largest exact contribution, computed in the parameter's dtype."""
+    return min(_sum_limit(parameter), 1 << _EXACT_BITS[parameter.dtype])
+
+
+def _divisor_of_parts(scenario: Scenario) -> int:
+    """Return the divisor of a contribution that makes each of its parts whole.
+
+    Some backwards accumulate a contribution in parts. A partial sum with half an integer
+    needs one bit more than the whole sum, and may round. A backward that runs twice halves
+    the contribution; a use in two reentrant checkpoints halves each half.
+    """
+    return 4 if scenario.backward in HALVING else 1
+
+
+def _unit(parameter: ParameterSpec, count: int, least: int) -> int:
+    """Return the divisor of contributions to a sum over `count` ranks, a multiple of `least`."""
+    # Subjects that average divide by the count. Powers of two divide exactly in binary
+    # floating point; the odd part must divide every contribution, if it fits at all.
+    odd_part = count // (count & -count)
+    return least * odd_part if least * odd_part <= _one_limit(parameter) else least
+
+
+@functools.lru_cache
+def _coprimes(span: int) -> tuple[int, ...]:
+    """List strides that step through 0..span-1 without repeating a value."""
+    # Strides near the golden ratio of the span wrap around often, which keeps the
+    # contributions of an element from forming an arithmetic progression.
+    around = range(max(1, int(span * 0.381)), max(2, int(span * 0.381) + 64))
+    return tuple(s for s in around if math.gcd(s, span) == 1)
+
+
+def _hash(values: torch.Tensor) -> torch.Tensor:
+    """Scramble int64 to non-negative int64 (the finalizer of MurmurHash3)."""
+    values = values ^ (values >> 33)
+    values = values * -49_064_778_989_728_563
+    values = (values ^ (values >> 33)) * -4_265_267_296_055_464_877
+    return (values ^ (values >> 33)) & 0x7FFF_FFFF_FFFF_FFFF

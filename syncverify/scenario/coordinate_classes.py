@@ -1,0 +1,89 @@
+"""Coordinate classes: the few ranks of a large mesh that represent all others.
+
+A rank's actions depend on the sizes of its local parts, and on its coordinates only where a
+program singles out coordinates. Sizes change at a few coordinates of each mesh axis:
+`torch.chunk` gives the first ranks a full chunk, at most one rank a smaller chunk, and the
+rest none; replicated axes change nothing. Each axis therefore falls into a few intervals. A
+coordinate class is a box of intervals, one per axis, and the number of classes depends on
+the parameters, not on the number of ranks.
+
+Up to three coordinates of each interval play:
+
+* the first and the last, because programs single out the ends of an axis;
+* one in between, at an odd distance from the first, because programs tell even from odd.
+
+The ranks that play form a grid. If one of them is in a communicator along some mesh axes,
+then all classes along these axes play as well, and their logs can be compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+
+from syncverify.scenario.layout import strides
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import REPLICATE, sharded_dim
+
+
+def coordinate_classes(scenario: Scenario, axis: int) -> tuple[range, ...]:
+    """Cut a mesh axis where a local part changes its size: ordered intervals, none empty."""
+    size = scenario.mesh.shape[axis]
+    cuts = {0, size}
+    for spec in scenario.parameters:
+        placements = spec.placements or (REPLICATE,) * len(scenario.mesh.shape)
+        dim = sharded_dim(placements[axis])
+        if dim is None:
+            continue
+        outer = [
+            scenario.mesh.shape[before]
+            for before in range(axis)
+            if sharded_dim(placements[before]) == dim
+        ]
+        for length in _lengths(spec.global_shape[dim], outer):
+            cuts |= {cut for cut in _cuts(length, size) if cut < size}
+    return tuple(range(low, high) for low, high in itertools.pairwise(sorted(cuts)))
+
+
+def representatives(scenario: Scenario) -> tuple[int, ...]:
+    """List the ranks that represent all others, in ascending order."""
+    offsets = [
+        [
+            stride * index
+            for part in coordinate_classes(scenario, axis)
+            for index in _chosen(part)
+        ]
+        for axis, stride in enumerate(strides(scenario.mesh))
+    ]
+    return tuple(sum(offset) for offset in itertools.product(*offsets))
+
+
+def _lengths(length: int, sizes: Iterable[int]) -> set[int]:
+    """List the lengths of the pieces of a dim after mesh axes of some sizes cut it."""
+    lengths = {length}
+    for size in sizes:
+        lengths = {part for whole in lengths for part in _parts(whole, size)}
+    return lengths
+
+
+def _parts(length: int, size: int) -> Iterator[int]:
+    """Yield the lengths of the chunks that a mesh axis of a size cuts from a dim."""
+    chunk = math.ceil(length / size)
+    for first in {0, *(cut for cut in _cuts(length, size) if cut < size)}:
+        yield max(0, min(chunk, length - first * chunk))
+
+
+def _cuts(length: int, size: int) -> set[int]:
+    """List the coordinates where a chunk's size changes, by the rule of `local_shape`."""
+    chunk = math.ceil(length / size)
+    if chunk == 0:
+        return set()
+    return {length // chunk, math.ceil(length / chunk)}
+
+
+def _chosen(part: range) -> list[int]:
+    """List the coordinates of an interval that play: see the module's docstring."""
+    middle = len(part) // 2
+    odd = middle if middle % 2 else middle - 1
+    return sorted({part[0], part[max(odd, 0)], part[-1]})

@@ -1,0 +1,127 @@
+"""Coverage: features, and pairs of features, that the scenarios of a search contained."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES
+from syncverify.scenario.coordinate_classes import representatives
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.layout import local_shape, reduce_axes
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Feature, Space, over
+from syncverify.scenario.specs import REPLICATE, ParameterSpec
+
+_DEFAULT_SPACE = Space(DEFAULT_CAPABILITIES, max_ranks=4)
+_WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Coverage:
+    """Counts scenarios by the features, and pairs of features, that they contain.
+
+    Attributes:
+        space: Space of the scenarios.
+        num_scenarios: Number of scenarios counted.
+        applied: Number of scenarios in which a property had something to judge, by the
+            property's name.
+    """
+
+    def __init__(self, space: Space = _DEFAULT_SPACE) -> None:
+        self.space = space
+        self.num_scenarios = 0
+        self.applied: Counter[str] = Counter()
+        self._counts: Counter[Feature] = Counter()
+        self._pairs: Counter[frozenset[Feature]] = Counter()
+
+    def add(self, scenario: Scenario, applied: Iterable[str] = ()) -> None:
+        """Count one scenario, each of its features and properties once."""
+        found = set(scenario_features(scenario))
+        self.num_scenarios += 1
+        self.applied.update(applied)
+        self._counts.update(found)
+        self._pairs.update(map(frozenset, itertools.combinations(found, 2)))
+
+    def update(self, other: Coverage) -> None:
+        """Add the counts of another search."""
+        self.num_scenarios += other.num_scenarios
+        self.applied.update(other.applied)
+        self._counts.update(other._counts)
+        self._pairs.update(other._pairs)
+
+    def table(self) -> dict[str, dict[str, int]]:
+        """Return the number of scenarios by topic and feature, zeros included."""
+        in_space = self.space.values()
+        counts = {topic: dict.fromkeys(names, 0) for topic, names in in_space.items()}
+        for (topic, name), count in sorted(self._counts.items()):
+            counts.setdefault(topic, {})[name] = count
+        return counts
+
+    def missing_values(self) -> list[Feature]:
+        """List the features of the space that never occurred."""
+        in_space = self.space.values().items()
+        features = [(topic, name) for topic, names in in_space for name in names]
+        return [feature for feature in features if not self._counts[feature]]
+
+    def missing_pairs(self) -> list[tuple[Feature, Feature]]:
+        """List the pairs of the space that never occurred together."""
+        return [pair for pair in self.space.pairs() if not self._pairs[frozenset(pair)]]
+
+
+def scenario_features(scenario: Scenario) -> Iterator[Feature]:
+    """Yield the features of one scenario, as (topic, value); a feature may repeat."""
+    mesh = scenario.mesh
+    yield "ranks", str(mesh.num_ranks)
+    yield "mesh", "1 axis" if len(mesh.shape) == 1 else f"{len(mesh.shape)} axes"
+    if 1 in mesh.shape:
+        yield "mesh", "axis of size 1"
+    yield "steps", str(scenario.num_steps)
+    for count in scenario.accumulations:
+        yield "accumulations", str(count)
+    if len(set(scenario.accumulations)) > 1:
+        yield "accumulations", "varying"
+    if len(scenario.groups) > 1:
+        yield "buckets", f"{len(scenario.groups)} groups"
+    for spec in scenario.parameters:
+        yield from _parameter_features(scenario, spec)
+    yield "buckets", "cap splits" if _cap_splits(scenario) else "cap does not split"
+    yield from optional_features(scenario)
+
+
+def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[Feature]:
+    yield "dtype", spec.dtype
+    if spec.effective_grad_dtype != spec.dtype:
+        yield "dtype", "own gradient dtype"
+    if not spec.global_shape:
+        yield "parameters", "scalar"
+    if not spec.requires_grad:
+        yield "parameters", "frozen"
+    axes = len(reduce_axes(scenario.mesh, spec))
+    yield "reduction", over(axes) if axes else "none"
+    if spec.placements is None:
+        yield "parameters", "plain"
+    elif set(spec.placements) == {REPLICATE}:
+        yield "parameters", "replicated"
+    else:
+        yield "parameters", "sharded"
+        shapes = {
+            local_shape(scenario.mesh, spec, rank) for rank in representatives(scenario)
+        }
+        if len(shapes) > 1:
+            yield "parameters", "uneven or empty shard"
+
+
+def _cap_splits(scenario: Scenario) -> bool:
+    """Tell whether the trainable parameters of some group exceed the cap on rank 0."""
+    return any(
+        sum(
+            math.prod(local_shape(scenario.mesh, spec, 0))
+            * _WIDTHS[spec.effective_grad_dtype]
+            for spec in group
+            if spec.requires_grad
+        )
+        > scenario.bucket_cap_bytes
+        for group in scenario.groups
+    )

@@ -1,0 +1,116 @@
+"""Distribution of a parameter over ranks and in memory, in torch's own types.
+
+No other module names torch's private `_StridedShard`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import (
+    ABSENT,
+    PARTIAL,
+    MeshSpec,
+    ParameterSpec,
+    sharded_dim,
+    strided_shard,
+)
+
+
+def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
+    """Build the scenario's mesh over the ranks of the default process group."""
+    return init_device_mesh(
+        device.type,
+        scenario.mesh.shape,
+        mesh_dim_names=scenario.mesh.axis_names or None,
+    )
+
+
+def wrap_local(
+    local: torch.Tensor, mesh: DeviceMesh, whole: MeshSpec, spec: ParameterSpec
+) -> DTensor:
+    """Return a DTensor of this rank's part, made without communication.
+
+    `mesh` holds all ranks, and `whole` is its spec. The DTensor lies on the mesh axes that
+    are not absent from the parameter's placements.
+    """
+    everything = torch.empty(spec.global_shape, device="meta")
+    return DTensor.from_local(
+        local,
+        _own_mesh(mesh, whole, spec),
+        _placements(whole, spec),
+        run_check=False,
+        shape=torch.Size(spec.global_shape),
+        stride=in_format(everything, spec.memory_format).stride(),
+    )
+
+
+def local_in_graph(parameter: torch.Tensor, spec: ParameterSpec) -> torch.Tensor:
+    """Return this rank's part of a parameter, for use in a loss.
+
+    The gradient gets the parameter's placements without a reduction. A synchronizer then
+    has to complete it. A parameter with the placement `P` gets a gradient that is marked as
+    `Partial` on that axis.
+    """
+    if not isinstance(parameter, DTensor):
+        return parameter
+    codes = [code for code in spec.placements or () if code != ABSENT]
+    if PARTIAL not in codes:
+        return parameter.to_local()
+    arriving = [
+        Partial() if code == PARTIAL else placement
+        for code, placement in zip(codes, parameter.placements, strict=True)
+    ]
+    return parameter.to_local(grad_placements=arriving)
+
+
+def in_format(tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
+    """Copy a contiguous tensor into a memory format of `vocabulary.MEMORY_FORMATS`."""
+    if tensor.numel() == 0:  # there is nothing to lay out, and torch's strides differ
+        return tensor
+    if memory_format == "transposed":
+        return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+    if memory_format == "channels_last":
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor
+
+
+def _own_mesh(mesh: DeviceMesh, whole: MeshSpec, spec: ParameterSpec) -> DeviceMesh:
+    """Return the sub-mesh of the axes that are not absent from the placements."""
+    placements = spec.placements or ()
+    if ABSENT not in placements:
+        return mesh
+    named = zip(whole.axis_names, placements, strict=True)
+    return mesh[tuple(name for name, code in named if code != ABSENT)]
+
+
+def _placements(mesh: MeshSpec, spec: ParameterSpec) -> list[Placement]:
+    placements = spec.placements or ()
+    return [
+        _placement(mesh, placements, axis)
+        for axis, code in enumerate(placements)
+        if code != ABSENT
+    ]
+
+
+def _placement(mesh: MeshSpec, placements: tuple[str, ...], axis: int) -> Placement:
+    dim = sharded_dim(placements[axis])
+    if dim is None:
+        return Replicate()
+    if placements[axis] != strided_shard(dim):
+        return Shard(dim)
+    # Later axes cut the dim first, so the shard of this axis consists of as many pieces.
+    pieces = [
+        size
+        for size, code in zip(
+            mesh.shape[axis + 1 :], placements[axis + 1 :], strict=True
+        )
+        if sharded_dim(code) == dim
+    ]
+    return _StridedShard(dim, split_factor=math.prod(pieces))

@@ -1,0 +1,206 @@
+"""Features: the special contents of a scenario, beyond plain training steps.
+
+A feature is a topic and a value, spelled `topic=value`. Each feature demands one of two
+promises from a subject: `right`, the right gradient; or `right_or_error`, the right gradient
+or a clear error. A silently wrong gradient is always a violation. In `Capabilities` a subject
+leaves features out of its contract, or promises the right gradient where an error is enough.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final, Literal
+
+from syncverify.scenario import vocabulary
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ABSENT, PARTIAL, ParameterSpec
+
+Promise = Literal["right", "right_or_error"]
+
+# Each feature with the promise that it demands. Not listed is the plain case, which every
+# subject covers: a mesh of one or two named axes, dense parameters of up to three dims that
+# every micro-batch uses once, and as many micro-batches as agreed. The tables of
+# `vocabulary` start with the plain word, so `[1:]` leaves it out.
+OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
+    "mesh": {"3 axes": "right", "unnamed": "right"},
+    "placement": {
+        "sub_mesh": "right",
+        "strided": "right",
+        "partial": "right_or_error",
+    },
+    "shape": {"4 dims": "right", "empty": "right"},
+    "dtype": {"float64": "right"},
+    "listed": {"twice": "right_or_error"},
+    "memory_format": {"transposed": "right", "channels_last": "right"},
+    "used": {
+        "never": "right_or_error",
+        "not_on_odd_ranks": "right_or_error",
+        "not_in_first_micro_batch": "right_or_error",
+        "not_in_last_micro_batch": "right_or_error",
+    },
+    "use": dict.fromkeys(list(vocabulary.USES)[1:], "right"),
+    "backward": {
+        **dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
+        "deep_reentrant": "right_or_error",
+        "compiled_autograd": "right_or_error",
+    },
+    "event": {
+        "wait_twice": "right",
+        "zero_before_wait": "right_or_error",
+        "set_to_none": "right_or_error",
+        "empty_step": "right_or_error",
+        "extra_backward": "right_or_error",
+        "missing_backward": "right_or_error",
+        "tail": "right_or_error",
+        "rebind": "right",
+        "raise_in_backward": "right_or_error",
+        "freeze": "right_or_error",
+        "cast": "right_or_error",
+        "move": "right_or_error",
+    },
+    "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
+    "readiness": {"by_rank": "right"},
+    "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
+}
+_REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
+# Later steps in which the effect of a step event is still present.
+_STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
+_PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
+_BESIDE_MODULES = ("mesh", "shape", "module")
+# Pairs of features that no scenario combines, each with its reason.
+NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
+    frozenset({"mesh=unnamed", "placement=sub_mesh"}): "sub-meshes are found by name",
+    frozenset(
+        {"mesh=1 axis", "placement=sub_mesh"}
+    ): "one axis has no axis to leave out",
+    frozenset({"mesh=1 axis", "placement=strided"}): "it takes two axes to cut one dim",
+    **{
+        frozenset({f"module={module}", f"{topic}={value}"}): _PLAIN_STEPS
+        for module in OPTIONAL_FEATURES["module"]
+        for topic in OPTIONAL_FEATURES
+        if topic not in _BESIDE_MODULES
+        for value in OPTIONAL_FEATURES[topic]
+    },
+    **{
+        frozenset({f"module={module}", f"shape={value}"}): "a module has its own shapes"
+        for module in OPTIONAL_FEATURES["module"]
+        for value in OPTIONAL_FEATURES["shape"]
+        if not (module.startswith("conv") and value == "4 dims")
+    },
+    # A reentrant checkpoint hides its parameters from the graph around it.
+    **{
+        frozenset({f"use={use}", f"backward={backward}"}): (
+            "reentrant checkpoints refuse a backward that names its inputs"
+        )
+        for use, backward in (
+            *itertools.product(_REENTRANT, ("inputs", "inputs_in_turn", "split")),
+            ("checkpointed_reentrant", "grad_beside"),
+            ("checkpointed_nested", "grad_beside"),
+        )
+    },
+    **{
+        frozenset({f"launch={launch}", f"backward={backward}"}): (
+            "another thread has another current stream"
+        )
+        for launch, backward in itertools.product(
+            list(vocabulary.LAUNCHES)[1:], ("on_threads", "deep_reentrant")
+        )
+    },
+    **{
+        frozenset({"placement=partial", f"event={event}"}): (
+            "DTensor parameters are exchanged and lose their hooks, so DTensor itself "
+            "reduces the Partial gradient, before the subject can refuse"
+        )
+        for event in ("cast", "move")
+    },
+    **{
+        frozenset({"event=raise_in_backward", f"backward={backward}"}): (
+            "backward never reaches the term that raises"
+        )
+        for backward in ("inputs", "inputs_in_turn", "split")
+    },
+}
+# `outside` of a contract that covers plain training steps only.
+ALL_OPTIONAL_TOPICS: Final = frozenset(OPTIONAL_FEATURES)
+
+
+def optional_features(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield the features of `OPTIONAL_FEATURES` that a scenario has; pairs may repeat."""
+    if len(scenario.mesh.shape) == 3:
+        yield "mesh", "3 axes"
+    if not scenario.mesh.axis_names:
+        yield "mesh", "unnamed"
+    for event in scenario.events:
+        yield from _if_listed("event", event)
+    yield from _if_listed("launch", scenario.launch)
+    yield from _if_listed("readiness", scenario.readiness)
+    yield from _if_listed("backward", scenario.backward)
+    yield from _if_listed("module", scenario.module)
+    for spec in scenario.parameters:
+        yield from parameter_features(spec)
+
+
+def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:
+    """Return whether a clear error in a step is as good as the right gradient.
+
+    A step event excuses no error before it or long after it.
+    """
+    return any(
+        OPTIONAL_FEATURES[topic][value] == "right_or_error"
+        and not capabilities.promises_gradient(topic, value)
+        for topic, value in _features_in_step(scenario, step)
+    )
+
+
+def without_clear_errors(capabilities: Capabilities) -> Capabilities:
+    """Return a contract without the features that a subject may answer with an error."""
+    may_fail = {
+        f"{topic}={value}"
+        for topic, promises in OPTIONAL_FEATURES.items()
+        for value, promise in promises.items()
+        if promise == "right_or_error"
+        and capabilities.covers(topic, value)
+        and not capabilities.promises_gradient(topic, value)
+    }
+    return replace(capabilities, outside=capabilities.outside | may_fail)
+
+
+def _features_in_step(scenario: Scenario, step: int) -> Iterator[tuple[str, str]]:
+    """Yield the features that have an effect in a step."""
+    yield from (
+        feature for feature in optional_features(scenario) if feature[0] != "event"
+    )
+    for event_step, event in enumerate(scenario.events):
+        if event_step <= step <= event_step + _STEPS_AFTER.get(event, 0):
+            yield from _if_listed("event", event)
+
+
+def parameter_features(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
+    """Yield the features of `OPTIONAL_FEATURES` that one parameter has."""
+    placements = spec.placements or ()
+    if ABSENT in placements:
+        yield "placement", "sub_mesh"
+    if PARTIAL in placements:
+        yield "placement", "partial"
+    if any(code.startswith("_") for code in placements):
+        yield "placement", "strided"
+    if len(spec.global_shape) == 4:
+        yield "shape", "4 dims"
+    if 0 in spec.global_shape:
+        yield "shape", "empty"
+    if "float64" in {spec.dtype, spec.grad_dtype}:
+        yield "dtype", "float64"
+    if spec.num_listed > 1:
+        yield "listed", "twice"
+    yield from _if_listed("memory_format", spec.memory_format)
+    yield from _if_listed("used", spec.used)
+    yield from _if_listed("use", spec.use)
+
+
+def _if_listed(topic: str, value: str) -> Iterator[tuple[str, str]]:
+    if value in OPTIONAL_FEATURES[topic]:
+        yield topic, value

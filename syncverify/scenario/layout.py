@@ -1,0 +1,106 @@
+"""Layout of a scenario's mesh: the part that each rank holds, and the ranks of each sum.
+
+Nothing here asks torch. These rules are the harness's own statement of the meaning of DTensor
+placements, and a test compares them with torch's.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+from syncverify.scenario.specs import (
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    sharded_dim,
+)
+
+
+def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
+    """Return the coordinates of a global rank, one per mesh axis; ranks are in row-major order."""
+    indices = []
+    for size in reversed(mesh.shape):
+        rank, index = divmod(rank, size)
+        indices.append(index)
+    return tuple(reversed(indices))
+
+
+def axis_name(mesh: MeshSpec, axis: int) -> str | int:
+    """Return the name of a mesh axis for messages, or its index if it has no name."""
+    return mesh.axis_names[axis] if mesh.axis_names else axis
+
+
+def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
+    """Return the mesh axes over which the parameter's gradient is summed.
+
+    Axes of size 1 are left out: one rank exchanges nothing.
+    """
+    if parameter.placements is None:
+        return ()
+    return tuple(
+        axis
+        for axis, (placement, size) in enumerate(
+            zip(parameter.placements, mesh.shape, strict=True)
+        )
+        if placement in {REPLICATE, PARTIAL} and size > 1
+    )
+
+
+def contributing_ranks(
+    mesh: MeshSpec, parameter: ParameterSpec, rank: int
+) -> tuple[int, ...]:
+    """List the ranks that contribute to this rank's gradient, itself included."""
+    axes = reduce_axes(mesh, parameter)
+    return ranks_along(mesh, axes, rank)
+
+
+def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """List the ranks that share all coordinates with `rank` but those on some mesh axes."""
+    own = coordinates(mesh, rank)
+    first = sum(
+        0 if axis in axes else index * stride
+        for axis, (index, stride) in enumerate(zip(own, strides(mesh), strict=True))
+    )
+    return _ranks_from(mesh, axes, first)
+
+
+# Cached by the first rank, so that all members of a large set share one tuple.
+@functools.lru_cache(maxsize=4096)
+def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int, ...]:
+    offsets = [
+        range(0, size * stride, stride)
+        for axis, (size, stride) in enumerate(
+            zip(mesh.shape, strides(mesh), strict=True)
+        )
+        if axis in axes
+    ]
+    return tuple(first + sum(offset) for offset in itertools.product(*offsets))
+
+
+def strides(mesh: MeshSpec) -> tuple[int, ...]:
+    """Return the distance between ranks that are neighbors, one number per mesh axis."""
+    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in range(len(mesh.shape)))
+
+
+def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:
+    """Return the shape of the part of a parameter that one rank holds.
+
+    A sharded dim is cut into chunks of equal size, rounded up. The last non-empty chunk
+    may be smaller, and ranks after it hold none. Axes cut from left to right. Strided axes
+    cut in another order, which changes no size: scenarios allow them only where all chunks
+    are equal.
+
+    Source:
+        `torch.chunk`; `torch.distributed.tensor.Shard` follows the same rule.
+    """
+    shape = list(parameter.global_shape)
+    own = coordinates(mesh, rank)
+    for axis, placement in enumerate(parameter.placements or ()):
+        dim = sharded_dim(placement)
+        if dim is not None:
+            chunk = math.ceil(shape[dim] / mesh.shape[axis])
+            shape[dim] = max(0, min(chunk, shape[dim] - own[axis] * chunk))
+    return tuple(shape)

@@ -1,0 +1,164 @@
+"""A scenario: one small distributed training run as an immutable value.
+
+A scenario holds no tensor and no code, so it can be drawn, shrunk, printed, stored
+and played on any backend. Its JSON carries a version: a reader refuses an unknown
+version, and never misreads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario import validation
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.validation import require
+from syncverify.scenario.vocabulary import PLAIN
+
+SCENARIO_VERSION = 2
+# Fields that most scenarios leave at their defaults; their JSON then leaves them out.
+SCENARIO_WORDS = ("events", "launch", "readiness", "backward", "module")
+PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One training run of all ranks, from `bind()` to `unbind()`.
+
+    Attributes:
+        mesh: Ranks and their axes.
+        parameters: Parameters in registration order.
+        accumulations: Number of micro-batches, one entry per optimizer step.
+        bucket_cap_bytes: Upper bound on one bucket, in bytes of gradient dtype over
+            local elements.
+        events: Step events, one word of `EVENTS` per step; empty if all steps are plain.
+        launch: Streams on which the caller works, a word of `LAUNCHES`.
+        readiness: Order in which gradients become ready, a word of `READINESS`.
+        backward: Way to run backward, a word of `BACKWARDS`.
+        module: Real module that owns the parameters, a word of `MODULES`, or
+            `module:attribute` of a `syncverify.program.modules.Model`.
+        version: Version of this format.
+    """
+
+    mesh: MeshSpec
+    parameters: tuple[ParameterSpec, ...]
+    accumulations: tuple[int, ...]
+    bucket_cap_bytes: int
+    events: tuple[str, ...] = ()
+    launch: str = "current_stream"
+    readiness: str = "same"
+    backward: str = PLAIN
+    module: str = PLAIN
+    version: int = SCENARIO_VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse a scenario that no rank program can play."""
+        counts = (*self.accumulations, self.bucket_cap_bytes)
+        validation.check_types(self.mesh, self.parameters, counts)
+        validation.check_mesh(self.mesh)
+        require(len(self.accumulations) >= 1, "a scenario has at least one step")
+        require(all(n >= 1 for n in self.accumulations), "accumulations are >= 1")
+        require(self.bucket_cap_bytes >= 1, "bucket_cap_bytes is >= 1")
+        validation.check_parameters(self.parameters, self.mesh)
+        validation.check_step_events(self.events, self.num_steps)
+        validation.check_words(self._words())
+        require(
+            any(parameter.requires_grad for parameter in self.parameters),
+            "at least one parameter is trainable",
+        )
+
+    def _words(self) -> Iterator[tuple[str, str]]:
+        """Yield the words of the vocabulary that the scenario contains, by topic."""
+        for event in self.events:
+            yield "event", event
+        yield "launch", self.launch
+        yield "readiness", self.readiness
+        yield "backward", self.backward
+        if ":" not in self.module:  # `module:attribute` is the user's, and no word
+            yield "module", self.module
+        for spec in self.parameters:
+            yield "use", spec.use
+            yield "used", spec.used
+            yield "memory_format", spec.memory_format
+
+    def step_event(self, step: int) -> str:
+        """Return the event of a step; the backward after `unbind()` counts as a plain one."""
+        return self.events[step] if step < len(self.events) else PLAIN
+
+    @property
+    def num_steps(self) -> int:
+        """Count the optimizer steps."""
+        return len(self.accumulations)
+
+    @property
+    def groups(self) -> tuple[tuple[ParameterSpec, ...], ...]:
+        """List the parameters by group, in registration order; no group is empty."""
+        indices = sorted({parameter.group for parameter in self.parameters})
+        return tuple(
+            tuple(
+                parameter for parameter in self.parameters if parameter.group == index
+            )
+            for index in indices
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain dicts and lists that `from_json` reads back.
+
+        Fields of `SCENARIO_WORDS` and `PARAMETER_WORDS` are left out at their defaults.
+        """
+        listed: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        _leave_out_defaults(listed, Scenario)
+        for entry in listed["parameters"]:
+            _leave_out_defaults(entry, ParameterSpec)
+        return listed
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """Return the scenario of a result of `to_json`, or of its parsed JSON text.
+
+        Raises:
+            ScenarioFormatError: The data is not a scenario of a known version.
+        """
+        if not isinstance(data, dict) or "version" not in data:
+            raise ScenarioFormatError("expected a scenario object with a version")
+        if data["version"] != SCENARIO_VERSION:
+            raise ScenarioFormatError(
+                f"scenario version {data['version']!r} is not supported "
+                f"(this syncverify reads version {SCENARIO_VERSION})"
+            )
+        try:
+            return cls(
+                mesh=MeshSpec(
+                    tuple(data["mesh"]["shape"]), tuple(data["mesh"]["axis_names"])
+                ),
+                parameters=tuple(_parameter(entry) for entry in data["parameters"]),
+                accumulations=tuple(data["accumulations"]),
+                bucket_cap_bytes=data["bucket_cap_bytes"],
+                events=tuple(data.get("events", ())),
+                **{key: data[key] for key in SCENARIO_WORDS[1:] if key in data},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ScenarioFormatError(f"malformed scenario: {error!r}") from error
+
+
+def _leave_out_defaults(entry: dict[str, Any], kind: type) -> None:
+    defaults = {field.name: field.default for field in fields(kind)}
+    for name in (*SCENARIO_WORDS, *PARAMETER_WORDS):
+        if name in entry and name in defaults:
+            default = [] if defaults[name] == () else defaults[name]
+            if entry[name] == default:
+                del entry[name]
+
+
+def _parameter(entry: dict[str, Any]) -> ParameterSpec:
+    placements = entry["placements"]
+    return ParameterSpec(
+        **{
+            **entry,
+            "global_shape": tuple(entry["global_shape"]),
+            "placements": None if placements is None else tuple(placements),
+        }
+    )

@@ -1,0 +1,162 @@
+"""The space of a subject: features of its scenarios, and pairs that cannot occur together.
+
+Coverage is measured against the space: a feature of the space that never occurred is a gap.
+A pair that cannot occur is left out, with its reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from syncverify.scenario import vocabulary
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+
+Feature = tuple[str, str]
+
+MAX_STEPS: Final = 3
+MAX_ACCUMULATIONS: Final = 4
+_MODULES = tuple(word for word in vocabulary.MODULES if word != vocabulary.PLAIN)
+_SHARDED_KINDS = ("sharded", "uneven or empty shard")
+# Pairs that cannot occur in a plain training step or in a module, with the reason. Pairs
+# that depend on the number of ranks are computed in `_why_not_on_mesh`.
+BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
+    frozenset(("steps=1", "accumulations=varying")): "one step has one count",
+    frozenset(("mesh=1 axis", "reduction=over 2 axes")): "it has one axis",
+    frozenset(("mesh=1 axis", "reduction=over 3 axes")): "it has one axis",
+    frozenset(("mesh=2 axes", "reduction=over 3 axes")): "it has two axes",
+    frozenset(("mesh=axis of size 1", "reduction=over 3 axes")): (
+        "a reduction over an axis needs two ranks on it, and meshes have up to three axes"
+    ),
+    frozenset(("ranks=1", "parameters=uneven or empty shard")): "one rank holds all",
+    **{
+        frozenset((f"module={module}", f"parameters={kind}")): (
+            "a module has its own parameters, with dims, on the mesh"
+        )
+        for module in _MODULES
+        for kind in ("plain", "scalar")
+    },
+    **{
+        frozenset((f"module={module}", f"parameters={kind}")): "only experts are spread"
+        for module in _MODULES
+        for kind in _SHARDED_KINDS
+        if module != "moe"
+    },
+    **{
+        frozenset((f"module={module}", "dtype=float16")): (
+            "modules are drawn in bfloat16, which rounds more and overflows less"
+        )
+        for module in _MODULES
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The scenarios that may be drawn for a subject.
+
+    Attributes:
+        capabilities: Contract of the subject.
+        max_ranks: Largest number of ranks of a scenario.
+    """
+
+    capabilities: Capabilities
+    max_ranks: int
+
+    def values(self) -> dict[str, list[str]]:
+        """List the values of each topic that a scenario may have."""
+        listed = {topic: list(names) for topic, names in self._plain().items()}
+        for topic, names in OPTIONAL_FEATURES.items():
+            covered = values_in_contract(topic, names, self.capabilities)
+            if covered:
+                listed.setdefault(topic, []).extend(covered)
+        return listed
+
+    def pairs(self) -> Iterator[tuple[Feature, Feature]]:
+        """Yield the pairs of features, of two topics, that one scenario may have."""
+        features = [(t, name) for t, names in self.values().items() for name in names]
+        for one, other in itertools.combinations(features, 2):
+            if one[0] != other[0] and self.why_not(one, other) is None:
+                yield one, other
+
+    def why_not(self, one: Feature, other: Feature) -> str | None:
+        """Return the reason that no scenario has both features; None if one may."""
+        pair = frozenset(("=".join(one), "=".join(other)))
+        reason = BY_CONSTRUCTION.get(pair) or NEVER_TOGETHER.get(pair)
+        return reason or self._why_not_on_mesh(dict((one, other)))
+
+    def _plain(self) -> dict[str, tuple[str, ...]]:
+        """List the values of plain training steps, by topic."""
+        able = self.capabilities
+        most_axes = 3 if able.covers("mesh", "3 axes") else 2
+        axes = [n for n in range(1, most_axes + 1) if 2**n <= self.max_ranks]
+        several = self.max_ranks > 1
+        is_dtensor = able.tensors == "dtensor"
+        parameters = {
+            "replicated": True,
+            "sharded": is_dtensor,
+            "uneven or empty shard": is_dtensor and several,
+            "plain": is_dtensor,
+            "frozen": True,
+            "scalar": able.scalars,
+        }
+        return {
+            "ranks": tuple(map(str, range(1, self.max_ranks + 1))),
+            "mesh": ("1 axis", "2 axes", "axis of size 1"),
+            "parameters": tuple(name for name, may in parameters.items() if may),
+            "dtype": (
+                *("float32", "bfloat16", "float16"),
+                *(["own gradient dtype"] if able.separate_grad_dtype else []),
+            ),
+            "reduction": ("none", *(over(n) for n in axes)),
+            "accumulations": (
+                *map(str, range(1, MAX_ACCUMULATIONS + 1)),
+                *(["varying"] if able.varying_accumulations else []),
+            ),
+            "steps": tuple(map(str, range(1, MAX_STEPS + 1))),
+            "buckets": ("cap splits", "cap does not split", "2 groups"),
+        }
+
+    def _why_not_on_mesh(self, pair: dict[str, str]) -> str | None:
+        """Return the reason that a mesh cannot reduce over so many axes, or None."""
+        reduction = pair.get("reduction")
+        if reduction is None:
+            return None
+        num_axes = int(reduction.split()[1]) if reduction != "none" else 0
+        if "ranks" in pair:
+            num_ranks = int(pair["ranks"])
+            if _most_axes(num_ranks) < num_axes:
+                return f"{num_ranks} rank(s) have no {num_axes} axes of two or more"
+            if num_axes == 0 and num_ranks > 1 and self.capabilities.tensors == "local":
+                return "every parameter is replicated over all ranks"
+        no_third_axis = not self.capabilities.covers("mesh", "3 axes")
+        if num_axes == 2 and no_third_axis and pair.get("mesh") == "axis of size 1":
+            return "a reduction over two axes needs two ranks on each"
+        return None
+
+
+def values_in_contract(
+    topic: str, names: Iterable[str], capabilities: Capabilities
+) -> list[str]:
+    """List the values of a topic that a contract covers, without the slow ones of `RARE`."""
+    return [
+        name
+        for name in names
+        if capabilities.covers(topic, name) and name not in vocabulary.RARE
+    ]
+
+
+def over(num_axes: int) -> str:
+    """Name a reduction over a number of mesh axes."""
+    return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
+
+
+def _most_axes(num_ranks: int) -> int:
+    """Return the largest number of axes of size >= 2: the count of prime factors."""
+    for factor in range(2, num_ranks + 1):
+        if num_ranks % factor == 0:
+            return 1 + _most_axes(num_ranks // factor)
+    return 0

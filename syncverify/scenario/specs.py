@@ -1,0 +1,102 @@
+"""Specs of the mesh and of a parameter: the parts that scenarios are made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from syncverify.scenario.vocabulary import PLAIN
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+# Placements of one mesh axis. `Partial` arrives in the gradient, and the parameter itself
+# is replicated; an absent axis is no axis of the parameter's mesh, which is a sub-mesh.
+REPLICATE = "R"
+PARTIAL = "P"
+ABSENT = "-"
+
+
+def shard(dim: int) -> str:
+    """Return the placement that splits a tensor along one of its dims."""
+    return f"S{dim}"
+
+
+def strided_shard(dim: int) -> str:
+    """Return the placement of a mesh axis that cuts a dim after the later axes did.
+
+    It stands for torch's `_StridedShard`. Example: FSDP over tensor parallelism.
+    """
+    return f"_S{dim}"
+
+
+def sharded_dim(placement: str) -> int | None:
+    """Return the tensor dim that a placement cuts, or None."""
+    return int(placement.lstrip("_S")) if "S" in placement else None
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSpec:
+    """A device mesh over all ranks, in row-major rank order.
+
+    Attributes:
+        shape: Number of ranks along each mesh axis.
+        axis_names: One name per mesh axis; empty for a mesh without names.
+    """
+
+    shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+
+    @property
+    def num_ranks(self) -> int:
+        """Count the ranks of the mesh."""
+        return math.prod(self.shape)
+
+
+def num_pieces(mesh: MeshSpec, placements: tuple[str, ...], dim: int) -> int:
+    """Count the pieces into which all mesh axes together cut a tensor dim."""
+    return math.prod(
+        size
+        for size, code in zip(mesh.shape, placements, strict=True)
+        if sharded_dim(code) == dim
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """One parameter of the model.
+
+    Attributes:
+        name: Name of the parameter in every message.
+        global_shape: Shape of the whole tensor. Each rank holds all of a plain parameter.
+        placements: One code per mesh axis: `R` (replicated), `P` (replicated, with a
+            gradient that arrives as `Partial`), `S<dim>` (sharded along a tensor dim),
+            `_S<dim>` (strided), `-` (the axis is absent from the parameter's sub-mesh).
+            None for a plain tensor, which no axis reduces.
+        dtype: Name of the parameter's dtype.
+        grad_dtype: Name of the gradient's dtype; None for the parameter's dtype.
+        requires_grad: False for a frozen parameter.
+        group: Index of the parameter group that lists the parameter.
+        num_listed: Number of times that the group lists the parameter.
+        memory_format: Memory layout of the local part, a word of `MEMORY_FORMATS`.
+        used: Ranks and micro-batches with a loss that depends on the parameter, a word
+            of `USED`. Example: `not_on_odd_ranks`.
+        use: Operators that the loss applies to the parameter, a word of `USES`.
+            Example: `checkpointed`.
+    """
+
+    name: str
+    global_shape: tuple[int, ...]
+    placements: tuple[str, ...] | None
+    dtype: str = "float32"
+    grad_dtype: str | None = None
+    requires_grad: bool = True
+    group: int = 0
+    num_listed: int = 1
+    memory_format: str = "contiguous"
+    used: str = "always"
+    use: str = PLAIN
+
+    @property
+    def effective_grad_dtype(self) -> str:
+        """Name the dtype in which gradients accumulate."""
+        return self.grad_dtype or self.dtype

@@ -1,0 +1,115 @@
+"""The plan of each step: micro-batches that run, and parameters that they use.
+
+Pure functions of a scenario. The rank program runs by this plan and the reference counts by
+it, so the two cannot disagree. Step `num_steps` is the plain backward after `unbind()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+
+
+def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
+    """Count the micro-batches that the subject was told to expect."""
+    return scenario.accumulations[step] if step < scenario.num_steps else 1
+
+
+def num_micro_batches(scenario: Scenario, step: int) -> int:
+    """Count the micro-batches that run, including one that fails."""
+    agreed = num_agreed_micro_batches(scenario, step)
+    match scenario.step_event(step):
+        case "empty_step":
+            return 0
+        case "extra_backward":
+            return agreed + 1
+        case "missing_backward" | "tail":
+            return agreed - 1
+    return agreed
+
+
+def max_micro_batches(scenario: Scenario, step: int) -> int:
+    """Return the larger of the agreed and the real number of micro-batches."""
+    return max(
+        num_agreed_micro_batches(scenario, step), num_micro_batches(scenario, step)
+    )
+
+
+def used_parameters(
+    scenario: Scenario, rank: int, step: int, micro_batch: int
+) -> tuple[ParameterSpec, ...]:
+    """List the parameters that a micro-batch's loss uses, in the order of its forward."""
+    used = tuple(
+        spec
+        for spec in scenario.parameters
+        if is_used(scenario, spec, rank, step, micro_batch)
+    )
+    if scenario.readiness == "same" or not used:
+        return used
+    # `by_rank`: each rank starts at another parameter, and keeps the order otherwise.
+    first = rank % len(used)
+    return used[first:] + used[:first]
+
+
+def is_used(
+    scenario: Scenario, spec: ParameterSpec, rank: int, step: int, micro_batch: int
+) -> bool:
+    """Tell whether a micro-batch's loss depends on a parameter, by its word of `USED`."""
+    match spec.used:
+        case "never":
+            return False
+        case "not_on_odd_ranks":
+            return rank % 2 == 0
+        case "not_in_first_micro_batch":
+            return micro_batch > 0
+        case "not_in_last_micro_batch":
+            return micro_batch < max_micro_batches(scenario, step) - 1
+    return True
+
+
+def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
+    """Tell whether a parameter needs no gradient in a step."""
+    if not spec.requires_grad:
+        return True
+    if "freeze" not in scenario.events[: step + 1]:
+        return False
+    # Every other trainable parameter freezes, so that some are still trained.
+    trainable = [other for other in scenario.parameters if other.requires_grad]
+    return trainable.index(spec) % 2 == 1
+
+
+def is_cast(scenario: Scenario, step: int) -> bool:
+    """Tell whether the caller has cast the parameters in this step or an earlier one."""
+    return "cast" in scenario.events[: step + 1]
+
+
+def contributes(
+    scenario: Scenario, spec: ParameterSpec, rank: int, step: int, micro_batch: int
+) -> bool:
+    """Tell whether a micro-batch adds to a parameter's gradient."""
+    return (
+        micro_batch < num_micro_batches(scenario, step)
+        and is_used(scenario, spec, rank, step, micro_batch)
+        and not is_frozen(scenario, spec, step)
+    )
+
+
+def has_gradient(
+    scenario: Scenario,
+    spec: ParameterSpec,
+    ranks: Iterable[int],
+    step: int,
+    count: int | None = None,
+) -> bool:
+    """Return whether a micro-batch contributes to a gradient; otherwise it may be None.
+
+    Looked at are the first `count` micro-batches of each of `ranks`, or all that run.
+    """
+    counted = num_micro_batches(scenario, step) if count is None else count
+    return any(
+        contributes(scenario, spec, rank, step, micro_batch)
+        for rank in ranks
+        for micro_batch in range(counted)
+    )

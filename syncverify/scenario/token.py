@@ -1,0 +1,229 @@
+"""Tokens: the scenario and schedule of one violation, as a string that survives a shell.
+
+A token starts with its format's version. It holds the scenario, the schedule and the
+identity of the violation, and nothing about the subject or the backend. Fields at their
+defaults are left out to keep it short. A checksum keeps a mistyped token from replaying
+another scenario.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.specs import DTYPES, MeshSpec, ParameterSpec
+
+TOKEN_VERSION = 2
+_PREFIX = f"sv{TOKEN_VERSION}-"
+_OTHER_VERSION = re.compile(r"sv(\d+)-")
+_MAX_JSON_BYTES = 2**20  # no token of ours unpacks to more: refuse zip bombs
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """One violation in a form that can be replayed: a scenario, a schedule and a name.
+
+    Attributes:
+        property: Name of the violated property.
+        cause: Short name of the cause.
+        scenario: Smallest scenario that shows the violation.
+        schedule: Choices that lead to the violation, where timing decides.
+    """
+
+    property: str
+    cause: str
+    scenario: Scenario
+    schedule: Schedule = DEFAULT_SCHEDULE
+
+
+def encode(reproducer: Reproducer) -> str:
+    """Write a token."""
+    packed = [
+        reproducer.property,
+        reproducer.cause,
+        _pack(reproducer.scenario),
+        reproducer.schedule.to_json(),
+    ]
+    text = json.dumps(packed, separators=(",", ":")).encode()
+    squeezed = zlib.compress(text, level=9)
+    return _PREFIX + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
+
+
+def decode(token: str) -> Reproducer:
+    """Return the reproducer of a token; white space around the token does not matter.
+
+    Raises:
+        ScenarioFormatError: The text is no token, or a token of another version.
+    """
+    token = token.strip()
+    version = _OTHER_VERSION.match(token)
+    if version and not token.startswith(_PREFIX):
+        raise ScenarioFormatError(
+            f"token {_shortened(token)!r} is of version {version[1]}, and this syncverify "
+            f"reads version {TOKEN_VERSION}: record the violation again, or replay it with "
+            "the syncverify that wrote it"
+        )
+    if not token.startswith(_PREFIX):
+        raise ScenarioFormatError(
+            f"not a token or file: {_shortened(token)!r} (tokens of this version start with "
+            f"{_PREFIX!r})"
+        )
+    body = token.removeprefix(_PREFIX)
+    try:
+        padded = body + "=" * (-len(body) % 4)
+        squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
+        return _unpack_reproducer(json.loads(_inflate(squeezed)))
+    except (ValueError, TypeError, LookupError, RecursionError, zlib.error) as error:
+        raise ScenarioFormatError(
+            f"unreadable token {_shortened(token)!r}: {error}"
+        ) from error
+
+
+def _inflate(squeezed: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(squeezed, _MAX_JSON_BYTES)
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is cut short or continued")
+    return text
+
+
+def load(token_or_file: str) -> Reproducer:
+    """Return the reproducer of a token, of a file that holds one, or of a JSON report.
+
+    A path may end in `#N`, for violation N (from 0) of a report that has several.
+
+    Raises:
+        ScenarioFormatError: The file cannot be read, or holds several violations.
+    """
+    name, hash_mark, index = token_or_file.partition("#")
+    path = Path(name)
+    if _OTHER_VERSION.match(token_or_file) or not _is_file(path):
+        return decode(token_or_file)
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ScenarioFormatError(f"cannot read {name!r}: {error.strerror}") from error
+    if _OTHER_VERSION.match(text):
+        return decode(text)
+    return decode(_token_of_report(text, name, index if hash_mark else None))
+
+
+def _token_of_report(text: str, name: str, index: str | None) -> str:
+    try:
+        data = json.loads(text)
+        violations = data.get("violations", [data])
+        tokens = [str(violation["token"]) for violation in violations]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ScenarioFormatError(
+            f"{name!r} holds neither a token nor a report"
+        ) from error
+    if index is None and len(tokens) != 1:
+        raise ScenarioFormatError(
+            f"{name!r} has {len(tokens)} violations: choose one with {name}#0"
+            + (f" to {name}#{len(tokens) - 1}" if tokens else ", if there were one")
+        )
+    if index is not None and not (index.isdecimal() and int(index) < len(tokens)):
+        raise ScenarioFormatError(
+            f"{name!r} has no violation #{index}: it has {len(tokens)}"
+        )
+    return tokens[int(index or 0)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a file name, or with a null byte
+        return False
+
+
+def _shortened(text: str) -> str:
+    limit = 40
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def _pack(scenario: Scenario) -> list[Any]:
+    listed = scenario.to_json()
+    return [
+        listed["mesh"]["shape"],
+        listed["mesh"]["axis_names"],
+        [_pack_parameter(entry) for entry in listed["parameters"]],
+        listed["accumulations"],
+        listed["bucket_cap_bytes"],
+        *_words(listed, SCENARIO_WORDS),
+    ]
+
+
+def _words(listed: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    words = {name: listed[name] for name in names if name in listed}
+    return [words] if words else []
+
+
+def _pack_parameter(entry: dict[str, Any]) -> list[Any]:
+    grad_dtype = entry["grad_dtype"]
+    return [
+        entry["name"],
+        entry["global_shape"],
+        entry["placements"],
+        DTYPES.index(entry["dtype"]),
+        None if grad_dtype is None else DTYPES.index(grad_dtype),
+        int(entry["requires_grad"]),
+        entry["group"],
+        *_words(entry, PARAMETER_WORDS),
+    ]
+
+
+def _unpack_reproducer(packed: list[Any]) -> Reproducer:
+    name, cause, scenario, schedule = packed
+    if not (isinstance(name, str) and isinstance(cause, str)):
+        raise ValueError("it names no property and cause")
+    return Reproducer(name, cause, _unpack(scenario), Schedule.from_json(schedule))
+
+
+def _unpack(packed: list[Any]) -> Scenario:
+    shape, names, parameters, accumulations, cap, *rest = packed
+    words = _known(rest, SCENARIO_WORDS)
+    events = tuple(words.pop("events", ()))
+    return Scenario(
+        mesh=MeshSpec(tuple(shape), tuple(names)),
+        parameters=tuple(_unpack_parameter(entry) for entry in parameters),
+        accumulations=tuple(accumulations),
+        bucket_cap_bytes=cap,
+        events=events,
+        **words,
+    )
+
+
+def _known(rest: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Read the table of rare fields, which a packed list has at its end if at all."""
+    (words,) = rest or [{}]
+    if not set(words) <= set(names):
+        raise ValueError(f"it has {sorted(set(words) - set(names))}")
+    return dict(words)
+
+
+def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
+    name, shape, placements, dtype, grad_dtype, requires_grad, group, *rest = packed
+    return ParameterSpec(
+        name=name,
+        global_shape=tuple(shape),
+        placements=None if placements is None else tuple(placements),
+        dtype=_dtype(dtype),
+        grad_dtype=None if grad_dtype is None else _dtype(grad_dtype),
+        requires_grad=bool(requires_grad),
+        group=group,
+        **_known(rest, PARAMETER_WORDS),
+    )
+
+
+def _dtype(number: int) -> str:
+    if number not in range(len(DTYPES)):  # -1 would index as well
+        raise ValueError(f"no dtype has number {number!r}")
+    return DTYPES[number]

@@ -1,0 +1,139 @@
+"""Validation: refuse a scenario that no rank program can play.
+
+The checks read a scenario from its JSON as well as one that Python code made, so they take
+nothing for granted, not even the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario import vocabulary
+from syncverify.scenario.specs import (
+    ABSENT,
+    DTYPES,
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    num_pieces,
+    shard,
+    sharded_dim,
+    strided_shard,
+)
+
+_FEWEST_DIMS = {"transposed": 2, "channels_last": 4}
+
+
+def require(condition: object, expectation: str) -> None:
+    """Refuse a scenario by `ScenarioFormatError` if it does not meet an expectation, a sentence."""
+    if not condition:
+        raise ScenarioFormatError(f"malformed scenario: {expectation}")
+
+
+def check_types(
+    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], counts: Iterable[int]
+) -> None:
+    """Refuse types that JSON lets through: `True` and 2.5 pass every comparison."""
+    numbers = [*mesh.shape, *counts]
+    names: list[object] = list(mesh.axis_names)
+    for parameter in parameters:
+        numbers += [*parameter.global_shape, parameter.group, parameter.num_listed]
+        names.append(parameter.name)
+        require(type(parameter.requires_grad) is bool, "requires_grad is true or false")
+    require(all(type(n) is int for n in numbers), "sizes are whole numbers")
+    require(all(type(n) is str for n in names), "names are strings")
+
+
+def check_mesh(mesh: MeshSpec) -> None:
+    """Refuse a mesh without axes, an empty axis, and an axis without a unique name."""
+    require(len(mesh.shape) >= 1, "a mesh has at least one axis")
+    require(
+        len(set(mesh.axis_names)) == len(mesh.axis_names)
+        and len(mesh.axis_names) in {0, len(mesh.shape)},
+        "each mesh axis has a name of its own, or none has a name",
+    )
+    require(all(size >= 1 for size in mesh.shape), "mesh axes have sizes >= 1")
+
+
+def check_parameters(parameters: tuple[ParameterSpec, ...], mesh: MeshSpec) -> None:
+    """Refuse equal names, and a parameter that does not fit on the mesh."""
+    names = [parameter.name for parameter in parameters]
+    require(len(set(names)) == len(names), "parameter names are unique")
+    for parameter in parameters:
+        _check_fields(parameter)
+        if parameter.placements is not None:
+            _check_placements(parameter, parameter.placements, mesh)
+
+
+def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
+    """Refuse step events that are not one per step, and a list of plain ones."""
+    require(
+        not events or len(events) == num_steps, "events are as many as steps, or none"
+    )
+    # A scenario of plain steps has one spelling only, so that equal scenarios are equal.
+    require(
+        set(events) != {vocabulary.PLAIN}, "events are left out where all are plain"
+    )
+
+
+def check_words(words: Iterable[tuple[str, str]]) -> None:
+    """Refuse a word that the vocabulary does not have in the word's topic."""
+    for topic, word in words:
+        known = vocabulary.TABLES[topic]
+        require(word in known, f"{topic} is one of {tuple(known)}, not {word!r}")
+
+
+def _check_fields(parameter: ParameterSpec) -> None:
+    name, dims = parameter.name, parameter.global_shape
+    require(parameter.dtype in DTYPES, f"dtype of {name!r} is one of {DTYPES}")
+    require(
+        parameter.effective_grad_dtype in DTYPES,
+        f"grad_dtype of {name!r} is one of {DTYPES}",
+    )
+    require(min(dims, default=0) >= 0, "sizes are >= 0")
+    require(parameter.group >= 0, "group indices are >= 0")
+    require(parameter.num_listed >= 1, "parameters are listed at least once")
+    require(
+        len(dims) >= _FEWEST_DIMS.get(parameter.memory_format, 0),
+        f"{name!r} has dims enough to be {parameter.memory_format}",
+    )
+
+
+def _check_placements(
+    parameter: ParameterSpec, placements: tuple[str, ...], mesh: MeshSpec
+) -> None:
+    dims = range(len(parameter.global_shape))
+    legal = {REPLICATE, PARTIAL, ABSENT, *map(shard, dims), *map(strided_shard, dims)}
+    require(
+        len(placements) == len(mesh.shape) and set(placements) <= legal,
+        f"{parameter.name!r} has one placement of {sorted(legal)} per mesh axis, "
+        f"not {placements}",
+    )
+    require(
+        ABSENT not in placements or (mesh.axis_names and set(placements) != {ABSENT}),
+        f"{parameter.name!r} lives on some axis of a mesh with names: others have no "
+        "sub-meshes",
+    )
+    for axis in range(len(mesh.shape)):
+        _check_strided(parameter, placements, axis, mesh)
+
+
+def _check_strided(
+    parameter: ParameterSpec, placements: tuple[str, ...], axis: int, mesh: MeshSpec
+) -> None:
+    """Refuse a strided shard that no later axis cuts first, or that is uneven."""
+    dim = sharded_dim(placements[axis])
+    if dim is None or placements[axis] != strided_shard(dim):
+        return
+    require(
+        shard(dim) in placements[axis + 1 :],
+        f"an axis after axis {axis} cuts dim {dim} of {parameter.name!r} first",
+    )
+    # Uneven strided shards are left out: `layout.local_shape` then needs no order of cuts.
+    pieces = num_pieces(mesh, placements, dim)
+    require(
+        parameter.global_shape[dim] % pieces == 0,
+        f"dim {dim} of {parameter.name!r} is strided and divides by {pieces}",
+    )

@@ -1,0 +1,23 @@
+"""The search for violations of a subject.
+
+======================= ==============================================================
+module                  content
+======================= ==============================================================
+`search`                the whole search: explore all scenarios, then shrink violations
+`drawing`               draw: random scenarios from a seed
+`judge`                 play and judge each scenario and schedule once
+`budget`                limits on the runs of a judge
+`schedules`             the schedules that are played with each scenario
+`statistics`            overlap, held memory and schedules of the runs
+`shrinking`             shrink a violation
+`simpler_scenarios`     scenarios with one thing less
+`found_violation`       a violation with the scenario and schedule that show it
+`result`                plan, progress and result of a search
+`first_violation`       a search that ends with the first violation
+`replay`                violations saved by earlier runs, played first
+`parallel`              a search by several processes
+`parallel_worker`       one of these processes
+`isolation`             independence from torch modes, local files and addresses
+`process_pool`          calls in several processes
+======================= ==============================================================
+"""

@@ -1,0 +1,106 @@
+"""Random scenarios: a sequence that depends on a seed alone, and that can be shrunk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+
+from strategies.scenarios import scenarios
+from strategies.schedules import schedules
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.search.isolation import independent_backend, without_local_constants
+
+# Draws a schedule of up to a number of decisions.
+Draw = Callable[[int], Schedule]
+
+# Time limits of Hypothesis would count the runs, not the draws; and a test that calls
+# `verify` may itself be given examples. All other health checks are on: strategies
+# construct scenarios and filter none.
+_SUPPRESSED_CHECKS = (HealthCheck.too_slow, HealthCheck.nested_given)
+
+
+class ReproducedError(Exception):
+    """Tells Hypothesis that a scenario still shows the violation, so that it shrinks."""
+
+
+class EndedError(BaseException):
+    """Ends the drawing at once; Hypothesis would replay a mere `Exception`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A sequence of random scenarios.
+
+    Attributes:
+        capabilities: Contract of the subject.
+        max_ranks: Largest world size.
+        num_examples: Largest length of the sequence.
+        random_seed: Seed of the sequence; equal seeds give equal sequences.
+    """
+
+    capabilities: Capabilities
+    max_ranks: int
+    num_examples: int
+    random_seed: int
+
+    def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
+        """Call a function with each scenario of the sequence.
+
+        Each call starts the sequence again from the seed.
+
+        Args:
+            body: Takes a scenario and a function that draws a schedule for it. If it raises
+                `ReproducedError` and the phases include `shrink`, Hypothesis shrinks the
+                scenario. If it raises `EndedError`, the sequence ends.
+            phases: Phases of Hypothesis.
+
+        Raises:
+            BaseException: Any other error of `body`, unchanged.
+        """
+        failures: list[BaseException] = []
+
+        def guarded(scenario: Scenario, data: st.DataObject) -> None:
+            """Hide errors of the harness from Hypothesis, which would replay them."""
+            try:
+                body(scenario, lambda count: data.draw(schedules(count)))
+            except ReproducedError:
+                raise
+            except (Exception, SystemExit) as error:
+                failures.append(error)
+                raise EndedError from error
+
+        drawn = scenarios(max_ranks=self.max_ranks, capabilities=self.capabilities)
+        configured = settings(
+            max_examples=self.num_examples,
+            phases=phases,
+            database=None,
+            deadline=None,
+            print_blob=False,
+            # Otherwise Hypothesis goes on after a failure for ten seconds of wall clock,
+            # and the result would depend on the speed of the machine.
+            report_multiple_bugs=False,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=_SUPPRESSED_CHECKS,
+            backend=_backend(self.capabilities),
+        )
+        with (
+            contextlib.suppress(ReproducedError, EndedError),
+            without_local_constants(),
+        ):
+            seed(self.random_seed)(configured(given(drawn, st.data())(guarded)))()
+        if failures:
+            raise failures[0]
+
+
+def _backend(capabilities: Capabilities) -> str:
+    """Return the Hypothesis backend; subjects of plain steps alone keep the default one."""
+    if capabilities.outside >= ALL_OPTIONAL_TOPICS:
+        return "hypothesis"
+    return independent_backend()

@@ -1,0 +1,69 @@
+"""Search until the first violation, and shrink it: number of scenarios and time for both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Backend, Judge, JudgedRun
+from syncverify.search.result import Progress, SearchPlan, distinct_identities
+from syncverify.search.search import judge_each_scenario
+from syncverify.search.shrinking import shrink
+from syncverify.subjects.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class FirstViolation:
+    """The first violation of a search, shrunk, or None, and the seconds until it was met.
+
+    `num_examples` counts the scenarios played, including the one that shows the violation.
+    """
+
+    num_examples: int
+    seconds: float
+    found: FoundViolation | None = None
+    seconds_to_shrink: float = 0.0
+
+
+def find_first(
+    subject: Subject, backend: Backend, plan: SearchPlan, progress: Progress
+) -> FirstViolation:
+    """Return the first violation of a search, shrunk.
+
+    Of several violations of one scenario, the one that a report names first is shrunk.
+    `progress` receives each scenario and each run for shrinking.
+    """
+    started = time.monotonic()
+    judge = Judge(subject, backend, plan.choice, plan.random_seed)
+    drawing = Drawing(
+        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
+    )
+    first, num_examples = _explore(drawing, judge, progress)
+    seconds = time.monotonic() - started
+    if first is None:
+        return FirstViolation(num_examples, seconds)
+    least = shrink(drawing, judge, first.violation.identity, first, progress)
+    to_shrink = time.monotonic() - started - seconds
+    return FirstViolation(num_examples, seconds, least, to_shrink)
+
+
+def _explore(
+    drawing: Drawing, judge: Judge, progress: Progress
+) -> tuple[FoundViolation | None, int]:
+    """Play scenarios until the first violation; return it and the number of scenarios."""
+    first: FoundViolation | None = None
+    num_examples = 0
+
+    def take(_: Scenario, judged: JudgedRun) -> None:
+        nonlocal first, num_examples
+        num_examples += 1
+        progress.played(num_examples, len(judged.violations))
+        if judged.violations:
+            first = judged.violations[distinct_identities(judged.violations)[0]]
+            raise EndedError
+
+    judge_each_scenario(drawing, judge, take)
+    return first, num_examples

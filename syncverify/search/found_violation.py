@@ -1,0 +1,45 @@
+"""A violation together with the scenario and the schedule that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Decision, Schedule
+from syncverify.scenario.token import Reproducer, encode
+from syncverify.witness.witness import NoWitness, Witness
+
+
+@dataclass(frozen=True, slots=True)
+class FoundViolation:
+    """A violation and the scenario that shows it; a search makes the scenario small.
+
+    Attributes:
+        violation: The violation.
+        scenario: The scenario; in a report the smallest one that was found.
+        decisions: The decisions about timing in that run.
+        witness: A legal order that leads to a wrong gradient, or none; None until it is
+            looked for, and for violations that are not about order.
+    """
+
+    violation: Violation
+    scenario: Scenario
+    decisions: tuple[Decision, ...] = ()
+    witness: Witness | NoWitness | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the choices that lead to the violation."""
+        return Schedule.of(self.decisions)
+
+    @property
+    def reproducer(self) -> Reproducer:
+        """Return the content of the token."""
+        name, cause = self.violation.identity
+        return Reproducer(name, cause, self.scenario, self.schedule)
+
+    @property
+    def token(self) -> str:
+        """Return the token that `syncverify replay` takes."""
+        return encode(self.reproducer)

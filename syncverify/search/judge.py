@@ -1,0 +1,231 @@
+"""Play scenarios with chosen schedules, and judge each run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol, runtime_checkable
+
+from syncverify.judge.properties import judge_run
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
+from syncverify.search.budget import Budget
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.isolation import shuffled_addresses
+from syncverify.search.schedules import (
+    COMPLETE,
+    DRAWN,
+    FIRST,
+    RANDOM,
+    SAME,
+    ScheduleChoice,
+    ScheduleCoverage,
+)
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.sim.turns.exploration import Exploration
+from syncverify.sim.turns.pct import PriorityRuns
+from syncverify.sim.turns.turn_log import order_matters
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Run
+
+# Property and cause of a violation.
+Identity = tuple[str, str]
+
+
+class Backend(Protocol):
+    """A place where scenarios are played."""
+
+    @property
+    def name(self) -> str:
+        """Name used in reports."""
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Play a scenario."""
+
+
+@runtime_checkable
+class ScheduledBackend(Protocol):
+    """A backend whose timing follows a schedule."""
+
+    def run_scheduled(
+        self, scenario: Scenario, subject: Subject, decisions: Decisions
+    ) -> Run:
+        """Play a scenario with the given decisions about timing."""
+
+
+class RunListener(Protocol):
+    """Receives runs and schedules of a judge, for statistics."""
+
+    def run_judged(self, scenario: Scenario, run: Run) -> None:
+        """Receive one run, after its properties were checked."""
+
+    def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+        """Receive the part of a scenario's schedules that was played."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """One run and its violations.
+
+    Attributes:
+        violations: Violations by identity.
+        decisions: Decisions about timing in that run.
+        num_turns: Number of turns of the run, all ranks together.
+        branches: Whether another schedule may have another result.
+        applied: Names of the properties that had something to judge.
+    """
+
+    violations: dict[Identity, FoundViolation]
+    decisions: tuple[Decision, ...] = ()
+    num_turns: int = 0
+    branches: bool = False
+    applied: tuple[str, ...] = ()
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that leads to this run."""
+        return Schedule.of(self.decisions)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Plays and judges: each scenario with each schedule once.
+
+    Attributes:
+        subject: The synchronizer under test.
+        backend: Backend that plays the scenarios.
+        choice: Schedules to play.
+        random_seed: Seed of random priorities.
+        budget: Limits on the runs.
+        listener: Receives each run and each scenario's schedules; None for no statistics.
+        num_runs: Number of runs made.
+    """
+
+    subject: Subject
+    backend: Backend
+    choice: ScheduleChoice
+    random_seed: int
+    budget: Budget = field(default_factory=Budget)
+    listener: RunListener | None = None
+    num_runs: int = 0
+    # Hypothesis asks for the same scenario again while it shrinks, and the pass that shrinks
+    # repeats the sequence of the pass that explores.
+    _judged_runs: dict[tuple[Scenario, Schedule, bool], JudgedRun] = field(
+        default_factory=dict
+    )
+    _judged_scenarios: dict[Scenario, JudgedRun] = field(default_factory=dict)
+
+    def judge_scenario(
+        self,
+        scenario: Scenario,
+        draw: Callable[[int], Schedule],
+        *,
+        twice: bool = False,
+    ) -> JudgedRun:
+        """Return the first run of a scenario that fails, or else the default one.
+
+        `draw` draws a schedule of up to a number of decisions. With `twice`, the default
+        schedule is played twice, and both runs are compared.
+
+        Raises:
+            OutOfBudgetError: The judge may make no more runs.
+        """
+        first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
+        if not isinstance(self.backend, ScheduledBackend):
+            return first
+        if not first.branches or first.violations:
+            extent = FIRST if first.branches else SAME
+            self._note_schedules(scenario, ScheduleCoverage(extent))
+            return first
+        if self.choice.mode == "default":
+            self._note_schedules(scenario, ScheduleCoverage(FIRST))
+            return first
+        if self.choice.mode == "drawn":
+            self._note_schedules(scenario, ScheduleCoverage(DRAWN))
+            # Drawn after the first run, which tells how many decisions there can be.
+            drawn = self.judge_schedule(scenario, draw(first.num_turns))
+            return drawn if drawn.violations else first
+        if scenario not in self._judged_scenarios:
+            runs = self._explore_schedules(scenario, first.num_turns)
+            failing = (judged for judged in runs if judged.violations)
+            self._judged_scenarios[scenario] = next(failing, first)
+        return self._judged_scenarios[scenario]
+
+    def judge_schedule(
+        self, scenario: Scenario, schedule: Schedule, *, twice: bool = False
+    ) -> JudgedRun:
+        """Return the run with one schedule, judged, from the cache if it was judged before.
+
+        With `twice`, the schedule is played twice, and both runs are compared. Backends
+        without schedules ignore `twice`: there two runs may differ, as timing differs.
+        """
+        twice = twice and isinstance(self.backend, ScheduledBackend)
+        key = (scenario, schedule, twice)
+        if key not in self._judged_runs:
+            again = None
+            if twice:
+                # The other run, with other addresses; the plain one is judged and reported.
+                with shuffled_addresses():
+                    again = self._play(scenario, Decisions(Following(schedule)))
+            decisions = Decisions(Following(schedule))
+            self._judged_runs[key] = self._judge(scenario, decisions, again)
+        return self._judged_runs[key]
+
+    def _explore_schedules(
+        self, scenario: Scenario, num_turns: int
+    ) -> Iterator[JudgedRun]:
+        """Play one schedule of each class, or random ones if there are too many classes."""
+        num_ranks, max_runs = scenario.mesh.num_ranks, self.choice.max_runs
+        if self.choice.mode == "all":
+            exploration = Exploration(num_ranks)
+            for decisions in islice(exploration.runs(), max_runs):
+                yield self._judge(scenario, decisions)
+            if exploration.is_complete:
+                counted = exploration.num_classes, exploration.num_interleavings
+                self._note_schedules(scenario, ScheduleCoverage(COMPLETE, *counted))
+                return
+        priorities = PriorityRuns(num_ranks, num_turns)
+        for decisions in priorities.runs(max_runs, self.random_seed):
+            yield self._judge(scenario, decisions)
+        chance = priorities.probability(max_runs)
+        self._note_schedules(scenario, ScheduleCoverage(RANDOM, probability=chance))
+
+    def _note_schedules(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
+        if self.listener is not None:
+            self.listener.schedules_played(scenario, coverage)
+
+    def _judge(
+        self, scenario: Scenario, decisions: Decisions, again: Run | None = None
+    ) -> JudgedRun:
+        run = self._play(scenario, decisions)
+        verdict = judge_run(scenario, run, self.subject.capabilities, again=again)
+        if verdict.violations and _is_slow(run):
+            self.budget.num_slow_runs += 1
+        if self.listener is not None:
+            self.listener.run_judged(scenario, run)
+        turns, taken = decisions.turn_log, tuple(decisions.taken)
+        return JudgedRun(
+            {
+                violation.identity: FoundViolation(violation, scenario, taken)
+                for violation in verdict.violations
+            },
+            taken,
+            len(turns),
+            decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
+            verdict.applied,
+        )
+
+    def _play(self, scenario: Scenario, decisions: Decisions) -> Run:
+        self.budget.take_run()
+        self.num_runs += 1
+        if isinstance(self.backend, ScheduledBackend):
+            return self.backend.run_scheduled(scenario, self.subject, decisions)
+        return self.backend.run(scenario, self.subject)
+
+
+def _is_slow(run: Run) -> bool:
+    """Tell whether a run took seconds: a fault of real processes, or a rank that hangs."""
+    return run.fault is not None and (
+        run.backend != "sim" or run.fault.kind == "never_returns"
+    )

@@ -1,0 +1,82 @@
+"""One process of a parallel search: `python -m syncverify.search.parallel_worker`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+
+from syncverify.backends.choice import open_backend
+from syncverify.backends.messages import Ready, unpack_subject
+from syncverify.errors import InternalError, SyncverifyError
+from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.search.judge import Identity
+from syncverify.search.parallel import (
+    ScenarioPlayed,
+    SearchJob,
+    ShrinkingRun,
+    WorkerFailure,
+)
+from syncverify.search.result import SearchResult
+from syncverify.search.search import search
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardedProgress:
+    """Progress that is sent to the parent, which counts for all processes."""
+
+    connection: Connection
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        self.connection.send(ScenarioPlayed(num_violations))
+
+    def shrinking(self, identity: Identity, num_runs: int) -> None:
+        self.connection.send(ShrinkingRun(identity, num_runs))
+
+
+def main(descriptor: int) -> None:
+    """Search one share, send its result, and wait until the parent ends this process.
+
+    `descriptor` is the file descriptor of the connection to the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its workers
+    torch.set_num_threads(1)
+    ignore_reports_of_anomalies()
+    connection = Connection(descriptor)
+    connection.send(Ready())
+    job: SearchJob = connection.recv()
+    # The parent sends nothing after the job, so the next receive ends when the parent does.
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    connection.send(_result(job, _ForwardedProgress(connection)))
+    threading.Event().wait()
+
+
+def _end_with_parent(connection: Connection) -> None:
+    try:
+        connection.recv()
+    finally:
+        os._exit(0)  # at once: threads of ranks may still run
+
+
+def _result(
+    job: SearchJob, progress: _ForwardedProgress
+) -> SearchResult | WorkerFailure:
+    try:
+        subject = unpack_subject(job.subject)
+        with closing(open_backend(job.backend, subject)) as backend:
+            return search(subject, backend, job.plan, progress)
+    except SyncverifyError as error:
+        return WorkerFailure(type(error), str(error))
+    except Exception:  # noqa: BLE001  # a fault of the harness, raised again in the parent
+        return WorkerFailure(InternalError, traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

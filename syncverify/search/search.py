@@ -1,0 +1,138 @@
+"""Search for violations: draw scenarios, judge them, shrink the failing ones.
+
+Note [Two passes over one random sequence]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+The first pass plays every scenario and notes the identity (property and cause) of each
+violation. It shrinks nothing, so its coverage depends on the seed and not on the defects.
+The second pass runs once per identity: the same seed leads to the same scenario again, and
+Hypothesis shrinks it as long as that identity stays. Other violations of a scenario do not
+count then, so two defects do not turn into one.
+
+The judge caches each judged run by scenario and schedule, so the second pass plays only new
+scenarios. Two runs of one scenario are played on purpose: for each scenario that is larger
+than all before it, and for each violation in the end. They show a subject that depends on
+chance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from hypothesis import Phase
+
+from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.drawing import Draw, Drawing, EndedError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import (
+    Backend,
+    Identity,
+    Judge,
+    JudgedRun,
+)
+from syncverify.search.result import (
+    Progress,
+    SearchPlan,
+    SearchResult,
+    distinct_identities,
+)
+from syncverify.search.shrinking import shrink
+from syncverify.search.statistics import StatisticsCollector
+from syncverify.subjects.subject import Subject
+
+_DETERMINISM = subject_is_deterministic.__name__
+
+
+def search(
+    subject: Subject, backend: Backend, plan: SearchPlan, progress: Progress
+) -> SearchResult:
+    """Search for violations of a subject on a backend.
+
+    Returns:
+        The coverage, the statistics, and the shrunk violations. `progress` receives each
+        scenario and each run for shrinking.
+    """
+    started = time.monotonic()
+    limit = plan.time_limit_seconds
+    budget = Budget(deadline=None if limit is None else started + limit)
+    judge = Judge(subject, backend, plan.choice, plan.random_seed, budget)
+    drawing = Drawing(
+        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
+    )
+    collector = judge.listener = StatisticsCollector()
+    coverage, met = _explore(drawing, judge, progress)
+    judge.listener = None  # shrinking plays variants of few scenarios over and over
+    violations = [
+        shrink(drawing, judge, identity, met[identity], progress)
+        for identity in distinct_identities(met)
+        if identity not in plan.known
+    ]
+    violations += _violations_by_chance(judge, violations)
+    return SearchResult(
+        coverage.num_scenarios,
+        time.monotonic() - started,
+        coverage,
+        violations,
+        collector.statistics(),
+    )
+
+
+def judge_each_scenario(
+    drawing: Drawing, judge: Judge, take: Callable[[Scenario, JudgedRun], None]
+) -> None:
+    """Judge the scenarios of a sequence, until the budget ends.
+
+    Each scenario that is larger than all before it is played twice. `take` receives each
+    scenario and its judged run, and may raise `EndedError`.
+    """
+    largest = 0
+
+    def explore(scenario: Scenario, draw: Draw) -> None:
+        nonlocal largest
+        size = len(scenario.parameters) * scenario.mesh.num_ranks
+        try:
+            judged = judge.judge_scenario(scenario, draw, twice=size > largest)
+        except OutOfBudgetError:
+            raise EndedError from None
+        largest = max(largest, size)
+        take(scenario, judged)
+
+    drawing.for_each(explore, Phase.generate)
+
+
+def _explore(
+    drawing: Drawing, judge: Judge, progress: Progress
+) -> tuple[Coverage, dict[Identity, FoundViolation]]:
+    """Play all scenarios; return their features and the first violation of each identity."""
+    coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
+    met: dict[Identity, FoundViolation] = {}
+
+    def take(scenario: Scenario, judged: JudgedRun) -> None:
+        for identity, violation in judged.violations.items():
+            met.setdefault(identity, violation)
+        coverage.add(scenario, judged.applied)
+        progress.played(coverage.num_scenarios, len(met))
+
+    judge_each_scenario(drawing, judge, take)
+    return coverage, met
+
+
+def _violations_by_chance(
+    judge: Judge, violations: list[FoundViolation]
+) -> list[FoundViolation]:
+    """Play each violation twice; return the first whose second run differs, if any."""
+    if any(entry.violation.property == _DETERMINISM for entry in violations):
+        return []
+    for entry in violations:
+        judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
+        with contextlib.suppress(OutOfBudgetError):
+            judged = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
+            for (name, _), violation in judged.violations.items():
+                if name == _DETERMINISM:
+                    return [violation]
+    return []

@@ -1,0 +1,147 @@
+"""Shrink a violation: by Hypothesis, then by leaving things out, then its schedule.
+
+All limits are numbers of runs, not seconds, so equal seeds give equal reports on a fast and
+on a slow machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from hypothesis import Phase
+
+from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.search.budget import OutOfBudgetError
+from syncverify.search.drawing import Draw, Drawing, EndedError, ReproducedError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.result import Progress, scenario_size
+from syncverify.search.simpler_scenarios import simpler_scenarios
+
+_MAX_SHRINK_RUNS = 300
+_MAX_SIMPLER_RUNS = 100
+_DETERMINISM = subject_is_deterministic.__name__
+
+
+def shrink(
+    drawing: Drawing,
+    judge: Judge,
+    identity: Identity,
+    first: FoundViolation,
+    progress: Progress,
+) -> FoundViolation:
+    """Return the smallest violation of an identity, as far as the budget allows.
+
+    Among scenarios of equal size it is the one that Hypothesis tried last, simplified
+    further. `drawing` is the sequence in which the violation `first` was met; the cache of
+    the judge that met it spares most of the sequence.
+    """
+    judge.budget.num_slow_runs = 0
+    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs)
+    simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
+    if not simplest.decisions:
+        return simplest
+    with contextlib.suppress(OutOfBudgetError):
+        return simplify_schedule(judge, simplest, identity)
+    return simplest
+
+
+def simplify_schedule(
+    judge: Judge, found: FoundViolation, identity: Identity
+) -> FoundViolation:
+    """Undo choices of a schedule that the violation does not need.
+
+    Returns:
+        The violation with a schedule in which no single choice can go back to the default,
+        as far as the budget allows.
+
+    Raises:
+        OutOfBudgetError: Not even the given schedule may be played.
+    """
+    scenario = found.scenario
+    best = judge.judge_schedule(scenario, found.schedule)
+    index = len(best.schedule.choices)
+    with contextlib.suppress(OutOfBudgetError):
+        while index > 0:
+            index -= 1
+            choices = best.schedule.choices
+            # A shorter run may have taken fewer decisions than the schedule before.
+            if index >= len(choices) or not choices[index]:
+                continue
+            without = Schedule((*choices[:index], 0, *choices[index + 1 :]))
+            judged = judge.judge_schedule(scenario, without)
+            if identity in judged.violations:
+                best, index = judged, len(judged.schedule.choices)
+    return best.violations[identity]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shrinking:
+    """The shrinking of one violation; its identity stays.
+
+    The violation was met in the sequence `drawing`. `num_runs_before` is the number of runs
+    that the judge had made before.
+    """
+
+    drawing: Drawing
+    judge: Judge
+    identity: Identity
+    progress: Progress
+    num_runs_before: int
+
+    def by_hypothesis(self, first: FoundViolation) -> FoundViolation:
+        """Let Hypothesis meet the violation again in its sequence, and shrink its choices."""
+        least = first
+        self.judge.budget.runs_left = _MAX_SHRINK_RUNS
+
+        def probe(scenario: Scenario, draw: Draw) -> None:
+            nonlocal least
+            num_runs = self.judge.num_runs
+            try:
+                judged = self.judge.judge_scenario(scenario, draw, twice=self._twice)
+            except OutOfBudgetError:
+                raise EndedError from None
+            self._tell_progress(num_runs)
+            if self.identity in judged.violations:
+                found = judged.violations[self.identity]
+                # Hypothesis prefers few and small choices, a reader few ranks and axes.
+                least = min(found, least, key=lambda one: scenario_size(one.scenario))
+                raise ReproducedError
+
+        self.drawing.for_each(probe, Phase.generate, Phase.shrink)
+        return least
+
+    def with_fewer_things(self, found: FoundViolation) -> FoundViolation:
+        """Leave out one thing after the other, as long as the violation stays."""
+        self.judge.budget.runs_left = _MAX_SIMPLER_RUNS
+        with contextlib.suppress(OutOfBudgetError):
+            while (less := self._with_one_thing_less(found)) is not None:
+                found = less
+        return found
+
+    def _with_one_thing_less(self, found: FoundViolation) -> FoundViolation | None:
+        capabilities = self.drawing.capabilities
+        for scenario in simpler_scenarios(found.scenario, capabilities):
+            judged = self._judge_schedule(scenario, found.schedule)
+            if self.identity in judged.violations:
+                return judged.violations[self.identity]
+        return None
+
+    def _judge_schedule(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
+        num_runs = self.judge.num_runs
+        judged = self.judge.judge_schedule(scenario, schedule, twice=self._twice)
+        self._tell_progress(num_runs)
+        return judged
+
+    @property
+    def _twice(self) -> bool:
+        """Tell whether the violation needs two runs to show."""
+        return self.identity[0] == _DETERMINISM
+
+    def _tell_progress(self, num_runs: int) -> None:
+        """Report each run that the judge made since it had made `num_runs`."""
+        for number in range(num_runs, self.judge.num_runs):
+            self.progress.shrinking(self.identity, number + 1 - self.num_runs_before)

@@ -1,0 +1,89 @@
+"""Scenarios with one thing less than a scenario that shows a violation.
+
+Hypothesis makes single choices smaller. A mesh with fewer ranks asks for other choices after
+it, so the violation may vanish, and four ranks stay where two are enough. Here one thing is
+left out and everything else stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.program.modules.named import require_own_parameters
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.vocabulary import PLAIN
+
+# New values of fields of a scenario.
+Changes = dict[str, Any]
+
+
+def simpler_scenarios(
+    scenario: Scenario, capabilities: Capabilities
+) -> Iterator[Scenario]:
+    """Yield scenarios within a contract that leave one thing out.
+
+    The order: fewer ranks, axes, parameters, steps, micro-batches.
+    """
+    for changes in _changes(scenario):
+        with contextlib.suppress(ScenarioFormatError):  # such as: no parameter is left
+            candidate = replace(scenario, **changes)
+            if candidate.module != PLAIN:
+                require_own_parameters(candidate)
+            if not capabilities.lacking(candidate):
+                yield candidate
+
+
+def _changes(scenario: Scenario) -> Iterator[Changes]:
+    for axis in range(len(scenario.mesh.shape)):
+        yield _without_axis(scenario, axis)
+        yield from _smaller_axis(scenario.mesh, axis)
+    for index in range(len(scenario.parameters)):
+        yield {"parameters": _without(scenario.parameters, index)}
+    for step in range(scenario.num_steps):
+        events = _without(scenario.events, step)
+        yield {
+            "accumulations": _without(scenario.accumulations, step),
+            "events": events if {*events} - {PLAIN} else (),
+        }
+    yield from _fewer_micro_batches(scenario.accumulations)
+
+
+def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    return (*entries[:index], *entries[index + 1 :])
+
+
+def _without_axis(scenario: Scenario, axis: int) -> Changes:
+    mesh = MeshSpec(
+        _without(scenario.mesh.shape, axis), _without(scenario.mesh.axis_names, axis)
+    )
+    return {
+        "mesh": mesh,
+        "parameters": tuple(
+            replace(
+                spec, placements=spec.placements and _without(spec.placements, axis)
+            )
+            for spec in scenario.parameters
+        ),
+    }
+
+
+def _smaller_axis(mesh: MeshSpec, axis: int) -> Iterator[Changes]:
+    before, size, after = mesh.shape[:axis], mesh.shape[axis], mesh.shape[axis + 1 :]
+    for fewer in sorted({1, 2, size // 2, size - 1}):
+        if 1 <= fewer < size:
+            yield {"mesh": replace(mesh, shape=(*before, fewer, *after))}
+
+
+def _fewer_micro_batches(counts: tuple[int, ...]) -> Iterator[Changes]:
+    """Yield first a bound on all steps, then fewer micro-batches of a single step."""
+    for bound in range(1, max(counts)):
+        yield {"accumulations": tuple(min(count, bound) for count in counts)}
+    for step, count in enumerate(counts):
+        for fewer in range(1, count):
+            yield {"accumulations": (*counts[:step], fewer, *counts[step + 1 :])}

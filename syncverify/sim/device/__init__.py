@@ -1,0 +1,1 @@
+"""The virtual device: streams, events, and the streams of the autograd engine."""

@@ -1,0 +1,96 @@
+"""The functions of torch's device modules, as they behave on the thread of a rank.
+
+A rank has one device, number 0, and its streams. A function that needs more of a device ends
+the run with an error that names the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.device.streams import RankStreams
+from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.trace.source_lines import calling_line
+
+Make = Callable[..., Any]
+
+
+def refusal(feature: str) -> Make:
+    """Make a function that raises: a feature is not simulated, called at some line."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise EnvironmentNotSupportedError(
+            f"the sim backend does not simulate {feature}, asked for at {calling_line()}"
+        )
+
+    return refuse
+
+
+def current_stream_context(
+    _: RankStreams, stream: VirtualStream | None
+) -> AbstractContextManager[Any]:
+    """Make a context in which a stream is current; None changes nothing."""
+    return nullcontext() if stream is None else CurrentStream(stream)
+
+
+class CurrentStream(AbstractContextManager[None]):
+    """The context of `torch.cuda.stream()`: yields None, and may be used again."""
+
+    def __init__(self, stream: VirtualStream) -> None:
+        self.stream = stream
+
+    @override
+    def __enter__(self) -> None:
+        self.stream.__enter__()
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        self.stream.__exit__()
+
+
+def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
+    if stream is not None:
+        streams.engine.set_current(stream)
+
+
+def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
+    """Do nothing: there is one device, and no time to spend or to measure."""
+
+
+_STREAMS: dict[str, Make] = {
+    "current_stream": lambda streams, device=None: streams.current(),  # torch's names
+    "default_stream": lambda streams, device=None: streams.default,
+    "set_stream": _set_stream,
+    "stream": current_stream_context,
+    "synchronize": lambda streams, device=None: streams.synchronize(),
+}
+
+
+def _some(*names: str) -> dict[str, Make]:
+    return {name: _STREAMS[name] for name in names}
+
+
+CUDA: dict[str, Make] = {
+    **_STREAMS,
+    # torch calls it before any use of a real device, such as a tensor or a handle.
+    "_lazy_init": refusal(
+        "CUDA devices (make tensors on the device of the parameters, and look names of "
+        "torch.cuda up when they are needed)"
+    ),
+    "_sleep": _nothing,  # every order is judged anyway
+    "current_device": lambda _: 0,
+    "is_current_stream_capturing": lambda _: False,
+    "set_device": _nothing,
+}
+CPU: dict[str, Make] = _some("current_stream", "stream", "synchronize")
+ACCELERATOR: dict[str, Make] = {
+    **_some("current_stream", "set_stream", "synchronize"),
+    "current_device_index": lambda _: 0,
+    "set_device_index": _nothing,
+}
+RANGES: dict[str, Make] = dict.fromkeys(("mark", "range_pop", "range_push"), _nothing)

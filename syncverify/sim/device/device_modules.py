@@ -1,0 +1,189 @@
+"""Virtual streams behind torch's own names, for the length of a run.
+
+Each replaced name checks the calling thread: the thread of a rank gets virtual streams, any
+other thread gets torch's own. Callers look the names up on the modules at each call, as
+`torch.cuda.current_stream()` does. A function that was imported by name before the run
+(`from torch.cuda import current_stream`) is not replaced, and ends the run with an error.
+`torch.cuda.is_available()` stays false: tensors cannot be made on a CUDA device.
+
+Blocking copies to the host
+    On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
+    `Tensor.tolist()` and `Tensor.to("cpu")` with a string are taken for copies to the host.
+    `Tensor.to(device)` with a `torch.device` is not, as it may be the tensor's own device,
+    and `copy_` into a tensor that is meant to lie on the host cannot be told from any
+    other `copy_`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from syncverify.sim.device.device_functions import (
+    ACCELERATOR,
+    CPU,
+    CUDA,
+    RANGES,
+    CurrentStream,
+    Make,
+    current_stream_context,
+    refusal,
+)
+from syncverify.sim.device.host_copies import HOST_COPIES
+from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
+
+_MISSING = object()
+
+
+class _ByThread(type):
+    """A class whose instances are virtual ones on a rank's thread."""
+
+    original: type
+    virtual: type
+    make: Make
+
+    @override
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        streams = own_streams()
+        return (
+            cls.make(streams, *args, **kwargs)
+            if streams
+            else cls.original(*args, **kwargs)
+        )
+
+    def __getattr__(cls, name: str) -> Any:
+        """Return an attribute of instances, such as `torch.cuda.Stream.priority_range`."""
+        return getattr(cls.virtual, name)
+
+    @override
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (cls.original, cls.virtual))
+
+
+def _class(original: type, virtual: type, make: Make) -> type:
+    parts = {"original": original, "virtual": virtual, "make": staticmethod(make)}
+    return _ByThread(original.__name__, (), parts)
+
+
+def _new(original: Any, make: Make) -> Any:
+    """Let a class make virtual instances for callers that imported it by name."""
+
+    def virtual(streams: RankStreams, _: type, *args: Any, **kwargs: Any) -> Any:
+        return make(streams, *args, **kwargs)
+
+    return staticmethod(_function(original, virtual))
+
+
+def _function(
+    original: Any, virtual: Make, *, for_harness: bool = True
+) -> Callable[..., Any]:
+    def by_thread(*args: Any, **kwargs: Any) -> Any:
+        streams = own_streams()
+        if streams is None or not (for_harness or streams.serves_subject):
+            return original(*args, **kwargs)
+        return virtual(streams, *args, **kwargs)
+
+    return by_thread
+
+
+def _create(
+    streams: RankStreams, device: Any = None, priority: int = 0, **_: Any
+) -> VirtualStream:
+    return streams.create(device, priority)
+
+
+def _create_on_cpu(streams: RankStreams, priority: int = -1) -> VirtualStream:
+    return streams.create(None, priority)  # `torch.cpu.Stream` takes no device
+
+
+def _create_event(
+    streams: RankStreams, *positional: bool, enable_timing: bool = False, **_: Any
+) -> VirtualEvent:
+    timing = positional[0] if positional else enable_timing
+    return VirtualEvent(streams, enable_timing=timing)
+
+
+def _create_generic_event(
+    streams: RankStreams, device: Any = None, *, enable_timing: bool = False, **_: Any
+) -> VirtualEvent:
+    return VirtualEvent(streams, enable_timing=enable_timing)
+
+
+def _run_backward(
+    original: Any, streams: RankStreams, outputs: Any, gradients: Any, retain: Any,
+    create: Any, inputs: Any = (), *more: Any, **options: Any,
+) -> Any:  # fmt: skip
+    settings = (gradients, retain, create, inputs, *more)
+    return streams.engine.run_backward(
+        lambda: original(outputs, *settings, **options), outputs, gradients, inputs
+    )
+
+
+# Classes, the classes of their virtual instances (None: torch's own), and the makers.
+_CLASSES: tuple[tuple[Any, str, type | None, Make], ...] = (
+    (torch.cuda, "CUDAGraph", None, refusal("CUDA graphs")),
+    (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
+    (torch.cuda, "MemPool", None, refusal("pools of memory")),
+    (torch.cuda, "device", None, lambda _, __: nullcontext()),
+    (torch.accelerator, "device_index", None, lambda _, __: nullcontext()),
+    (torch, "Stream", VirtualStream, _create),
+    (torch, "Event", VirtualEvent, _create_generic_event),
+    (torch.cuda, "Stream", VirtualStream, _create),
+    (torch.cuda, "Event", VirtualEvent, _create_event),
+    (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
+    (torch.cpu, "Event", VirtualEvent, _create_event),
+    (torch.cuda, "StreamContext", CurrentStream, current_stream_context),
+    (torch.cpu, "StreamContext", CurrentStream, current_stream_context),
+)
+# Classes that callers may have imported by name, and the makers of virtual instances.
+_IMPORTED: tuple[tuple[Any, Make], ...] = (
+    (torch.cuda.Stream, _create),
+    (torch.cuda.Event, _create_event),
+)
+
+
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
+    """Yield each owner, the name of its attribute, and the replacement."""
+    for module, functions in (
+        (torch.cuda, CUDA),
+        (torch.cuda.nvtx, RANGES),
+        (torch.cpu, CPU),
+        (torch.accelerator, ACCELERATOR),
+    ):
+        for name, virtual in functions.items():
+            yield module, name, _function(getattr(module, name), virtual)
+    for imported, make in _IMPORTED:
+        yield imported, "__new__", _new(imported.__new__, make)
+    for owner, name, virtual_class, make in _CLASSES:
+        original = getattr(owner, name)
+        yield owner, name, _class(original, virtual_class or original, make)
+    for owner, name, copy in HOST_COPIES:
+        original = getattr(owner, name)
+        virtual = functools.partial(copy, original)
+        yield owner, name, _function(original, virtual, for_harness=False)
+    run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
+    replaced = _function(run_backward, functools.partial(_run_backward, run_backward))
+    yield torch.autograd, "_engine_run_backward", replaced
+
+
+@contextmanager
+def virtual_device_modules() -> Iterator[None]:
+    """Put virtual streams behind torch's names for the length of a block."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, replacement in _replacements():
+            before.append((owner, name, vars(owner).get(name, _MISSING)))
+            setattr(owner, name, replacement)
+        yield
+    finally:
+        for owner, name, original in reversed(before):
+            if original is _MISSING:  # it was inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)

@@ -1,0 +1,159 @@
+"""One backward pass over nodes on several streams; see Note [Autograd on streams]."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
+
+
+class EngineQueues(StreamQueues, Protocol):
+    """The queues of one rank, as the autograd engine uses them."""
+
+    def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
+        """Keep a gradient's memory until the stream of the consuming node is done."""
+
+
+class EngineRun:
+    """Model of one backward pass: the waits that the engine puts between streams.
+
+    `nodes` may run, each on its stream; `caller` is the stream that is current at
+    `backward()`.
+    """
+
+    def __init__(
+        self,
+        streams: EngineQueues,
+        nodes: dict[Any, VirtualStream],
+        caller: VirtualStream,
+    ) -> None:
+        self._streams = streams
+        self._nodes = nodes
+        self._caller = caller
+        self._running: Any = None
+        # Stream on which the engine adds gradients up after the running node; None before.
+        self._adding: VirtualStream | None = None
+        # Marks that a node's stream has to wait for before the node runs, by node and input.
+        self._pending: dict[Any, dict[int, int]] = {}
+        self._fed: set[tuple[Any, int]] = set()
+        self._leaf_streams: dict[VirtualStream, None] = {}
+        self._asked_for: list[Any] = []
+        self._has_joined = False
+        self._handles = [
+            handle
+            for node in nodes
+            for handle in (
+                node.register_prehook(self._on_entry),
+                node.register_hook(functools.partial(self._on_exit, node)),
+            )
+        ]
+
+    def start(
+        self,
+        roots: Sequence[Any],
+        gradients: Sequence[torch.Tensor | None],
+        inputs: Iterable[Any],
+    ) -> None:
+        """Order the roots, the first nodes, after the stream of the caller.
+
+        Args:
+            roots: Nodes that the pass starts from.
+            gradients: Initial gradient of each root; None for a gradient of ones.
+            inputs: Nodes with gradients to return, instead of gradients to accumulate.
+        """
+        mark: int | None = None
+        for root, gradient in zip(roots, gradients, strict=True):
+            if (own := self._nodes[root]) == self._caller:
+                continue
+            # The caller's stream may still compute the loss: a root on another stream waits
+            # for all that the caller's stream holds now.
+            mark = self._streams.mark(self._caller) if mark is None else mark
+            self._pending.setdefault(root, {})[-1] = mark
+            if gradient is not None:
+                # Memory of the caller's stream, read on another stream: it may be reused
+                # only after the root's stream is done.
+                self._streams.record_consumer(gradient, own)
+        self._asked_for = [node for node in inputs if node in self._nodes]
+
+    def stream_of_running(self, node: Any) -> VirtualStream:
+        """Return the stream that is current while a node runs.
+
+        A node of another run means that this run is over.
+        """
+        own = self._nodes.get(node)
+        if own is None:
+            self.join()
+            return self._caller
+        if node is not self._running:
+            self._enter(node, own)
+        return self._adding or own
+
+    def join(self) -> None:
+        """Order the caller's stream after the accumulation into all leaves.
+
+        Before that, work on the caller's stream may overlap with the accumulation. The engine
+        waits at the end of the pass only, so a hook sees no such order.
+        """
+        if self._has_joined:
+            return
+        self._has_joined = True
+        for node in self._asked_for:
+            own = self._nodes[node]
+            self._leaf_streams[own] = None
+            self._await_gradients(node, own)
+        for stream in self._leaf_streams:
+            if stream != self._caller:
+                self._streams.wait(self._caller, self._streams.mark(stream))
+
+    def forget(self) -> None:
+        """Remove the hooks from the nodes."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _enter(self, node: Any, own: VirtualStream) -> None:
+        self._running, self._adding = node, None
+        self._await_gradients(node, own)
+        if not node.next_functions:
+            self._leaf_streams[own] = None
+
+    def _await_gradients(self, node: Any, own: VirtualStream) -> None:
+        for mark in self._pending.pop(node, {}).values():
+            self._streams.wait(own, mark)
+
+    def _on_entry(self, *_: object) -> None:
+        self._streams.current()
+
+    def _on_exit(
+        self, node: Any, gradients: Sequence[torch.Tensor | None], _: object
+    ) -> None:
+        edges = zip(node.next_functions, gradients, strict=False)
+        for (consumer, input_nr), gradient in edges:
+            if consumer in self._nodes and gradient is not None:
+                self._feed(node, consumer, input_nr, gradient)
+
+    def _feed(
+        self, producer: Any, consumer: Any, input_nr: int, gradient: torch.Tensor
+    ) -> None:
+        own, other = self._nodes[producer], self._nodes[consumer]
+        is_first = (consumer, input_nr) not in self._fed
+        self._fed.add((consumer, input_nr))
+        pending = self._pending.setdefault(consumer, {})
+        if own != other:
+            # The producer's stream may go on and free the gradient while the consumer's
+            # stream still reads it: the allocator keeps the memory for the consumer.
+            self._streams.record_consumer(gradient, other)
+        if is_first:
+            if own != other:
+                pending[input_nr] = self._streams.mark(own)
+            return
+        # A further gradient is added to the first one at once, on the consumer's stream,
+        # which therefore waits now for the producers of both.
+        marks = [pending.pop(input_nr)] if input_nr in pending else []
+        marks += [self._streams.mark(own)] if own != other else []
+        for mark in marks:
+            self._streams.wait(other, mark)
+        self._adding = other

@@ -1,0 +1,281 @@
+"""The streams of backward nodes: torch's autograd engine on CUDA, on virtual streams.
+
+Note [Autograd on streams]
+    The model covers one device and dense tensors:
+
+    * A backward node runs on the stream on which its forward operator ran.
+    * Accumulation into a leaf runs on the stream that was current when the leaf's
+      AccumulateGrad node was made, by the first operator that used the leaf. Tensors refer
+      to the node weakly. It is made anew when no graph holds it. It stays, with its stream,
+      while an owner holds it (as DistributedDataParallel does).
+    * Hooks run on the stream of their node. A stream that a hook makes current stays
+      current until the node ends.
+    * Between nodes on two streams, the consumer's stream waits for the work that the
+      producer's stream holds when the producer is done. For the first gradient of an input
+      this wait comes just before the consumer runs. Each further gradient is waited for
+      when it is added to the first, on the consumer's stream.
+    * The first node waits for the stream that is current at `backward()`. The memory of
+      the initial gradients is kept until the first node's stream is done with it. The same
+      holds for every gradient that one node gives to a node on another stream.
+    * If the caller asks for the gradient of an input, the stream of the input's node waits
+      for that gradient, as if the node ran.
+    * After the last node, and not before, the stream that was current at `backward()`
+      waits for all streams on which leaves were accumulated. Then final callbacks run on
+      the stream that was current at `backward()`.
+
+    Sources: torch/csrc/autograd/engine.cpp (`evaluate_function`,
+    `GraphTask::exec_post_processing`), input_buffer.cpp (Note [Autograd Producer-Consumer
+    Stream Syncs]), node.h (Note: Function Streams), input_metadata.h; "Stream semantics of
+    backward passes" in docs/source/notes/cuda.rst; for the AccumulateGrad node the text of
+    torch's own warning about its stream.
+
+    Not modelled:
+
+    * Backwards that are nested more than 60 deep: the engine moves them to another thread.
+    * An AccumulateGrad node that outlives its graph, if the subject meanwhile uses the leaf
+      on another stream, or has made the node in C++ beside the default stream.
+    * A node that feeds several consumers on different streams, each for the second time or
+      later: the model runs all these additions on one of the streams.
+
+Note [Sequence numbers tell the stream]
+    Each node gets the next sequence number of its thread when it is made. So the number at
+    each switch of streams is enough to know the stream of every node.
+    AccumulateGrad nodes have no number. A node that is made beside the default stream, where
+    the model can see it, gets a tag. Any other counts as old as the first operator of the
+    graph that used the leaf. A rank that never computes beside its default stream pays
+    nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from syncverify.sim.device.engine_run import EngineQueues, EngineRun
+from syncverify.sim.device.torch_internals import (
+    next_sequence_number,
+    running_node,
+    sequence_number_of,
+)
+from syncverify.sim.device.virtual_streams import VirtualStream
+
+# Keys in the `metadata` of a node, a dictionary that lives as long as the node.
+_TAG = "syncverify stream"
+_PROBE = "syncverify probe"
+
+
+@dataclass(slots=True)
+class _Frame:
+    """The host, or a backward pass that it is in.
+
+    Attributes:
+        stream: Stream that is current on the host, or was at `backward()`.
+        run: Model of the backward pass; None if all nodes are on `stream`.
+        made_current: Node in which a hook has made a stream current, and that stream.
+    """
+
+    stream: VirtualStream
+    run: EngineRun | None = None
+    made_current: tuple[Any, VirtualStream] | None = None
+
+
+class EngineStreams:
+    """The current stream of a rank, inside and outside of backward passes."""
+
+    def __init__(self, streams: EngineQueues) -> None:
+        self._streams = streams
+        self._default = streams.default
+        self._frames = [_Frame(self._default)]
+        # First sequence number of each segment, and the stream of its nodes.
+        self._starts = [0]
+        self._segments = [self._default]
+        self._has_tags = False
+        # Leaves that operators have used on the current stream, if that is a side stream.
+        self._used_leaves: list[torch.Tensor] = []
+
+    def current(self) -> VirtualStream:
+        """Return the stream on which the calling thread queues work."""
+        frame = self._frames[-1]
+        if frame.run is None and frame.made_current is None:
+            return frame.stream
+        return self._current_in(frame)
+
+    def set_current(self, stream: VirtualStream) -> None:
+        """Make a stream current, until the running node ends if there is one."""
+        self._tag_used_leaves()
+        frame = self._frames[-1]
+        if len(self._frames) == 1:
+            frame.stream = stream
+        elif frame.run is None and stream == frame.stream:
+            frame.made_current = None
+        else:
+            frame.made_current = (running_node(), stream)
+        self._note(stream)
+
+    def run_backward(
+        self,
+        run: Callable[[], Any],
+        outputs: Sequence[torch.Tensor | GradientEdge],
+        gradients: Sequence[torch.Tensor | None],
+        inputs: Sequence[torch.Tensor | GradientEdge],
+    ) -> Any:
+        """Return the result of the engine's backward pass `run()`, and model its streams.
+
+        The pass starts from `outputs`. An initial gradient of None is a gradient of ones.
+        If `inputs` are empty, the gradients of all leaves are accumulated.
+        """
+        caller = self.current()
+        self._tag_used_leaves()
+        frame = _Frame(caller, self._follow(outputs, gradients, inputs, caller))
+        self._frames.append(frame)
+        try:
+            result = run()
+            if frame.run is not None:
+                # From here on, work on the caller's stream may read every gradient.
+                frame.run.join()
+        finally:
+            self._frames.pop()
+            if frame.run is not None:
+                frame.run.forget()
+            self._note(self.current())
+        return result
+
+    def note_leaves(self, used: Iterable[torch.Tensor]) -> None:
+        """Note that an operator on the current stream, not the default one, used tensors.
+
+        Within an operator the nodes of leaves are out of reach, so they are tagged later, at
+        the next switch of streams or at `backward()`.
+        """
+        self._used_leaves += [t for t in used if t.requires_grad and t.is_leaf]
+
+    def tag_new_leaves(self, leaves: Iterable[torch.Tensor]) -> list[GradientEdge]:
+        """Make the AccumulateGrad nodes of leaves on the current stream, if they have none.
+
+        Returns:
+            Edges to the nodes: they keep the nodes alive until the forward pass uses them.
+        """
+        if self.current() == self._default:
+            return []
+        edges = []
+        for leaf in leaves:
+            if leaf.requires_grad and leaf.is_leaf:
+                stream = self._default if _has_node(leaf) else self.current()
+                edges.append(_edge_of_leaf(leaf))
+                self._tag(leaf, stream)
+        return edges
+
+    def _tag_used_leaves(self) -> None:
+        leaves, self._used_leaves = self._used_leaves, []
+        for leaf in leaves:
+            self._tag(leaf, self.current())
+
+    def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
+        _node_of(leaf).metadata.setdefault(_TAG, stream)
+        self._has_tags = True
+
+    def _current_in(self, frame: _Frame) -> VirtualStream:
+        node = running_node()
+        if frame.made_current is not None:
+            if frame.made_current[0] is node:
+                return frame.made_current[1]
+            frame.made_current = None  # the node has ended
+        stream = frame.stream
+        if frame.run is not None:
+            stream = frame.run.stream_of_running(node)
+        self._note(stream)
+        return stream
+
+    def _note(self, stream: VirtualStream) -> None:
+        """Note that the stream of all nodes made from now on is `stream`."""
+        if stream == self._segments[-1]:
+            return
+        number = next_sequence_number()
+        if self._starts[-1] == number and number:  # no node was made meanwhile
+            del self._starts[-1], self._segments[-1]
+        if not self._segments or stream != self._segments[-1]:
+            self._starts.append(number)
+            self._segments.append(stream)
+
+    def _follow(
+        self,
+        outputs: Sequence[torch.Tensor | GradientEdge],
+        gradients: Sequence[torch.Tensor | None],
+        inputs: Sequence[torch.Tensor | GradientEdge],
+        caller: VirtualStream,
+    ) -> EngineRun | None:
+        # With one stream and no tags there is no edge between streams: skip the walk.
+        is_plain = len(self._segments) == 1 and not self._has_tags
+        if is_plain and caller == self._default:
+            return None
+        roots = [_node_of(output) for output in outputs]
+        users = _first_users(roots)
+        nodes = {node: self._stream_of(node, user) for node, user in users.items()}
+        if all(stream == caller for stream in nodes.values()):
+            return None
+        run = EngineRun(self._streams, nodes, caller)
+        run.start(roots, gradients, [_node_of(entry) for entry in inputs])
+        return run
+
+    def _stream_of(self, node: Any, first_user: int) -> VirtualStream:
+        tag: VirtualStream | None = node.metadata.get(_TAG)
+        if tag is not None:
+            return tag
+        number = first_user if _is_accumulation(node) else sequence_number_of(node)
+        return self._segments[bisect.bisect_right(self._starts, number) - 1]
+
+
+def _node_of(output: torch.Tensor | GradientEdge) -> Any:
+    if not isinstance(output, torch.Tensor):
+        return output.node
+    if output.is_leaf and output.requires_grad:
+        return _edge_of_leaf(output).node
+    return get_gradient_edge(output).node
+
+
+def _edge_of_leaf(leaf: torch.Tensor) -> GradientEdge:
+    """Return the edge to the AccumulateGrad node of a leaf; the edge keeps the node alive.
+
+    torch's `get_gradient_edge()` makes a view of the leaf's shape, which DTensor refuses if
+    a sharded dim is empty.
+    """
+    with torch.enable_grad():
+        user = leaf.expand_as(leaf).grad_fn
+    assert user is not None, "a leaf that requires a gradient"
+    node, _ = user.next_functions[0]
+    assert node is not None, "and so has one"
+    return GradientEdge(node, 0)
+
+
+def _has_node(leaf: torch.Tensor) -> bool:
+    """Return whether some graph holds the AccumulateGrad node of a leaf.
+
+    A look at the node makes one if there is none. So the first look leaves a mark in the
+    node, and the second look checks for it: a node that no graph holds is gone by then,
+    with its mark.
+    """
+    _node_of(leaf).metadata[_PROBE] = True
+    return _PROBE in _node_of(leaf).metadata
+
+
+def _is_accumulation(node: Any) -> bool:
+    return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _first_users(roots: Sequence[Any]) -> dict[Any, int]:
+    """Return all nodes that may run, each with the least number among its users."""
+    found = {root: sequence_number_of(root) for root in roots}
+    waiting = list(found)
+    while waiting:
+        user = waiting.pop()
+        number = sequence_number_of(user)
+        for node, _ in user.next_functions:
+            if node is not None:
+                if node not in found:
+                    waiting.append(node)
+                found[node] = min(found.get(node, number), number)
+    return found

@@ -1,0 +1,180 @@
+"""The streams of one rank: the current stream, the marks, and the waits for marks."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from syncverify.sim.device.engine_streams import EngineStreams
+from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.turns.stalls import Wait
+from syncverify.trace.records import (
+    DEFAULT_STREAM,
+    HostWait,
+    Mark,
+    StreamCreated,
+    StreamWait,
+)
+from syncverify.trace.source_lines import calling_line
+
+if TYPE_CHECKING:
+    from syncverify.sim.turns.scheduler import Scheduler
+
+
+class RankStreams:
+    """The streams of one rank.
+
+    Args:
+        recorder: Recorder of the rank: receives streams, marks and waits.
+
+    Attributes:
+        default: The stream that is current at first.
+        engine: Model of the streams of autograd.
+        serves_subject: Whether the subject runs, not the harness.
+        in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
+            a wait, and so does this list.
+        scheduler: Answers a host that polls the device. Without a scheduler the answer is
+            always "done".
+    """
+
+    def __init__(self, recorder: Any) -> None:
+        self._recorder = recorder
+        self.default = VirtualStream(self, DEFAULT_STREAM)
+        self.engine = EngineStreams(self)
+        self._numbers = {self.default.name: 0}
+        self._num_marks = 0
+        self._previous: list[VirtualStream] = []
+        self.in_flight: list[dist.Work] = []
+        self.serves_subject = False
+        self.scheduler: Scheduler | None = None
+        self._reached = ReachedMarks()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the default stream is the only one."""
+        return len(self._numbers) == 1
+
+    def number_of(self, stream: VirtualStream) -> int:
+        """Return the position of a stream in order of creation."""
+        return self._numbers[stream.name]
+
+    def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
+        """Make a stream."""
+        number = sum(name.startswith("stream ") for name in self._numbers) + 1
+        stream = VirtualStream(self, f"stream {number}", device, priority)
+        self._numbers[stream.name] = len(self._numbers)
+        recorder, source = self._recorder, calling_line()
+        recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
+        return stream
+
+    def internal(self, name: str) -> str:
+        """Register a stream that subjects cannot see, and return its name."""
+        self._numbers.setdefault(name, len(self._numbers))
+        return name
+
+    def current(self) -> VirtualStream:
+        """Return the stream on which the calling thread queues work."""
+        return self.engine.current()
+
+    def push(self, stream: VirtualStream) -> None:
+        """Make a stream current until `pop`."""
+        self._previous.append(self.current())
+        self.engine.set_current(stream)
+
+    def pop(self) -> None:
+        """Make the stream current that was current before the matching `push`."""
+        self.engine.set_current(self._previous.pop())
+
+    def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
+        """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
+        self._recorder.record_stream(tensor, stream.name)
+
+    def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
+        """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
+        self._recorder.record_consumer(tensor, stream.name)
+
+    def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
+        """Let the host wait for the current stream, if a copy of the tensor to it would."""
+        self._recorder.wait_for_copy_of(tensor)
+
+    def note_resized(self, storage: torch.UntypedStorage) -> None:
+        """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
+        self._recorder.storages.resized(storage, self.current().name)
+
+    def mark(self, stream: VirtualStream) -> int:
+        """Put a mark after the work that a stream holds now, and return its number."""
+        self._num_marks += 1
+        recorder, source = self._recorder, calling_line()
+        recorder.trace.append(
+            Mark(recorder.moment, stream.name, self._num_marks, source)
+        )
+        self._reached.mark(stream.name, self._num_marks)
+        return self._num_marks
+
+    def wait(self, stream: VirtualStream, mark: int) -> None:
+        """Let a stream wait for a mark."""
+        recorder, source = self._recorder, calling_line()
+        recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
+        self._reached.wait(stream.name, mark)
+
+    def wait_on_host(self, mark: int) -> None:
+        """Let the host wait for a mark."""
+        recorder, source = self._recorder, calling_line()
+        recorder.trace.append(HostWait(recorder.moment, mark, source))
+        self._reached.wait_on_host(mark)
+
+    def synchronize(self) -> None:
+        """Let the host wait for the work on all streams, collectives included.
+
+        The results of collectives are in memory afterwards.
+        """
+        for work in tuple(self.in_flight):
+            work.wait()
+        for name in self._numbers:
+            self.wait_on_host(self.mark(VirtualStream(self, name)))
+
+    def is_done(self, mark: int) -> bool:
+        """Return whether the device has reached a mark, as far as the host can see.
+
+        False only if a schedule says so and the host has not waited for the mark. After
+        True, all that the host does is ordered after the mark.
+        """
+        if self._reached.host_has_reached(mark):
+            return True
+        shows = self._shows(f"mark {mark}")
+        if shows:
+            # A host that has seen the mark may reuse or read the memory before it, so the
+            # answer is as good as a wait.
+            self.wait_on_host(mark)
+        return shows
+
+    def is_idle(self, stream: VirtualStream) -> bool:
+        """Tell whether a stream is done, by the rules of `is_done`."""
+        is_done = self._reached.host_has_reached_end(stream.name)
+        shows = is_done or self._shows(f"stream {stream.name}")
+        if shows:
+            self.wait_on_host(self.mark(stream))
+        return shows
+
+    def _shows(self, queried: str) -> bool:
+        if self.scheduler is None:
+            return True
+        wait = Wait(f"query() of {queried}, at {calling_line()}", tuple, queried)
+        return self.scheduler.poll("query", wait, lambda: True)
+
+
+_THREAD = threading.local()
+
+
+def own_streams() -> RankStreams | None:
+    """Return the streams of the calling thread's rank; None on any other thread."""
+    return getattr(_THREAD, "streams", None)
+
+
+def enter_rank(streams: RankStreams | None) -> None:
+    """Set the streams of the calling thread's rank, from now on."""
+    _THREAD.streams = streams

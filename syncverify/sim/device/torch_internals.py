@@ -1,0 +1,63 @@
+"""Private names of torch that the simulated machine needs, behind names of our own.
+
+The only module of the harness that touches `torch._C`. Private parts of DTensor's dispatcher
+are in `sharding_plans.py`, torch's testing machinery is in `threaded_world.py`.
+`test_torch_internals.py` states the facts that the harness relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._autograd import _get_sequence_nr
+
+# torch's stub leaves this one out.
+from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
+    _set_thread_isolation_mode,
+)
+
+
+def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it
+    """Hide the process groups of one thread from functional collectives of another."""
+    _set_thread_isolation_mode(enabled)
+
+
+def running_node() -> Any:
+    """Return the autograd node that this thread evaluates, or None."""
+    return torch._C._current_autograd_node()  # noqa: SLF001
+
+
+def next_sequence_number() -> int:
+    """Return the number of the next autograd node that this thread makes."""
+    return _get_sequence_nr()
+
+
+def sequence_number_of(node: Any) -> int:
+    """Return the number of an autograd node."""
+    number: int = node._sequence_nr()  # noqa: SLF001
+    return number
+
+
+def without_new_versions(
+    tensors: Sequence[torch.Tensor],
+) -> AbstractContextManager[None]:
+    """Hide writes within a block from the version counters of tensors."""
+    context: AbstractContextManager[None] = (
+        torch.autograd._unsafe_preserve_version_counter(tuple(tensors))  # noqa: SLF001
+    )
+    return context
+
+
+def schema_arguments(operator: Any) -> Sequence[Any]:
+    """Return the arguments of an operator, each with its type and alias information."""
+    arguments: Sequence[Any] = operator._schema.arguments  # noqa: SLF001
+    return arguments
+
+
+def forget_backend(name: str) -> None:
+    """Undo `dist.Backend.register_backend`, for which torch has no public function."""
+    del dist.Backend._plugins[name.upper()]  # noqa: SLF001

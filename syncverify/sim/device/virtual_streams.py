@@ -1,0 +1,183 @@
+"""Virtual streams and events, with CUDA's semantics and no device.
+
+Operators run at once, on the host. A virtual stream stands for the order in which a device
+might have run them: it records the work that is queued on it, and the marks that it waits
+for. Work on two streams may overlap unless a chain of such waits orders it.
+
+Streams have names, given in order of creation on each rank. Priorities are kept and mean
+nothing: they never order work. Streams do not wait for the default stream by themselves,
+as torch's never do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+import torch
+from typing_extensions import override
+
+
+class StreamQueues(Protocol):
+    """The queues of one rank, as its streams and events use them."""
+
+    @property
+    def default(self) -> VirtualStream:
+        """Return the stream that is current at first."""
+
+    def current(self) -> VirtualStream:
+        """Return the stream on which the calling thread queues work."""
+
+    def number_of(self, stream: VirtualStream) -> int:
+        """Return the position of a stream in order of creation."""
+
+    def push(self, stream: VirtualStream) -> None:
+        """Make a stream current until `pop`."""
+
+    def pop(self) -> None:
+        """Make the stream current that was current before the matching `push`."""
+
+    def mark(self, stream: VirtualStream) -> int:
+        """Put a mark after the work that a stream holds now, and return its number."""
+
+    def wait(self, stream: VirtualStream, mark: int) -> None:
+        """Let a stream wait for a mark."""
+
+    def wait_on_host(self, mark: int) -> None:
+        """Let the host wait for a mark."""
+
+    def is_done(self, mark: int) -> bool:
+        """Tell whether the device has passed a mark, as far as it shows."""
+
+    def is_idle(self, stream: VirtualStream) -> bool:
+        """Tell whether a stream is done, as far as it shows."""
+
+
+class VirtualStream:
+    """A queue of one rank; objects of the same queue are equal and hash-equal.
+
+    Attributes:
+        name: Unique on its rank.
+        device: Device that the caller asked for.
+        priority: Priority that the caller asked for; orders nothing.
+    """
+
+    def __init__(
+        self, streams: StreamQueues, name: str, device: Any = None, priority: int = 0
+    ) -> None:
+        self._streams = streams
+        self.name = name
+        self.device = _device(device)
+        self.priority = priority
+
+    def wait_stream(self, stream: VirtualStream) -> None:
+        """Order later work on this stream after the work that another stream holds now."""
+        self._streams.wait(self, self._streams.mark(stream))
+
+    def wait_event(self, event: VirtualEvent) -> None:
+        """Order later work on this stream after an event."""
+        event.wait(self)
+
+    def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
+        """Record an event on this stream, a new one if none is given."""
+        event = VirtualEvent(self._streams) if event is None else event
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Let the host wait for the work that this stream holds now."""
+        self._streams.wait_on_host(self._streams.mark(self))
+
+    def query(self) -> bool:
+        """Tell whether the stream has no work left."""
+        return self._streams.is_idle(self)
+
+    @property
+    def stream_id(self) -> int:
+        """Number of the stream on its rank, 0 for the default stream."""
+        return self._streams.number_of(self)
+
+    cuda_stream = native_handle = stream_id
+
+    @property
+    def device_index(self) -> int:
+        """Number of the device; a rank has one device."""
+        return self.device.index or 0
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority, as CUDA counts them."""
+        return 0, -1
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VirtualStream):
+            return False
+        return other._streams is self._streams and other.name == self.name
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.stream_id)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def __enter__(self) -> VirtualStream:
+        self._streams.push(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._streams.pop()
+
+
+class VirtualEvent:
+    """A CUDA event: a mark in a stream, which may be recorded again."""
+
+    def __init__(self, streams: StreamQueues, *, enable_timing: bool = False) -> None:
+        self._streams = streams
+        self._enable_timing = enable_timing
+        self._mark: int | None = None
+        self.device = streams.default.device
+
+    def record(self, stream: VirtualStream | None = None) -> None:
+        """Put the mark after the work that a stream holds now; default: the current stream."""
+        self._mark = self._streams.mark(stream or self._streams.current())
+
+    def wait(self, stream: VirtualStream | None = None) -> None:
+        """Let a stream wait for the event; an event that was never recorded orders nothing."""
+        if self._mark is not None:
+            self._streams.wait(stream or self._streams.current(), self._mark)
+
+    def synchronize(self) -> None:
+        """Let the host wait for the event."""
+        if self._mark is not None:
+            self._streams.wait_on_host(self._mark)
+
+    def query(self) -> bool:
+        """Tell whether the device has passed the mark."""
+        if self._mark is None:
+            return True
+        return self._streams.is_done(self._mark)
+
+    def elapsed_time(self, end_event: VirtualEvent) -> float:
+        """Return a made-up time in ms: there is no clock, but marks are in host order.
+
+        Raises:
+            RuntimeError: One of the events has no time, as in torch.
+        """
+        if not (self._enable_timing and end_event._enable_timing):
+            _raise("both events must be created with argument 'enable_timing=True'")
+        if self._mark is None or end_event._mark is None:
+            _raise("both events must be recorded before calculating elapsed time")
+        return float(end_event._mark - self._mark)
+
+
+def _device(device: Any) -> torch.device:
+    """Return a device as torch does; a number alone is one of an accelerator."""
+    if isinstance(device, int):
+        return torch.device("cuda", device)
+    return torch.device("cpu" if device is None else device)
+
+
+def _raise(message: str) -> NoReturn:
+    raise RuntimeError(message)

@@ -1,0 +1,1 @@
+"""The simulated network: process group, communicators, collectives, store."""

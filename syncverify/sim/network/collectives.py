@@ -1,0 +1,184 @@
+"""The results of collectives: pure functions from all ranks' inputs to outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from typing_extensions import override
+
+from syncverify.sim.device.torch_internals import without_new_versions
+from syncverify.sim.network.reductions import Factor, reduced
+
+Tensors = list[torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call of one rank for a collective.
+
+    Attributes:
+        operation: torch's name of the operation.
+        reduce_op: `SUM`, `AVG`, ...; empty for an operation without a reduction.
+        inputs: Tensors that the rank contributes; copies, once the call has been issued.
+        outputs: Tensors that receive the results of the rank.
+        root: Group rank of the root; None where there is none.
+        factor: Factor of the inputs before the sum, for `PREMUL_SUM`.
+        source: Line that issued the call.
+    """
+
+    operation: str
+    reduce_op: str
+    inputs: Tensors
+    outputs: Tensors
+    root: int | None = None
+    factor: Factor | None = None
+    source: str = "unknown line"
+
+    def written_by(self, rank: int) -> Tensors:
+        """Return the outputs that the call writes on a rank of the group."""
+        if self.operation == "broadcast":
+            return [] if rank == self.root else self.outputs
+        receives = self.operation not in {"reduce", "gather"} or rank == self.root
+        return self.outputs if receives else []
+
+    @override
+    def __str__(self) -> str:
+        """Say it in words."""
+        tensors = self.inputs or self.outputs
+        numel = sum(t.numel() for t in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "nothing"
+        reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
+        return f"{self.operation}{reduce_op} of {numel} x {dtype}"
+
+
+_Compute = Callable[[Sequence[Call], int], Tensors]
+
+
+def agree(calls: Sequence[Call | None], seat: int, other: int) -> bool:
+    """Return whether each of two ranks gives the layout that the other rank expects."""
+    one, two = calls[seat], calls[other]
+    assert one is not None
+    assert two is not None
+    if {one.operation, two.operation} == {"send", "recv"}:
+        return _layout([*one.inputs, *one.outputs]) == _layout(
+            [*two.inputs, *two.outputs]
+        )
+    if _terms(one) != _terms(two):
+        return False
+    if one.operation in _PART_FOR_EACH_RANK:
+        return _fits(one, two, seat, other) and _fits(two, one, other, seat)
+    return True
+
+
+def compute(calls: Sequence[Call], seat: int) -> Tensors:
+    """Return one value per output of a rank; no value for a rank that receives nothing.
+
+    The calls agree and are listed by seat: all ranks of the group, or sender and receiver.
+    """
+    return _COMPUTE[calls[seat].operation](calls, seat)
+
+
+def deliver(values: Tensors, outputs: Tensors) -> None:
+    """Write the values of `compute`, without a new version of the output tensors.
+
+    Real process groups write the same way: torch's version counter does not see it. An
+    output without a value stays as it is.
+    """
+    with torch.no_grad(), without_new_versions(outputs):
+        for output, value in zip(outputs, values, strict=False):
+            output.detach().copy_(value.reshape(output.shape))
+
+
+# Layouts that must be equal on all ranks. As on NCCL, the parts of list forms may differ in
+# size, as long as every rank gives each other rank the part that the other rank expects.
+_PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
+_SAME_INPUTS = frozenset(
+    {"all_reduce", "reduce", "broadcast", "all_gather_single", "gather"}
+    | {"reduce_scatter", "reduce_scatter_single"}
+)
+_SAME_OUTPUTS = frozenset(
+    {"all_gather", "all_gather_single", "reduce_scatter_single", "scatter"}
+)
+
+
+def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
+    return [(tensor.dtype, tensor.numel()) for tensor in tensors]
+
+
+def _terms(call: Call) -> tuple[object, ...]:
+    inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
+    outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
+    return (call.operation, call.reduce_op, call.root, inputs, outputs)
+
+
+def _fits(giver: Call, taker: Call, giver_seat: int, taker_seat: int) -> bool:
+    given, taken = giver.inputs[taker_seat], taker.outputs[giver_seat]
+    return _layout([given]) == _layout([taken])
+
+
+def _at_root(compute_all: _Compute) -> _Compute:
+    return lambda calls, seat: (
+        compute_all(calls, seat) if seat == calls[seat].root else []
+    )
+
+
+def _of_root(calls: Sequence[Call], seat: int) -> Call:
+    root = calls[seat].root
+    assert root is not None  # torch asks for one
+    return calls[root]
+
+
+def _all_reduce(calls: Sequence[Call], _seat: int) -> Tensors:
+    return [
+        reduced(torch.stack(list(parts)), calls[0].reduce_op)
+        for parts in zip(*(call.inputs for call in calls), strict=True)
+    ]
+
+
+def _all_gather(calls: Sequence[Call], _seat: int) -> Tensors:
+    return [part for call in calls for part in call.inputs]
+
+
+def _all_gather_single(calls: Sequence[Call], _seat: int) -> Tensors:
+    return [
+        torch.cat([part.reshape(-1) for part in parts])
+        for parts in zip(*(call.inputs for call in calls), strict=True)
+    ]
+
+
+def _all_to_all(calls: Sequence[Call], seat: int) -> Tensors:
+    return [call.inputs[seat] for call in calls]
+
+
+def _reduce_scatter(calls: Sequence[Call], seat: int) -> Tensors:
+    return [reduced(torch.stack(_all_to_all(calls, seat)), calls[0].reduce_op)]
+
+
+def _reduce_scatter_single(calls: Sequence[Call], seat: int) -> Tensors:
+    return [
+        reduced(
+            torch.stack([part.reshape(len(calls), -1)[seat] for part in parts]),
+            calls[0].reduce_op,
+        )
+        for parts in zip(*(call.inputs for call in calls), strict=True)
+    ]
+
+
+_COMPUTE: dict[str, _Compute] = {
+    "all_reduce": _all_reduce,
+    "reduce": _at_root(_all_reduce),
+    "broadcast": lambda calls, seat: _of_root(calls, seat).inputs,
+    "all_gather": _all_gather,
+    "all_gather_single": _all_gather_single,
+    "gather": _at_root(_all_gather),
+    "scatter": lambda calls, seat: [_of_root(calls, seat).inputs[seat]],
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_single": _reduce_scatter_single,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all,
+    "send": lambda _calls, _seat: [],
+    "recv": lambda calls, _seat: calls[0].inputs,  # the sender's
+    "barrier": lambda _calls, _seat: [],
+}

@@ -1,0 +1,183 @@
+"""One rank's handle of a simulated communicator: it issues calls and matches them.
+
+A collective is late on purpose. It reads its inputs when it is issued, and writes its
+outputs only when the rank waits for it: as late as the API allows. So a forgotten `wait()`
+shows as a wrong value, and so does a write to a buffer in flight. Calls are matched across
+ranks one by one. Ranks whose calls do not fit end the run; no data is exchanged.
+"""
+
+# torch's stubs overload these methods for call styles that no caller uses here.
+# mypy: disable-error-code="override, assignment"
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.network.collectives import Call, Tensors, agree
+from syncverify.sim.network.reductions import Factor, refused
+from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
+from syncverify.sim.network.work import CoalescedWork, SimulatedWork
+from syncverify.sim.turns.scheduler import RunEndedError
+from syncverify.sim.turns.turn_log import AccessKind
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import calling_line, is_called_by
+
+BACKEND_NAME = "simulated"
+
+
+def not_simulated(name: str) -> EnvironmentNotSupportedError:
+    """Return the error for a feature that is not simulated, with the subject's line."""
+    return EnvironmentNotSupportedError(
+        f"the sim backend does not simulate {name}, issued at {calling_line()}"
+    )
+
+
+class SimulatedCommunicator(dist.ProcessGroup):
+    """The base of a simulated process group: how each call is issued and matched.
+
+    `rank` is the group rank that holds this handle.
+    """
+
+    def __init__(self, world: SimulatedWorld, rank: int, size: int) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]  # an overload torch's stub lacks
+        self.world = world
+        self._size = size
+        self._global_ranks: tuple[int, ...] | None = None
+        self._group_name: str | None = None
+        # Whether the caller of the present operation gets a handle to wait for.
+        self._is_async = True
+        # By communicator and ranks: number of collectives that the host knows to be complete.
+        self.num_seen_complete: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        # Works issued since `_start_coalescing`; None outside of such a block.
+        self._coalesced: list[SimulatedWork] | None = None
+
+    @override
+    def size(self) -> int:
+        return self._size
+
+    @property
+    @override
+    def group_name(self) -> str:
+        """Name that all ranks of the communicator share."""
+        assert self._group_name is not None, "torch gives it when it has made the group"
+        return self._group_name
+
+    @override
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """Global ranks of the communicator, in group order."""
+        if self._global_ranks is None:  # torch learns them after it made the group
+            self._global_ranks = tuple(dist.get_process_group_ranks(self))
+        return self._global_ranks
+
+    @property
+    def recorder(self) -> Recorder:
+        """Recorder of the rank that holds this handle."""
+        return self.world.recorders[self.global_ranks[self.rank()]]
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch's name
+        """Name the backend, as `torch.distributed.get_backend` reports it."""
+        return BACKEND_NAME
+
+    @override
+    def shutdown(self) -> None:
+        """Do nothing: there is no connection to close."""
+
+    @override
+    def __repr__(self) -> str:
+        """Name the ranks."""
+        return f"SimulatedProcessGroup(ranks={self._global_ranks}, rank={self.rank()})"
+
+    # As in NCCL's groups of calls, no call of a block starts before the block ends.
+
+    @override
+    def _start_coalescing(self, _device: torch.device) -> None:
+        self._coalesced = []
+
+    @override
+    def _end_coalescing(self, _device: torch.device) -> dist.Work:
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
+
+    def is_held_back(self, work: SimulatedWork) -> bool:
+        """Tell whether a call belongs to a block that has not ended yet."""
+        return self._coalesced is not None and work in self._coalesced
+
+    def _is_batching(self) -> bool:
+        # torch knows no batches of this backend: it passes their messages one by one.
+        return self._coalesced is not None or is_called_by("batch_isend_irecv")
+
+    def _issue(self, call: Call, peers: tuple[int, int] | None = None) -> SimulatedWork:
+        """Issue a collective, or a message if there are `peers`, by group rank."""
+        tensors = call.inputs or call.outputs
+        if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
+            raise not_simulated(name)
+        ranks = self.global_ranks
+        self.world.scheduler.count_step()
+        launched = self.recorder.launch(
+            call.operation,
+            tensors,
+            ranks=ranks if peers is None else (ranks[peers[0]], ranks[peers[1]]),
+            reduce_op=call.reduce_op,
+            source=calling_line(),
+            communicator=self.group_name,
+            root=None if call.root is None else ranks[call.root],
+            written=call.written_by(self.rank()),
+            communication_stream=self.recorder.communication_stream(
+                self.group_name, ranks, is_async=self._is_async
+            ),
+            is_batched=None if peers is None else self._is_batching(),
+        )
+        rendezvous = self.world.rendezvous(launched.key)
+        seat = self.rank() if peers is None else int(call.operation == "recv")
+        self.recorder.start(
+            launched, lambda: self._arrive(rendezvous, seat, call, launched)
+        )
+        work = SimulatedWork(self, rendezvous, seat, call, launched)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _arrive(
+        self, rendezvous: Rendezvous, seat: int, call: Call, launched: CollectiveLaunch
+    ) -> None:
+        self.world.scheduler.note_access(rendezvous.name, AccessKind.ARRIVE)
+        # Inputs are copied now, so a later write to them changes no result: the copy is the
+        # earliest read that a device could make. `SimulatedWork` writes as late as it can.
+        with self.recorder.not_recording_accesses():
+            taken = [_taken(tensor, call.factor) for tensor in call.inputs]
+        rendezvous.calls[seat] = dataclasses.replace(
+            call, inputs=taken, source=launched.source
+        )
+        for peer, other in enumerate(rendezvous.calls):
+            if other is None or peer == seat:
+                continue
+            if not agree(rendezvous.calls, seat, peer):
+                ranks = (rendezvous.ranks[peer], rendezvous.ranks[seat])
+                lines = (
+                    f"rank {ranks[0]}: {other}, at {other.source}",
+                    f"rank {ranks[1]}: {call}, at {launched.source}",
+                )
+                self.world.mismatch = Mismatch(ranks, lines)
+                raise RunEndedError
+
+
+def listed(tensors: Any) -> Tensors:
+    """Return one tensor or several as a list."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _taken(tensor: torch.Tensor, factor: Factor | None) -> torch.Tensor:
+    copied = tensor.detach().clone()
+    return copied if factor is None else copied.mul_(factor)

@@ -1,0 +1,210 @@
+"""torch's process group API over a simulated communicator.
+
+Every collective of torch becomes a `Call`, which `communicator.py` issues and matches.
+"""
+
+# torch's stubs overload these methods for call styles that no caller uses here.
+# mypy: disable-error-code="override, assignment"
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.sim.network.collectives import Call, Tensors
+from syncverify.sim.network.communicator import (
+    SimulatedCommunicator,
+    listed,
+    not_simulated,
+)
+from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
+
+
+def _refusal(name: str) -> Any:
+    """Make a method that raises: the operation is not simulated."""
+
+    def refuse(_group: SimulatedProcessGroup, *_given: Any, **_named: Any) -> None:
+        raise not_simulated(name)
+
+    return refuse
+
+
+def _noting_async(issue: Any) -> Any:
+    """Return a method that notes from torch's options whether the caller gets a handle.
+
+    Since torch 2.8, NCCL runs a collective without a handle on the caller's own stream.
+    """
+
+    @functools.wraps(issue)
+    def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+        opts = named.get("opts", given[-1] if given else None)
+        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # a part of it
+        try:
+            work: dist.Work = issue(group, *given, **named)
+        finally:
+            group._is_async = True  # noqa: SLF001  # so that messages need not say so
+        return work
+
+    return noting
+
+
+class SimulatedProcessGroup(SimulatedCommunicator):
+    """One rank's handle of a simulated process group."""
+
+    # Names and argument orders below are torch's: Python and C++ callers rely on them.
+
+    @override
+    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = listed(tensors)
+        return self._reducing("all_reduce", opts, tensors, tensors)
+
+    @override
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
+        return self.allreduce(tensors, opts)
+
+    @override
+    def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = listed(tensors)
+        return self._reducing("reduce", opts, tensors, tensors)
+
+    @override
+    def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
+        tensors = listed(tensors)
+        return self._issue(Call("broadcast", "", tensors, tensors, opts.rootRank))
+
+    @override
+    def allgather(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        outputs = [tensor for entry in output_tensors for tensor in entry]
+        return self._issue(Call("all_gather", "", listed(input_tensors), outputs))
+
+    allgather_coalesced = allgather  # lists the outputs by rank
+
+    @override
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:
+        return self._issue(Call("all_gather_single", "", [input], [output]))
+
+    _allgather_base = all_gather_single  # its name before torch 2.13
+
+    @override
+    def all_gather_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> dist.Work:
+        """Gather several tensors; torch's functional collectives issue no other."""
+        return self._issue(
+            Call("all_gather_single", "", listed(inputs), listed(outputs))
+        )
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    @override
+    def gather(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        outputs = output_tensors[0] if output_tensors else []
+        return self._issue(
+            Call("gather", "", listed(input_tensors), outputs, opts.rootRank)
+        )
+
+    @override
+    def scatter(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        inputs = input_tensors[0] if input_tensors else []
+        return self._issue(
+            Call("scatter", "", inputs, listed(output_tensors), opts.rootRank)
+        )
+
+    @override
+    def reduce_scatter(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        outputs = listed(output_tensors)
+        return self._reducing("reduce_scatter", opts, input_tensors[0], outputs)
+
+    @override
+    def reduce_scatter_single(
+        self, output: Any, input: Any, opts: Any = None
+    ) -> dist.Work:
+        return self._reducing("reduce_scatter_single", opts, [input], [output])
+
+    _reduce_scatter_base = reduce_scatter_single  # its name before torch 2.13
+
+    @override
+    def reduce_scatter_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> dist.Work:
+        """Reduce and scatter several tensors; functional collectives issue no other."""
+        return self._reducing(
+            "reduce_scatter_single", opts, listed(inputs), listed(outputs)
+        )
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    @override
+    def barrier(self, opts: Any = None) -> dist.Work:
+        return self._issue(Call("barrier", "", [], []))
+
+    @override
+    def alltoall(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        return self._issue(
+            Call("all_to_all", "", listed(input_tensors), listed(output_tensors))
+        )
+
+    @override
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Any,
+        input_split_sizes: Any,
+        opts: Any = None,
+    ) -> dist.Work:
+        inputs = self._split(input, input_split_sizes)
+        outputs = self._split(output, output_split_sizes)
+        return self._issue(Call("all_to_all_single", "", inputs, outputs))
+
+    alltoall_base = all_to_all_single  # its name before torch 2.13
+
+    @override
+    def send(self, tensors: Any, dst_rank: int, tag: int) -> dist.Work:
+        call = Call("send", "", listed(tensors), [])
+        return self._issue(call, peers=(self.rank(), dst_rank))
+
+    @override
+    def recv(self, tensors: Any, src_rank: int, tag: int) -> dist.Work:
+        call = Call("recv", "", [], listed(tensors))
+        return self._issue(call, peers=(src_rank, self.rank()))
+
+    # Left to torch, these would raise an error that reads like the subject's own. NCCL
+    # knows neither of them.
+    recv_anysource: Any = _refusal("recv from any rank")
+    monitored_barrier: Any = _refusal("monitored_barrier")
+
+    def _split(self, tensor: Any, sizes: list[int]) -> Tensors:
+        """Return the parts of a tensor, one per rank; equal ones by default."""
+        return list(tensor.split(sizes or [len(tensor) // self.size()] * self.size()))
+
+    def _reducing(
+        self, operation: str, opts: Any, inputs: Tensors, outputs: Tensors
+    ) -> dist.Work:
+        reduce_op = reduce_op_of(opts)
+        root = getattr(opts, "rootRank", None)
+        name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
+        return self._issue(Call(operation, name, inputs, outputs, root, factor))
+
+
+# torch's options are the last argument of each method that has them.
+for _name, _issue in [*vars(SimulatedProcessGroup).items()]:
+    if (
+        inspect.isfunction(_issue)
+        and [*inspect.signature(_issue).parameters][-1] == "opts"
+    ):
+        setattr(SimulatedProcessGroup, _name, _noting_async(_issue))

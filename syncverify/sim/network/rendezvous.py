@@ -1,0 +1,80 @@
+"""Rendezvous: the calls of all ranks for the n-th collective of a communicator.
+
+A message from rank to rank is a rendezvous of two. NCCL pairs messages by their order alone
+and ignores their tags, and so does this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from syncverify.sim.network.collectives import Call
+from syncverify.sim.turns.scheduler import Scheduler
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveKey
+
+
+@dataclass(slots=True)
+class Rendezvous:
+    """The n-th collective of a communicator, filled as ranks arrive.
+
+    Attributes:
+        ranks: Global ranks by seat. A seat is a position in group order; a message has
+            two seats, sender and receiver.
+        name: Name among all resources that ranks share, the same in every run.
+        calls: Call of each rank, by seat; None until the rank arrives.
+    """
+
+    ranks: tuple[int, ...]
+    name: str
+    calls: list[Call | None]
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether every rank has arrived."""
+        return all(call is not None for call in self.calls)
+
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Return the global ranks that have not arrived."""
+        return tuple(
+            rank
+            for rank, call in zip(self.ranks, self.calls, strict=True)
+            if call is None
+        )
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """Two global ranks whose calls for one collective do not fit together.
+
+    `lines` has the call of each rank in words, with the line that issued it.
+    """
+
+    ranks: tuple[int, int]
+    lines: tuple[str, str]
+
+
+@dataclass(slots=True)
+class SimulatedWorld:
+    """State that the simulated process groups of one run share.
+
+    Attributes:
+        scheduler: Hands out turns.
+        recorders: One per global rank.
+        collectives: Collectives by communicator and position.
+        mismatch: The first disagreement, which ended the run.
+    """
+
+    scheduler: Scheduler
+    recorders: Sequence[Recorder]
+    collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
+    mismatch: Mismatch | None = None
+
+    def rendezvous(self, key: CollectiveKey) -> Rendezvous:
+        """Return the rendezvous of a collective; the first rank opens it."""
+        if key not in self.collectives:
+            communicator, ranks, sequence = key
+            name = f"rendezvous {sequence} of {communicator}, {ranks}"
+            self.collectives[key] = Rendezvous(ranks, name, [None] * len(ranks))
+        return self.collectives[key]

@@ -1,0 +1,84 @@
+"""The store of a simulated world: a rank that waits for a key gives its turn away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.sim.turns.scheduler import Scheduler
+from syncverify.sim.turns.stalls import Wait
+from syncverify.sim.turns.turn_log import AccessKind
+
+
+class SimulatedStore(dist.Store):
+    """Keys and values that all ranks of a world share.
+
+    A rank that asks for a missing key blocks, as in a collective: another rank runs. If no
+    rank can run, the run ends with a stall that names the key.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self._values: dict[str, bytes] = {}
+
+    @override
+    def set(self, key: str, value: str | bytes) -> None:
+        """Set a key."""
+        self._write(key)
+        self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+    @override
+    def get(self, key: str) -> bytes:
+        """Wait until a key is set, and return its value."""
+        self.wait([key])
+        return self._values[key]
+
+    @override
+    def add(self, key: str, amount: int) -> int:
+        """Add to a number, which starts at 0, and return the sum."""
+        self._write(key)
+        total = int(self._values.get(key, b"0")) + amount
+        self._values[key] = str(total).encode()
+        return total
+
+    @override
+    def check(self, keys: list[str]) -> bool:
+        """Tell whether all keys are set."""
+        self._scheduler.offer_turn()
+        for key in keys:
+            self._scheduler.note_access(_resource(key), AccessKind.READ)
+        return self._has(keys)
+
+    @override
+    def delete_key(self, key: str) -> bool:
+        """Forget a key, and tell whether it was set."""
+        self._scheduler.offer_turn()
+        self._scheduler.note_access(_resource(key), AccessKind.WRITE)
+        return self._values.pop(key, None) is not None
+
+    deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
+
+    @override
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Give the turn away until all keys are set; there is no clock to time out."""
+        for key in keys:
+            self._scheduler.block_until(
+                partial(self._has, [key]),
+                Wait(f"store key {key}", lambda: (), _resource(key)),
+            )
+
+    def _write(self, key: str) -> None:
+        self._scheduler.offer_turn()
+        access = AccessKind.WRITE if key in self._values else AccessKind.CREATE
+        self._scheduler.note_access(_resource(key), access)
+
+    def _has(self, keys: list[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+
+def _resource(key: str) -> str:
+    return f"store key {key}"

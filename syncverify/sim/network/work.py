@@ -1,0 +1,177 @@
+"""Handles of simulated collectives: results arrive when they are waited for."""
+
+# torch's stubs overload these methods for call styles that no caller uses here.
+# mypy: disable-error-code="override, assignment"
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.sim.device.streams import own_streams
+from syncverify.sim.network.collectives import Call, compute, deliver
+from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
+from syncverify.sim.turns.stalls import Wait
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveLaunch
+
+
+class IssuingCommunicator(Protocol):
+    """The communicator that issued a collective, as the collective's handle uses it."""
+
+    # By communicator and ranks: how many collectives the host was told to be complete.
+    num_seen_complete: Counter[tuple[str, tuple[int, ...]]]
+
+    world: SimulatedWorld
+
+    @property
+    def recorder(self) -> Recorder:
+        """Recorder of the rank that holds the handle."""
+
+    def is_held_back(self, work: SimulatedWork) -> bool:
+        """Tell whether a call belongs to a block that has not ended yet."""
+
+
+class SimulatedWork(dist.Work):
+    """Handle of a simulated collective; results arrive when it is waited for."""
+
+    def __init__(
+        self,
+        group: IssuingCommunicator,
+        rendezvous: Rendezvous,
+        seat: int,
+        call: Call,
+        launched: CollectiveLaunch,
+    ) -> None:
+        super().__init__()
+        self._group = group
+        self._rendezvous = rendezvous
+        self._seat = seat
+        self._launched = launched
+        self._delivered = False
+        self._outputs = call.outputs
+        # NCCL's work holds its tensors since torch 2.8, in place of `record_stream`: their
+        # memory may be reused only after a stream was told to wait for the work.
+        self._held = call.inputs
+        self._streams = own_streams()
+        if self._streams is not None:
+            self._streams.in_flight.append(self)
+
+    @override
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block this rank until all ranks arrived, then deliver."""
+        if not self._delivered and not self._group.is_held_back(self):
+            self._complete(self._await_and_deliver)
+        return True
+
+    @override
+    def is_completed(self) -> bool:
+        """Let other ranks run, then tell whether the work is done, as far as the host sees."""
+        if not self._delivered and self._shows():
+            self._complete(self._deliver)
+        return self._delivered
+
+    def _shows(self) -> bool:
+        # The answer may be "not yet" although all ranks have arrived. But a communicator
+        # completes in order: a host that knows a later collective to be complete knows this
+        # one to be complete too.
+        seen = self._group.num_seen_complete
+        communicator, ranks, sequence = self._launched.key
+        meetings = communicator, ranks
+        if sequence >= seen[meetings] and not self._group.world.scheduler.poll(
+            "is_completed", self._described(), lambda: self._rendezvous.is_complete
+        ):
+            return False
+        seen[meetings] = max(seen[meetings], sequence + 1)
+        return True
+
+    @override
+    def is_success(self) -> bool:
+        return self._delivered
+
+    @override
+    def synchronize(self) -> None:
+        self.wait()
+
+    @override
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._outputs
+
+    @override
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a completed future.
+
+        C++ code (the reducer of DistributedDataParallel) waits for futures where no turn
+        can be given away, so the wait happens here.
+        """
+        self.wait()
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self._outputs)
+        return future
+
+    def _complete(self, deliver: Callable[[], None]) -> None:
+        self._group.recorder.end(self._launched, deliver)
+        if self._streams is not None:
+            self._streams.in_flight.remove(self)
+        self._delivered = True
+        self._group.recorder.wait(self._launched)
+        self._held = []
+
+    def _await_and_deliver(self) -> None:
+        self._group.world.scheduler.block_until(
+            lambda: self._rendezvous.is_complete, self._described()
+        )
+        self._deliver()
+
+    def _described(self) -> Wait:
+        """Return the wait for the collective in words, for the report of a stall."""
+        launched = self._launched
+        held = f" of {', '.join(launched.parameters)}" if launched.parameters else ""
+        operation = (
+            f"{launched.operation} #{launched.sequence}{held} over ranks "
+            f"{list(launched.ranks)}, on stream {launched.stream}, at {launched.source}"
+        )
+        return Wait(operation, self._rendezvous.missing_ranks, self._rendezvous.name)
+
+    def _deliver(self) -> None:
+        delivered = [call for call in self._rendezvous.calls if call is not None]
+        with self._group.recorder.not_recording_accesses():
+            deliver(compute(delivered, self._seat), self._outputs)
+        # The rendezvous lives as long as the run, and must not keep the outputs alive.
+        self._rendezvous.calls[self._seat] = dataclasses.replace(
+            delivered[self._seat], outputs=[]
+        )
+
+
+class CoalescedWork(dist.Work):
+    """Handle of several collectives that were issued as one."""
+
+    def __init__(self, works: Sequence[SimulatedWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    @override
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for all of them."""
+        return all(work.wait() for work in self._works)
+
+    @override
+    def is_completed(self) -> bool:
+        """Let other ranks run, then tell whether all works are complete."""
+        return all(work.is_completed() for work in self._works)
+
+    @override
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    @override
+    def synchronize(self) -> None:
+        self.wait()

@@ -1,0 +1,1 @@
+"""Recording: operators and memory accesses of one simulated rank."""

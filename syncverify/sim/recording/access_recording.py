@@ -1,0 +1,103 @@
+"""See every operator of a rank's thread, DTensor's and the engine's included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
+from typing_extensions import override
+
+from syncverify.sim.recording.operators import Effects, effects_of
+
+# Operators are few, and live as long as the process.
+_EFFECTS: dict[Any, Effects | None] = {}
+# Plain tensors come without types, except from operators that are made of others, and
+# `Parameter.data` passes its class on, though no operator of its own comes next.
+_KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
+
+Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
+
+
+class AccessRecording(TorchDispatchMode):
+    """Dispatch mode that sees the operators of one thread while it is on.
+
+    An operator on DTensors counts as the same operator on their local parts. Recording its
+    local operators instead would double the cost and show no more: process groups record
+    the communication.
+
+    Args:
+        note: Receives, for each operator that touches memory: how many events there were
+            before, its effects, its arguments by position and by name, and its result.
+        on_arguments: Receives the arguments of each operator by position, of views, too.
+        num_events: Counts the events so far.
+    """
+
+    def __init__(
+        self,
+        note: Note,
+        *,
+        on_arguments: Callable[[tuple[Any, ...]], None],
+        num_events: Callable[[], int],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        self._note = note
+        self._on_arguments = on_arguments
+        self._num_events = num_events
+        self._is_on = False
+        self._is_silent = False
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch wraps every call, and nothing here is compiled
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run an operator, then note it."""
+        if types not in _KNOWN_TYPES:
+            if any(issubclass(kind, FakeTensor) for kind in types):
+                return func(*args, **(kwargs or {}))  # no memory behind it
+            return NotImplemented  # unwraps itself: its operators come next
+        self._on_arguments(args)
+        before = self._num_events()  # it may launch collectives within
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        effects = _EFFECTS[func] if func in _EFFECTS else _learn(func)
+        if effects is not None and not self._is_silent:
+            self._note(before, effects, args, kwargs, result)
+        return result
+
+    def switch(self, *, on: bool) -> None:
+        """Turn the recording on or off for the calling thread.
+
+        torch's own `with` is not used: it keeps flags for the whole process, which
+        threads that take turns would mix up.
+        """
+        if not self._is_on and on:
+            _push_mode(self)
+            self._is_on = True
+        elif self._is_on and not on and _get_current_dispatch_mode() is self:
+            _pop_mode()
+            self._is_on = False
+        else:  # a mode of the subject's lies on top
+            self._is_silent = self._is_on and not on
+
+
+def _learn(operator: Any) -> Effects | None:
+    effects = _EFFECTS[operator] = effects_of(operator)
+    return effects

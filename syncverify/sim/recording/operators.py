@@ -1,0 +1,127 @@
+"""The memory effects of an operator, as its schema states them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from syncverify.sim.device.torch_internals import schema_arguments
+
+# These write all of their `self` and read none of it.
+_OVERWRITE = frozenset(
+    {
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "copy_",
+        "fill_",
+        "normal_",
+        "uniform_",
+        "zero_",
+    }
+)
+# These allocate and leave the memory as it is.
+_ALLOCATE = ("empty", "new_empty")
+# These use only the shape and dtype of their arguments.
+_LIKE = ("empty", "full", "new_", "ones", "rand", "zeros")
+# On CUDA the host waits for the current stream: it needs the values, or their number.
+_HOST_SYNCS = frozenset(
+    {
+        "_local_scalar_dense",
+        "_unique2",
+        "equal",
+        "masked_select",
+        "nonzero",
+        "unique_consecutive",
+        "unique_dim",
+    }
+)
+# Without an alias in their schema, these touch no memory all the same.
+_METADATA_ONLY = frozenset(
+    {"_unsafe_view", "_wrap_tensor_autograd", "is_same_size", "wait_tensor"}
+)
+# Libraries whose operators are collectives: process groups record those themselves.
+_COLLECTIVES = frozenset({"c10d", "_c10d_functional"})
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The memory effects of one operator.
+
+    Attributes:
+        name: Name of the operator, as in the trace.
+        reads: Position and name of arguments that are read.
+        writes: Position and name of arguments that are written.
+        fills: Whether the operator also writes its new results.
+        waits_on_host: Whether the host waits for the current stream.
+    """
+
+    name: str
+    reads: tuple[tuple[int, str], ...]
+    writes: tuple[tuple[int, str], ...]
+    fills: bool
+    waits_on_host: bool
+
+
+def effects_of(operator: Any) -> Effects | None:
+    """Return the memory effects of a `torch._ops.OpOverload`.
+
+    None for an operator on metadata alone, such as a view, and for one that a process group
+    records.
+    """
+    name = operator.overloadpacket.__name__
+    if _is_metadata_only(operator, name) or _is_told_by_groups(operator, name):
+        return None
+    tensors = [
+        (index, argument)
+        for index, argument in enumerate(schema_arguments(operator))
+        if "Tensor" in str(argument.type)
+    ]
+    reads, writes = [], []
+    for index, argument in tensors:
+        place = (index, argument.name)
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written:
+            writes.append(place)
+        if not (is_written and (argument.is_out or name in _OVERWRITE)):
+            reads.append(place)
+    if name.startswith(_LIKE):
+        reads = []
+    return Effects(
+        str(operator),
+        tuple(reads),
+        tuple(writes),
+        fills=not name.startswith(_ALLOCATE),
+        waits_on_host=name in _HOST_SYNCS,
+    )
+
+
+def _is_metadata_only(operator: Any, name: str) -> bool:
+    is_view = operator.is_view or torch.Tag.inplace_view in operator.tags
+    return is_view or name in _METADATA_ONLY
+
+
+def _is_told_by_groups(operator: Any, name: str) -> bool:
+    # Functional collectives copy their input first, and no process group sees the copy.
+    copies = operator.namespace == "_c10d_functional" and not name.endswith("_")
+    return operator.namespace in _COLLECTIVES and not copies
+
+
+def tensors_at(
+    places: tuple[tuple[int, str], ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+) -> list[torch.Tensor]:
+    """List the tensors among the arguments of an operator, those in lists included."""
+    found: list[torch.Tensor] = []
+    for index, name in places:
+        if index < len(args):
+            given = args[index]
+        else:
+            given = kwargs.get(name) if kwargs else None
+        if isinstance(given, torch.Tensor):
+            found.append(given)
+        elif isinstance(given, (list, tuple)):
+            found += [entry for entry in given if entry is not None]
+    return found

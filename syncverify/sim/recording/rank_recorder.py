@@ -1,0 +1,252 @@
+"""Write the trace of one simulated rank: its streams, accesses and lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from syncverify.sim.device.streams import RankStreams
+from syncverify.sim.recording.access_recording import AccessRecording
+from syncverify.sim.recording.operators import Effects, tensors_at
+from syncverify.sim.recording.raw_accesses import (
+    RawAccess,
+    RawFree,
+    RawRegion,
+    merged,
+    without_order,
+)
+from syncverify.sim.recording.storages import Storage, StorageTable
+from syncverify.sim.recording.thread_identity import thread_identity
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import AUTOGRAD, CollectiveLaunch
+from syncverify.trace.source_lines import innermost_subject_line
+
+
+class RankRecorder(Recorder):
+    """Collects the events of one simulated rank.
+
+    Args:
+        records_accesses: Whether operators are recorded; False saves time for a rank with
+            one stream.
+        keeps_everything: Whether every noted operator becomes an event, so that the n-th
+            operator of one run is the n-th of the next.
+
+    Attributes:
+        streams: Streams of the rank.
+        storages: Storages of the rank.
+    """
+
+    def __init__(
+        self, *, records_accesses: bool = True, keeps_everything: bool = False
+    ) -> None:
+        super().__init__()
+        self.streams = RankStreams(self)
+        self.storages = self._numbers = StorageTable(self._note_freed)
+        self._records_accesses = records_accesses
+        self._keeps_everything = keeps_everything
+        self._raw: list[RawAccess | RawFree] = []
+        self._mode = self._recording_mode()
+        self._communicators: dict[str, str] = {}
+
+    def _recording_mode(self) -> AccessRecording:
+        return AccessRecording(
+            self._note_operator,
+            on_arguments=self._note_arguments,
+            num_events=lambda: len(self.trace),
+        )
+
+    @property
+    def lacks_accesses(self) -> bool:
+        """Whether accesses matter (there are several streams) and were not recorded."""
+        return not (self._records_accesses or self.streams.is_alone)
+
+    def finish(self) -> None:
+        """End the recording, and turn raw accesses into records of the trace."""
+        self.storages.close()
+        self.streams.in_flight.clear()
+        # Gradients hold the mesh, and the mesh this recorder: a cycle through the `grad` of
+        # a tensor, which Python's collector does not see.
+        self.watch(dict)
+        raw, self._raw = self._raw, []
+        if self._keeps_everything:
+            self.trace[:] = merged(self.trace, raw, keeps_everything=True)
+        elif self.streams.is_alone:
+            self.trace[:] = merged(without_order(self.trace), ())
+        else:
+            self.trace[:] = merged(self.trace, raw)
+
+    @override
+    def current_stream(self) -> str:
+        return self.streams.current().name
+
+    @override
+    def recording_accesses(self) -> AbstractContextManager[None]:
+        return self._switched(serves_subject=True)
+
+    @override
+    def not_recording_accesses(self) -> AbstractContextManager[None]:
+        return self._switched(serves_subject=False)
+
+    @contextmanager
+    def _switched(self, *, serves_subject: bool) -> Iterator[None]:
+        before = self.streams.serves_subject
+        self._switch(serves_subject)
+        try:
+            yield
+        finally:
+            self._switch(before)
+
+    def _switch(self, serves_subject: bool) -> None:  # noqa: FBT001  # the only argument
+        self.streams.serves_subject = serves_subject
+        self._mode.switch(on=serves_subject and self._records_accesses)
+
+    @override
+    @contextmanager
+    def computing_loss(self, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+        with self.not_recording_accesses():
+            held = self.streams.engine.tag_new_leaves(parameters)
+            yield
+            del held
+
+    @override
+    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+        if self._records_accesses:
+            stream = self.current_stream()
+            reads = [self._touch(tensor, stream) for tensor in tensors]
+            position, moment = len(self.trace), self.moment
+            self._raw.append(
+                RawAccess(position, moment, stream, operator, reads, [], operator)
+            )
+
+    @override
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        as_rank, with_modes = thread_identity(), super().as_rank()
+
+        @contextmanager
+        def both() -> Iterator[None]:
+            with as_rank(), with_modes():
+                yield
+
+        return both
+
+    @override
+    def communication_stream(
+        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+    ) -> str:
+        if not is_async:
+            return self.current_stream()
+        if communicator not in self._communicators:
+            name = f"nccl stream of ranks {list(ranks)}"
+            twins = [n for n in self._communicators.values() if n.startswith(name)]
+            label = f"{name}, group {len(twins) + 1}" if twins else name
+            self._communicators[communicator] = self.streams.internal(label)
+        return self._communicators[communicator]
+
+    @override
+    def note_communicated(
+        self, tensors: Iterable[torch.Tensor], stream: str, current: str
+    ) -> None:
+        for tensor in tensors:
+            storage = self.storages.of(tensor, current)
+            storage.touch(stream)
+            storage.is_on_device = True
+
+    @override
+    def wait(self, launched: CollectiveLaunch) -> None:
+        super().wait(launched)
+        if launched.operation == "barrier":  # NCCL's blocks the host
+            self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
+        """Let the host wait for the current stream, if the tensor is on the device."""
+        if self.storages.of(tensor, self.current_stream()).is_on_device:
+            self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
+        """Note that a tensor's memory must not be reused before a stream is done with it."""
+        self._storage_of(tensor).record_stream(stream)
+
+    def record_consumer(self, tensor: torch.Tensor, stream: str) -> None:
+        """Note that autograd gives a gradient to a node on another stream."""
+        self._storage_of(tensor).record_consumer(stream)
+
+    def _storage_of(self, tensor: torch.Tensor) -> Storage:
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+        return self.storages.of(tensor, self.current_stream())
+
+    def _note_arguments(self, args: tuple[Any, ...]) -> None:
+        """Note the leaves among arguments: their AccumulateGrad nodes may be new."""
+        if self.streams.current() is self.streams.default:
+            return
+        if torch.is_grad_enabled():
+            tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+            self.streams.engine.note_leaves(tensors)
+
+    def _note_operator(
+        self,
+        position: int,
+        effects: Effects,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        result: Any,
+    ) -> None:
+        # Written for speed: this is most of what a recording costs.
+        streams = self.streams
+        current = streams.engine.current()
+        stream = current.name
+        read = tensors_at(effects.reads, args, kwargs)
+        reads = [self._touch(tensor, stream) for tensor in read]
+        writes: list[RawRegion] = []
+        if effects.writes:
+            # An operator in place reads what it writes: such a tensor is looked at once.
+            own, region = (read[0], reads[0]) if read else (None, None)
+            writes = [
+                region if tensor is own and region else self._touch(tensor, stream)
+                for tensor in tensors_at(effects.writes, args, kwargs)
+            ]
+        if result is not None and not (args and result is args[0]):
+            self._note_results(result, stream, writes if effects.fills else [])
+        if reads and any(region.storage.is_on_device for region in reads):
+            for region in writes:
+                region.storage.is_on_device = True
+        elif effects.waits_on_host:
+            return  # the values are in host memory: no wait, and no access on a device
+        line = innermost_subject_line() or AUTOGRAD
+        self._raw.append(
+            RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
+        )
+        if effects.waits_on_host:
+            streams.wait_on_host(streams.mark(current))
+
+    def _touch(self, tensor: torch.Tensor, stream: str) -> RawRegion:
+        """Return the place of a tensor, and note that a stream uses its storage."""
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+        storage = self.storages.of(tensor, stream)
+        if storage.stream is not stream:
+            storage.touch(stream)
+        offset = int(tensor.storage_offset())
+        return RawRegion(
+            storage, offset, tensor.shape, tensor.stride(), tensor.itemsize
+        )
+
+    def _note_results(self, result: Any, stream: str, filled: list[RawRegion]) -> None:
+        """Register storages that an operator has allocated, and list those it has filled."""
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, (tuple, list)):
+                self._note_results(tensor, stream, filled)
+            elif isinstance(tensor, torch.Tensor):
+                known = self.storages.num_seen
+                region = self._touch(tensor, stream)
+                if region.storage.number >= known:
+                    filled.append(region)
+
+    def _note_freed(self, storage: Storage) -> None:
+        if storage.is_shared:  # the pool orders reuse on a single stream by itself
+            self._raw.append(RawFree(len(self.trace), self.moment, storage))

@@ -1,0 +1,175 @@
+"""Raw accesses, noted while a rank runs, and the records made of them afterwards.
+
+Note [What a recording costs]
+    Almost all operators touch memory that only one stream ever uses. Such memory can
+    neither race nor be freed too early. So a running rank notes raw facts alone. At the end,
+    the facts about storages that several streams used become records. The storages are
+    numbered at the end too, in order of appearance among those that remain, so a trace does
+    not depend on the storages that were left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from syncverify.sim.recording.storages import Storage
+from syncverify.trace.records import (
+    Access,
+    CollectiveLaunch,
+    HostWait,
+    Mark,
+    Moment,
+    StorageFreed,
+    StreamWait,
+    SubjectReturn,
+    TraceRecord,
+)
+from syncverify.trace.regions import MemoryRegion, strided_region
+from syncverify.trace.source_lines import line_of
+
+
+class RawRegion(NamedTuple):
+    """Where a tensor lies in memory, not worked out yet.
+
+    Attributes:
+        storage: The storage.
+        offset_numel: Elements of the storage before the first one of the tensor.
+        shape: Shape of the tensor.
+        strides: Strides of the tensor, in elements, one a dim.
+        width_bytes: Bytes of an element.
+    """
+
+    storage: Storage
+    offset_numel: int
+    shape: Sequence[int]
+    strides: Sequence[int]
+    width_bytes: int
+
+
+class RawAccess(NamedTuple):
+    """An operator that reads or writes memory.
+
+    Attributes:
+        position: Number of events that the rank recorded before.
+        moment: Where in the training run.
+        stream: Stream on which the operator was queued.
+        operator: Name of the operator.
+        reads: Memory that the operator reads.
+        writes: Memory that the operator writes.
+        line: Code and instruction that asked for the operator, or words instead.
+    """
+
+    position: int
+    moment: Moment
+    stream: str
+    operator: str
+    reads: Sequence[RawRegion]
+    writes: Sequence[RawRegion]
+    line: tuple[CodeType, int] | str
+
+
+class RawFree(NamedTuple):
+    """A storage that went away after `position` events of the rank were recorded."""
+
+    position: int
+    moment: Moment
+    storage: Storage
+
+
+def merged(
+    events: Sequence[TraceRecord],
+    raw: Iterable[RawAccess | RawFree],
+    *,
+    keeps_everything: bool = False,
+) -> Iterator[TraceRecord]:
+    """Yield a rank's events in host order.
+
+    Accesses and frees come from `raw`, all other records from `events`. `keeps_everything`
+    yields operators on memory of one stream too, without that memory, and keeps the numbers
+    of storages.
+    """
+    numbers = _GivenNumbers() if keeps_everything else _FinalNumbers()
+    done = 0
+    for entry in sorted(raw, key=lambda entry: entry.position):
+        yield from map(numbers.renumber, events[done : entry.position])
+        done = entry.position
+        if isinstance(entry, RawFree):
+            yield _freed(entry, numbers)
+        else:
+            yield from _access(entry, numbers)
+    yield from map(numbers.renumber, events[done:])
+
+
+def without_order(events: Iterable[TraceRecord]) -> list[TraceRecord]:
+    """Leave out marks and waits, which order nothing where there is one stream."""
+    order = (Mark, StreamWait, HostWait)
+    return [event for event in events if not isinstance(event, order)]
+
+
+class _FinalNumbers:
+    keeps_everything = False
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def of(self, number: int) -> int:
+        return self._numbers.setdefault(number, len(self._numbers))
+
+    def renumber(self, event: TraceRecord) -> TraceRecord:
+        if isinstance(event, SubjectReturn):
+            lie = {name: self._region(own) for name, own in event.gradients.items()}
+            return dataclasses.replace(event, gradients=lie)
+        if not isinstance(event, CollectiveLaunch):
+            return event
+        return dataclasses.replace(
+            event,
+            regions=tuple(map(self._region, event.regions)),
+            written=tuple(map(self._region, event.written)),
+        )
+
+    def _region(self, region: MemoryRegion) -> MemoryRegion:
+        return dataclasses.replace(region, storage=self.of(region.storage))
+
+
+class _GivenNumbers(_FinalNumbers):
+    keeps_everything = True
+
+    @override
+    def of(self, number: int) -> int:
+        return number
+
+
+def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
+    storage = raw.storage
+    number = numbers.of(storage.number)
+    return StorageFreed(
+        raw.moment,
+        number,
+        storage.stream,
+        storage.recorded_streams,
+        storage.num_bytes,
+        storage.engine_streams,
+    )
+
+
+def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
+    reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
+    if reads or writes or numbers.keeps_everything:
+        line = raw.line if isinstance(raw.line, str) else line_of(*raw.line)
+        yield Access(raw.moment, raw.stream, raw.operator, reads, writes, line)
+
+
+def _regions(
+    raw_regions: Iterable[RawRegion], numbers: _FinalNumbers
+) -> tuple[MemoryRegion, ...]:
+    regions = [
+        strided_region(numbers.of(storage.number), offset, shape, strides, width)
+        for storage, offset, shape, strides, width in raw_regions
+        if storage.is_shared and 0 not in shape
+    ]
+    return tuple(dict.fromkeys(regions))  # an operator may be given a tensor twice

@@ -1,0 +1,154 @@
+"""The storages of one rank: their pools, the streams that use them, and their frees.
+
+Note [When a storage goes away]
+    torch keeps the Python object of a storage alive as long as the storage, even if only
+    C++ code holds it. So a weak reference to the object tells the exact moment at which the
+    memory goes back to its pool, and the object's `id` names the storage until then. A test
+    says so. The cycle collector is off during a run, since it could free memory at any
+    moment.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import torch
+from typing_extensions import override
+
+from syncverify.trace.recorder import StorageNumbers
+from syncverify.trace.records import DEFAULT_STREAM
+from syncverify.trace.regions import MemoryRegion, tensor_region
+
+_NOWHERE = "nowhere"
+
+
+class Storage(weakref.ref[torch.UntypedStorage]):
+    """A storage, referred to weakly.
+
+    Attributes:
+        number: Number of the storage on its rank, in order of appearance.
+        key: `id` of the storage object, unique while the storage lives.
+        stream: Stream that allocated the memory; the memory goes back to its pool.
+        is_on_device: Whether a GPU would hold the memory. Integer storages count as host
+            memory unless an operator reads device memory to fill them (example: mesh
+            ranks).
+        is_shared: Whether more than one stream has used the storage.
+        recorded_streams: Streams of the subject's calls of `Tensor.record_stream`.
+        engine_streams: Streams of autograd's calls of the same function.
+        num_bytes: Size in bytes, kept because a freed storage cannot be asked.
+    """
+
+    __slots__ = (
+        "engine_streams",
+        "is_on_device",
+        "is_shared",
+        "key",
+        "num_bytes",
+        "number",
+        "recorded_streams",
+        "stream",
+    )
+
+    number: int
+    key: int
+    stream: str
+    is_on_device: bool
+    is_shared: bool
+    recorded_streams: tuple[str, ...]
+    engine_streams: tuple[str, ...]
+    num_bytes: int
+
+    def touch(self, stream: str) -> None:
+        """Note a use of the storage on a stream."""
+        if stream != self.stream and self.stream is not _NOWHERE:
+            self.is_shared = True
+
+    def record_stream(self, stream: str) -> None:
+        """Note that the memory must not be reused before a stream is done with it.
+
+        Source:
+            `recordStream` in c10/cuda/CUDACachingAllocator.cpp: it ignores the stream that
+            allocated the memory, since the pool's own order covers that stream.
+        """
+        self.touch(stream)
+        if stream != self.stream and stream not in self.recorded_streams:
+            self.recorded_streams += (stream,)
+
+    def record_consumer(self, stream: str) -> None:
+        """Note that autograd passes the storage to a node on a stream, and records the stream."""
+        self.touch(stream)
+        if stream != self.stream and stream not in self.engine_streams:
+            self.engine_streams += (stream,)
+
+
+class StorageTable(StorageNumbers):
+    """All storages that a rank has used; `on_freed` is called when one goes away."""
+
+    def __init__(self, on_freed: Callable[[Storage], None]) -> None:
+        super().__init__()
+        self._living: dict[int, Storage] = {}
+        self._count = 0
+        # Stands for the memory of tensors without any: meta tensors and other layouts.
+        self._no_memory = torch.UntypedStorage(0)
+        self._nowhere = self._add(self._no_memory, _NOWHERE)
+        self._on_freed: Callable[[Storage], None] | None = on_freed
+
+    def of(self, tensor: torch.Tensor, stream: str = DEFAULT_STREAM) -> Storage:
+        """Return the storage of a tensor; a new one counts as allocated on `stream`."""
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # sparse, and other layouts without a place
+            return self._nowhere
+        return self._living.get(id(storage)) or self._register(tensor, storage, stream)
+
+    def _register(
+        self, tensor: torch.Tensor, storage: torch.UntypedStorage, stream: str
+    ) -> Storage:
+        if tensor.is_meta:  # there is no memory
+            return self._nowhere
+        added = self._add(storage, stream)
+        # Where an integer came from is not known here: see `Storage.is_on_device`.
+        added.is_on_device = tensor.is_floating_point() or tensor.is_complex()
+        return added
+
+    @property
+    def num_seen(self) -> int:
+        """Number of storages so far; the next new one gets this number."""
+        return self._count
+
+    @override
+    def region(self, tensor: torch.Tensor) -> MemoryRegion:
+        return tensor_region(tensor, self.of(tensor).number)
+
+    def resized(self, storage: torch.UntypedStorage, stream: str) -> None:
+        """Note that `resize_` gave the memory back, or allocated other memory."""
+        known = self._living.get(id(storage))
+        if known is not None:
+            self._forget(known)
+        if storage.nbytes():
+            self._add(storage, stream)
+
+    def close(self) -> None:
+        """Forget all storages; later frees are not reported."""
+        self._on_freed = None
+        self._living.clear()
+
+    def _add(self, storage: torch.UntypedStorage, stream: str) -> Storage:
+        added = Storage(storage, self._forget)
+        added.number = self._count
+        added.key = id(storage)
+        added.stream = stream
+        added.is_on_device = True
+        added.is_shared = False
+        added.recorded_streams = added.engine_streams = ()
+        added.num_bytes = storage.nbytes()
+        self._count += 1
+        self._living[added.key] = added
+        return added
+
+    def _forget(self, storage: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(storage, Storage)
+        if self._on_freed is not None and self._living.get(storage.key) is storage:
+            del self._living[storage.key]
+            self._on_freed(storage)

@@ -1,0 +1,49 @@
+"""The rank of a thread, handed on to further threads of that rank.
+
+A simulated rank is a thread, and its rank, streams and world are local to the thread. The
+engine changes threads where backwards are nested deeply, and users start threads too. One
+thread at a time may act for a rank: the thread that has the rank's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from syncverify.sim.device import streams
+from syncverify.sim.network.threaded_world import own_world, use_world
+from syncverify.sim.turns import scheduler
+
+
+def thread_identity() -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which another thread acts for the calling thread's rank.
+
+    On a thread of this rank the context changes nothing.
+    """
+    rank, own, world = (
+        scheduler.own_rank(),
+        streams.own_streams(),
+        own_world(),
+    )
+
+    @contextmanager
+    def as_rank() -> Iterator[None]:
+        if streams.own_streams() is own:
+            yield
+            return
+        before = scheduler.own_rank(), streams.own_streams(), own_world()
+        _become(rank, own, world)
+        try:
+            yield
+        finally:
+            _become(*before)
+
+    return as_rank
+
+
+def _become(
+    rank: int | None, own: streams.RankStreams | None, world: object | None
+) -> None:
+    scheduler.enter_rank(rank)
+    streams.enter_rank(own)
+    use_world(world)

@@ -1,0 +1,1 @@
+"""Turns: which rank thread runs next, and the exploration of schedules."""

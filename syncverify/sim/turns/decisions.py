@@ -1,0 +1,185 @@
+"""The decisions of a run that timing takes on a real machine; here a policy takes them.
+
+A policy follows a schedule, explores all schedules, or draws one.
+
+Note [Not yet]
+    "Not yet" is a legal answer about a resource that is done: the news may be on its way.
+    But the news arrives. After `MAX_REFUSALS` answers "not yet" in a row to one rank about
+    one resource, the answer is the truth.
+
+    A host may also ask for ever about a resource that is *not* done. A schedule is a finite
+    list, and ranks take turns after its end, so other ranks get to complete the resource.
+    An exploration has no such end. There a rank that was refused `MAX_REFUSALS` times is
+    parked: it cannot take a turn until the resource is done, unless no other rank can run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
+from syncverify.sim.turns.turn_log import AccessKind, SharedAccess, Turn
+
+MAX_REFUSALS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPoint:
+    """A point at which one of several ranks takes the next turn.
+
+    `options` are the ranks that can run, the default one first. `eligible` are the options
+    that are not parked, or all of them; see Note [Not yet].
+    """
+
+    options: tuple[int, ...]
+    eligible: tuple[int, ...]
+
+
+class Policy(Protocol):
+    """A policy that decides in place of timing."""
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether every decision from here on is option 0."""
+
+    def choose_rank(self, point: TurnPoint) -> int:
+        """Return the rank that takes the next turn; called for single options, too."""
+
+    def choose_answer(self, num_options: int) -> int:
+        """Return the number of an option, for a decision that is not about ranks."""
+
+
+class Following:
+    """The policy that follows a schedule.
+
+    A number that is too large for its decision wraps around, so every list of numbers is a
+    schedule of every program.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._choices = schedule.choices
+        self._position = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether the schedule has ended."""
+        return self._position == len(self._choices)
+
+    def choose_rank(self, point: TurnPoint) -> int:
+        """Return the rank that takes the next turn."""
+        return point.options[self.choose_answer(len(point.options))]
+
+    def choose_answer(self, num_options: int) -> int:
+        """Return the next choice; a decision with one option uses no number up."""
+        if num_options == 1 or self.is_done:
+            return 0
+        self._position += 1
+        return self._choices[self._position - 1] % num_options
+
+
+class Decisions:
+    """The decisions of one run: made by a policy, and recorded.
+
+    Attributes:
+        turn_log: Turns of the run, in order.
+        taken: Decisions of the run, in order, while some option but 0 was possible.
+        met_question: Whether a host asked a question that timing decides.
+    """
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or Following(DEFAULT_SCHEDULE)
+        self._refusals: Counter[tuple[int, str]] = Counter()
+        self._asking: dict[int, tuple[str, Callable[[], bool]]] = {}
+        self.turn_log: list[Turn] = []
+        self.taken: list[Decision] = []
+        self.met_question = False
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that replays this run."""
+        return Schedule.of(self.taken)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether an option but 0 may still be chosen."""
+        return not self._policy.is_done
+
+    def next_rank(self, options: Sequence[int]) -> int:
+        """Return the rank of the next turn, and begin that turn in the log.
+
+        `options` are the ranks that can run, the default one first; one is enough once no
+        decision is open.
+        """
+        chosen = options[0]
+        if self.is_open:
+            point = TurnPoint(tuple(options), self._eligible(options))
+            chosen = self._policy.choose_rank(point)
+            index = options.index(chosen)
+            self._record("rank", len(options), index, f"rank {chosen} moves next")
+        self.turn_log.append(Turn(chosen))
+        return chosen
+
+    def note_access(self, resource: str, access: AccessKind) -> None:
+        """Note that the current turn accesses a shared resource."""
+        self.turn_log[-1].accesses.append(SharedAccess(resource, access))
+
+    def ask(self, rank: int, resource: str, is_done: Callable[[], bool]) -> None:
+        """Note that a rank asks whether a resource is done, before it gives its turn away."""
+        self._asking[rank] = (resource, is_done)
+
+    def answer(self, rank: int, kind: str) -> bool:
+        """Answer the question of `ask`: whether the resource is done.
+
+        Returns:
+            False if the resource is not done, or if the policy has it look so.
+        """
+        resource, is_done = self._asking.pop(rank)
+        self.met_question = True
+        no_more_refusals = self._refusals[rank, resource] >= MAX_REFUSALS
+        done = is_done()
+        # Once the answer has to be the truth, "done" is no choice: like a wait, it cannot
+        # come before the resource is done. Any other answer depends on the order of ranks.
+        self.note_access(
+            resource, AccessKind.AWAIT if no_more_refusals and done else AccessKind.READ
+        )
+        self.turn_log[-1].is_last_resort = no_more_refusals and not done
+        answer = done and (
+            no_more_refusals or self.decide(kind, 2, _answers(rank, kind)) == 0
+        )
+        self._refusals[rank, resource] = (
+            0 if answer else self._refusals[rank, resource] + 1
+        )
+        return answer
+
+    def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
+        """Return the number of the option that the policy chooses; 0 is the default."""
+        self.met_question = self.met_question or num_options > 1
+        if not self.is_open or num_options == 1:
+            return 0
+        chosen = self._policy.choose_answer(num_options)
+        meaning = meanings[chosen] if meanings else f"option {chosen} of {kind}"
+        self._record(kind, num_options, chosen, meaning)
+        return chosen
+
+    def _record(self, kind: str, num_options: int, chosen: int, meaning: str) -> None:
+        if num_options > 1:
+            self.taken.append(Decision(kind, num_options, chosen, meaning))
+
+    def _eligible(self, options: Sequence[int]) -> tuple[int, ...]:
+        return tuple(rank for rank in options if not self._is_parked(rank)) or tuple(
+            options
+        )
+
+    def _is_parked(self, rank: int) -> bool:
+        if rank not in self._asking:
+            return False
+        resource, is_done = self._asking[rank]
+        return self._refusals[rank, resource] >= MAX_REFUSALS and not is_done()
+
+
+def _answers(rank: int, question: str) -> tuple[str, str]:
+    start = f"{question}() tells rank {rank}"
+    return f"{start} that it is done", f"{start} that it is not done yet"

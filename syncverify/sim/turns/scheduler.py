@@ -1,0 +1,328 @@
+"""The scheduler of rank threads: one rank runs, the others wait, no rank hangs.
+
+Exactly one rank thread executes at any time. It keeps its turn until it blocks in a
+simulated operation or ends, so a run depends on the scenario and the schedule alone, not on
+the operating system or a clock. At the points where timing could choose another rank on a
+real machine, `decisions.py` chooses; by default the rank keeps its turn. If no rank can
+run, the run ends at once, and the stall names the operation that each rank waits in.
+
+Note [A rank that does not come back]
+    Code that waits outside of the simulated machine (a sleep, a lock, an endless loop)
+    keeps its turn for ever. No schedule can end that, so here, and only here, a clock
+    decides; `hang_detector.py` says which clock. A rank that for a while neither returned
+    its turn nor recorded an event is interrupted, and the run ends with the rank's line.
+
+Note [The step bound]
+    Some loops pass through the machine in every round (asking for ever whether a collective
+    is complete, issuing one collective after the other): they have turns, and no end. So
+    turns and collectives are counted as steps, and a run may take a fixed number of them.
+    No clock is involved: the same run ends at the same step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.hang_detector import HangDetector
+from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
+from syncverify.sim.turns.turn_log import AccessKind
+from syncverify.trace.source_lines import outermost_frames
+
+HANG_TIMEOUT_SECONDS = 5.0
+# Many times the steps of a rank in a large scenario, and still a fraction of a second.
+MAX_STEPS_PER_RANK = 5_000
+_GRACE_SECONDS = 1.0
+
+
+class RunEndedError(BaseException):
+    """The run has ended: unwinds a rank thread, and must not be swallowed."""
+
+
+@dataclass(slots=True)
+class RankThread:
+    """The thread of one rank, and its state.
+
+    Attributes:
+        rank: Global rank.
+        thread: Thread of the rank.
+        turn: Semaphore that the scheduler releases to let the rank run.
+        ready: Returns whether a blocked rank can go on; None if the rank is not blocked.
+        wait: Operation that the rank waits in or asks about; None while it runs.
+        finished: Whether the program of the rank has ended, by return or by error.
+        error: Exception that the program raised, if it raised one.
+    """
+
+    rank: int
+    thread: threading.Thread
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ready: Callable[[], bool] | None = None
+    wait: Wait | None = None
+    finished: bool = False
+    error: BaseException | None = None
+
+    def can_run(self) -> bool:
+        """Tell whether the rank would make progress with the turn."""
+        return not self.finished and (self.ready is None or self.ready())
+
+    def stack(self) -> list[str]:
+        """List the subject's lines in the thread's stack, outermost call first."""
+        frame = sys._current_frames().get(self.thread.ident or 0)  # documented
+        return outermost_frames(traceback.extract_stack(frame)) if frame else []
+
+
+class Scheduler:
+    """Scheduler of one run: each rank executes the program on its own thread, in turns.
+
+    Args:
+        num_ranks: Number of ranks.
+        progress: Returns a number that grows while ranks make progress.
+        decisions: Decisions in place of timing; None takes option 0 everywhere.
+        hang_timeout_seconds: Seconds without progress; see `HangDetector`.
+        max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
+    """
+
+    def __init__(
+        self,
+        num_ranks: int,
+        *,
+        progress: Callable[[], int],
+        decisions: Decisions | None = None,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        max_steps_per_rank: int = MAX_STEPS_PER_RANK,
+    ) -> None:
+        self._num_ranks = num_ranks
+        self._hang_detector = HangDetector(hang_timeout_seconds, progress)
+        self._decisions = decisions or Decisions()
+        self._next: int | None = None
+        self._ranks: list[RankThread] = []
+        self._returned = threading.Semaphore(0)
+        self._ended = False
+        self._steps_left = max_steps_per_rank * num_ranks
+        self._stall: Stall | None = None
+
+    def run(
+        self, program: Callable[[int], None]
+    ) -> tuple[Sequence[RankThread], Stall | None]:
+        """Run `program(rank)` on every rank until all have ended or none can go on.
+
+        Returns:
+            The threads in their last state, and the stall if the run was ended early.
+        """
+        for rank in range(self._num_ranks):
+            thread = threading.Thread(
+                target=self._run_rank,
+                args=(rank, program),
+                name=f"rank {rank}",
+                daemon=True,
+            )
+            self._ranks.append(RankThread(rank, thread))
+            thread.start()
+        try:
+            stall = self._take_turns()
+        finally:
+            self._end()
+        return self._ranks, stall
+
+    def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Give the turn away until `ready()`; called on the thread of the rank.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        if ready():
+            self.offer_turn(ready, wait)
+        else:
+            self._give_turn(ready, wait)
+        self.note_access(wait.resource, AccessKind.AWAIT)
+
+    def offer_turn(
+        self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
+    ) -> None:
+        """Keep the turn, unless a schedule says otherwise.
+
+        Called before a rank accesses a shared resource, so that other ranks can be first. A
+        rank that waits for a resource says with `ready` whether it can go on.
+
+        Raises:
+            RunEndedError: The run has ended meanwhile.
+        """
+        if self._ended:
+            raise RunEndedError
+        rank = _current_rank()
+        others = self._runnable(rank) if self._decisions.is_open else ()
+        options = [rank, *(other for other in others if other != rank)]
+        chosen = self._decisions.next_rank(options)
+        if chosen != rank:
+            self._next = chosen
+            self._give_turn(ready, wait)
+
+    def note_access(self, resource: str, access: AccessKind) -> None:
+        """Note an access of the current turn to a resource that ranks share."""
+        self._decisions.note_access(resource, access)
+
+    def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
+        """Let other ranks run, then tell the host whether a resource is done.
+
+        Returns:
+            False if the resource is not done, or if the schedule says "not yet".
+        """
+        self._decisions.ask(_current_rank(), wait.resource, is_done)
+        self.yield_turn(wait)
+        return self._decisions.answer(_current_rank(), kind)
+
+    def yield_turn(self, wait: Wait | None = None) -> None:
+        """Let other ranks run; called where a host polls for completion."""
+        self._give_turn(None, wait)
+
+    def count_step(self) -> None:
+        """Count an operation, on the thread of its rank; see Note [The step bound].
+
+        Raises:
+            RunEndedError: The run has reached the bound, or has ended meanwhile.
+        """
+        self._steps_left -= 1
+        if self._steps_left < 0 and self._stall is None:
+            blocked = {own.rank for own in self._ranks if not own.can_run()}
+            self._stall = endless(self._positions(), frozenset(blocked))
+        if self._ended or self._stall is not None:
+            raise RunEndedError
+
+    def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
+        if self._ended:
+            raise RunEndedError
+        own = self._ranks[_current_rank()]
+        own.ready, own.wait = ready, wait
+        self.count_step()
+        # From here on another rank may run: this thread touches nothing shared until the
+        # scheduler releases its semaphore again.
+        self._returned.release()
+        own.turn.acquire()
+        own.ready = own.wait = None
+        if self._ended:
+            raise RunEndedError
+
+    def _run_rank(self, rank: int, program: Callable[[int], None]) -> None:
+        enter_rank(rank)
+        own = self._ranks[rank]
+        own.turn.acquire()
+        try:
+            if not self._ended:
+                program(rank)
+        except BaseException as error:  # noqa: BLE001  # handed on, unchanged
+            # An error after the end of the run, while cleaning up, follows from that end.
+            own.error = RunEndedError() if self._ended else error
+        finally:
+            own.finished = True
+            self._returned.release()
+
+    def _take_turns(self) -> Stall | None:
+        last = -1
+        while any(not own.finished for own in self._ranks):
+            chosen = self._choose(last)
+            if chosen is None:
+                return deadlock(self._positions())
+            last = chosen.rank
+            chosen.turn.release()
+            if not self._await_return():
+                stack = tuple(chosen.stack())
+                _interrupt(chosen.thread)
+                return Stall("never_returns", (chosen.rank,), stack)
+            if chosen.error is not None:
+                break
+        return self._stall
+
+    def _choose(self, last: int) -> RankThread | None:
+        if self._next is not None:  # chosen when a rank gave its turn away
+            chosen, self._next = self._next, None
+            return self._ranks[chosen]
+        runnable = self._runnable(last)
+        options = [*runnable] if self._decisions.is_open else [*islice(runnable, 1)]
+        return self._ranks[self._decisions.next_rank(options)] if options else None
+
+    def _runnable(self, last: int) -> Iterator[int]:
+        """Yield the ranks that can run, in round-robin order after the last one."""
+        order = ((last + 1 + i) % self._num_ranks for i in range(self._num_ranks))
+        return (rank for rank in order if self._ranks[rank].can_run())
+
+    def _await_return(self) -> bool:
+        """Wait for the turn; see Note [A rank that does not come back]."""
+        self._hang_detector.renew()
+        while not self._returned.acquire(timeout=self._hang_detector.window_seconds):
+            if self._hang_detector.is_over():
+                return False
+        return True
+
+    def _positions(self) -> list[Position]:
+        return [
+            Position(own.rank, own.finished, own.wait, _innermost(own))
+            for own in self._ranks
+        ]
+
+    def _end(self) -> None:
+        """Unwind every rank thread that is still alive."""
+        self._ended = True
+        for own in self._ranks:
+            if not own.finished:
+                own.turn.release()
+            # Joined in any case: a thread that has just finished may still be shutting down,
+            # and an interrupt there would do harm.
+            own.thread.join(_GRACE_SECONDS)
+            if own.thread.is_alive():
+                _interrupt(own.thread)
+                own.thread.join(_GRACE_SECONDS)
+            # A thread in a blocking call outside of the machine cannot be unwound. As a
+            # daemon it ends with the process, and it gets no further turn.
+            if own.thread.is_alive():
+                _acknowledge_interrupt()
+
+
+_THREAD = threading.local()
+
+
+def own_rank() -> int | None:
+    """Return the rank that the calling thread acts for; None on any other thread."""
+    return getattr(_THREAD, "rank", None)
+
+
+def enter_rank(rank: int | None) -> None:
+    """Say which rank the calling thread acts for."""
+    _THREAD.rank = rank
+
+
+def _current_rank() -> int:
+    rank: int = _THREAD.rank
+    return rank
+
+
+def _innermost(own: RankThread) -> str:
+    stack = own.stack()
+    return stack[-1] if stack else "unknown line"
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    # The C API's way to raise in another thread; it takes effect at the next bytecode.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(RunEndedError)
+    )
+
+
+def _acknowledge_interrupt() -> None:
+    """Clear the interpreter's flag of an interrupt that its thread has not noticed.
+
+    The flag is one for all threads, and only a thread with an interrupt clears it. While the
+    flag is set, every call of every thread takes the slow path, and Python 3.11 with a trace
+    function (a debugger, coverage, Hypothesis' explanations) repeats it for ever. So this
+    thread interrupts itself. The other thread keeps its interrupt.
+    """
+    with contextlib.suppress(RunEndedError):
+        _interrupt(threading.current_thread())
+        while True:  # until the next bytecode that looks at the flag
+            pass

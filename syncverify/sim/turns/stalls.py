@@ -1,0 +1,119 @@
+"""Stalls: the reasons for which a run ends early, in words.
+
+A stall names the waiting ranks, the operations that they wait in, and their lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The operation that a rank waits in, or asks about.
+
+    Attributes:
+        operation: The operation in words.
+        missing_ranks: Returns the global ranks that have to arrive before the rank goes on.
+        resource: Name of the awaited resource, the same in every run and on every rank. The
+            rank that completes the resource calls `Scheduler.note_access` with the name.
+    """
+
+    operation: str
+    missing_ranks: Callable[[], tuple[int, ...]]
+    resource: str
+
+    @property
+    def in_words(self) -> str:
+        """Name the missing ranks and the operation."""
+        missing = ", ".join(f"rank {rank}" for rank in self.missing_ranks())
+        return f"{missing or 'nobody'} in {self.operation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a rank stands when its run ends.
+
+    Attributes:
+        rank: Global rank.
+        finished: Whether its program has ended.
+        wait: The operation that the rank waits in or asks about; None if it runs.
+        line: Line of the subject that the rank has reached, where it is known.
+    """
+
+    rank: int
+    finished: bool
+    wait: Wait | None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The reason for which the scheduler ended a run early.
+
+    Attributes:
+        kind: `deadlock` if no rank can run, `never_returns` if a rank kept its turn,
+            `step_bound` if the run reached its number of steps.
+        ranks: Global ranks at fault, as far as the scheduler can tell.
+        details: One line per rank, or the stack of the rank that kept its turn.
+    """
+
+    kind: Literal["deadlock", "never_returns", "step_bound"]
+    ranks: tuple[int, ...]
+    details: tuple[str, ...]
+
+
+def deadlock(positions: Sequence[Position]) -> Stall:
+    """Return a stall with one line per rank, and the cycle of waits if there is one.
+
+    No rank can run: a rank that has not finished waits.
+    """
+    waits = {own.rank: own.wait for own in positions if own.wait is not None}
+    missing = {rank for wait in waits.values() for rank in wait.missing_ranks()}
+    lines = [
+        f"rank {own.rank}: "
+        + (f"waits for {own.wait.in_words}" if own.wait is not None else "has finished")
+        for own in positions
+    ]
+    if cycle := _cycle(waits):
+        lines.append("wait-for cycle: " + " -> ".join(f"rank {rank}" for rank in cycle))
+    return Stall("deadlock", tuple(sorted(missing)), tuple(lines))
+
+
+def endless(positions: Sequence[Position], blocked: frozenset[int]) -> Stall:
+    """Return the stall of ranks that run without an end, with one line per rank.
+
+    The ranks that run are at fault. The ranks of `blocked` could not run.
+    """
+    lines = []
+    for own in positions:
+        if own.finished:
+            lines.append(f"rank {own.rank}: has finished")
+        elif own.wait is None:
+            lines.append(f"rank {own.rank}: goes on at {own.line}")
+        elif own.rank in blocked:
+            lines.append(f"rank {own.rank}: waits for {own.wait.in_words}")
+        else:
+            said = f"polls for {own.wait.in_words}; polls at {own.line}"
+            lines.append(f"rank {own.rank}: {said}")
+    alive = {own.rank for own in positions if not own.finished}
+    return Stall("step_bound", tuple(sorted(alive - blocked or alive)), tuple(lines))
+
+
+def _cycle(waits: dict[int, Wait]) -> list[int]:
+    """Return a cycle of waiting ranks; the first rank is repeated at the end.
+
+    A rank that waits for a finished rank is in no cycle: the finished rank is the reason.
+    """
+    for start in waits:
+        walked = [start]
+        while True:
+            missing = waits[walked[-1]].missing_ranks()
+            if not missing or any(rank not in waits for rank in missing):
+                break
+            if missing[0] in walked:
+                return [*walked[walked.index(missing[0]) :], missing[0]]
+            walked.append(missing[0])
+    return []

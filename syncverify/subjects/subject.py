@@ -1,0 +1,122 @@
+"""The subject, which is the gradient synchronizer under test: find it by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from syncverify.errors import SubjectError
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.subject_api import Synchronizer, check_methods
+
+BUILT_IN_SUBJECTS = {
+    "synchronizer": "synchronizer:GradientSynchronizer",
+    "d9d": "syncverify.subjects.d9d:D9dSubject",
+    "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
+    "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",
+    "ddp-comm-hook": "syncverify.subjects.ddp_variants:CommHookSubject",
+    "ddp-find-unused": "syncverify.subjects.ddp_variants:FindUnusedSubject",
+    "ddp-static-graph": "syncverify.subjects.ddp_variants:StaticGraphSubject",
+    "deepspeed-zero1": "syncverify.subjects.deepspeed:ZeroOneSubject",
+    "deepspeed-zero2": "syncverify.subjects.deepspeed:ZeroTwoSubject",
+    "fsdp2": "syncverify.subjects.fsdp2:FullyShardedSubject",
+    "hsdp": "syncverify.subjects.fsdp2:HybridShardedSubject",
+    "megatron": "syncverify.subjects.megatron:MegatronSubject",
+    "megatron-shards": "syncverify.subjects.megatron:ShardedMegatronSubject",
+    "replicate": "syncverify.subjects.replicate:ReplicateSubject",
+    "replicate-fsdp": "syncverify.subjects.replicate:ReplicateAsFsdpSubject",
+}
+
+
+SubjectFactory = Callable[[list[list[nn.Parameter]], float, int], Synchronizer]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A subject that was found, with a factory that has the right signature.
+
+    Attributes:
+        name: Name as the caller spelled it.
+        factory: Class or function that makes one synchronizer per rank.
+        capabilities: Contract of the subject.
+    """
+
+    name: str
+    factory: SubjectFactory
+    capabilities: Capabilities
+
+
+def resolve(subject: str | SubjectFactory) -> Subject:
+    """Find a subject and check that it has the subject API.
+
+    Args:
+        subject: A built-in name, `module:attribute`, or the class or factory itself.
+
+    Returns:
+        The subject with its contract.
+
+    Raises:
+        SubjectError: The import fails, or a part of the subject API is missing.
+    """
+    if isinstance(subject, str):
+        factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
+    else:
+        factory, name = subject, getattr(subject, "__qualname__", repr(subject))
+    if not callable(factory):
+        raise SubjectError(
+            f"subject {name!r} is not callable: expected a class or factory"
+        )
+    _check_signature(factory, name)
+    if inspect.isclass(factory):
+        check_methods(factory, name)
+    return Subject(name, factory, _capabilities(factory))
+
+
+def _capabilities(factory: SubjectFactory) -> Capabilities:
+    declared = getattr(factory, "capabilities", None)
+    if isinstance(declared, Capabilities):
+        return declared
+    varies = callable(getattr(factory, "set_required_accumulations", None))
+    overlaps = bool(getattr(factory, "overlaps_backward", False))
+    outside = frozenset(getattr(factory, "outside", ()))
+    return Capabilities(
+        varying_accumulations=varies, overlaps_backward=overlaps, outside=outside
+    )
+
+
+def _check_signature(factory: SubjectFactory, name: str) -> None:
+    try:
+        inspect.signature(factory).bind([], 1.0, 1)
+    except (TypeError, ValueError) as error:
+        raise SubjectError(
+            f"subject {name!r} cannot be called as "
+            f"(param_groups, bucket_size_mb, require_accumulations): {error}"
+        ) from error
+
+
+def _load(path: str) -> SubjectFactory:
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise SubjectError(
+            f"unknown subject {path!r}: expected one of "
+            f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, or module:attribute"
+        )
+    # As `python script.py` would find it: the user's module may lie in this folder.
+    working_directory = str(Path.cwd())
+    if working_directory not in sys.path:
+        sys.path.insert(0, working_directory)
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
+        raise SubjectError(
+            f"subject {path!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return found  # type: ignore[return-value]  # resolve() checks it

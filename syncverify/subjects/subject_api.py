@@ -1,0 +1,81 @@
+"""The subject API: the methods that the rank program calls on a subject's instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from syncverify.errors import SubjectError
+
+REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
+
+
+class Synchronizer(Protocol):
+    """The required methods of a subject's instance."""
+
+    def bind(self) -> None:
+        """Start managing gradients."""
+
+    def wait(self) -> None:
+        """Return once gradients are safe to read on the current stream."""
+
+    def zero_grad(self) -> None:
+        """Start the next step."""
+
+    def unbind(self) -> None:
+        """Leave no hook, no buffer and no pending work."""
+
+
+@runtime_checkable
+class VariesAccumulations(Protocol):
+    """A subject that lets the number of micro-batches change between steps."""
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Set the number of micro-batches of the next step."""
+
+
+@runtime_checkable
+class EndsStepsEarly(Protocol):
+    """A subject that a caller can tell: this step ends before its last micro-batch."""
+
+    def flush(self) -> None:
+        """Reduce the gradients accumulated so far; `wait()` follows."""
+
+
+@runtime_checkable
+class Resets(Protocol):
+    """A subject that recovers from a failed backward; others get `zero_grad()`."""
+
+    def reset(self) -> None:
+        """Return to the state after `bind()`; all ranks call it."""
+
+
+@runtime_checkable
+class RunsMicroBatches(Protocol):
+    """A subject that wraps forward and backward itself, as DDP does.
+
+    Where the contract covers the feature `backward`, the method also takes
+    `run_backward=`: the subject calls it with the result of `compute_loss`, instead of
+    calling `.backward()` on that result.
+    """
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        """Run forward and backward of one micro-batch."""
+
+
+def check_methods(candidate: object, name: str) -> None:
+    """Refuse a subject, a class or an instance, that lacks a required method.
+
+    Raises:
+        SubjectError: A method is missing.
+    """
+    missing = [m for m in REQUIRED_METHODS if not callable(getattr(candidate, m, None))]
+    if missing:
+        raise SubjectError(
+            f"subject {name!r} lacks {', '.join(f'{m}()' for m in missing)}: "
+            f"a subject has {', '.join(f'{m}()' for m in REQUIRED_METHODS)}"
+        )

@@ -1,0 +1,1 @@
+"""The trace of a run: events, memory regions, and the recorder that writes them."""

@@ -1,0 +1,255 @@
+"""The recorder, which writes the trace of one rank.
+
+A recorder must not disturb the run. It queues no operator that the subject or a dispatch mode
+could see, waits for no stream, and keeps no storage alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from syncverify.trace.dispatch_modes import carry_dispatch_modes
+from syncverify.trace.records import (
+    DEFAULT_STREAM,
+    POINT_TO_POINT,
+    CollectiveLaunch,
+    CollectiveWait,
+    Moment,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
+)
+from syncverify.trace.regions import MemoryRegion, tensor_region
+from syncverify.trace.slots import ParameterSlot, find_slots
+
+# Enough for scenarios of whole numbers, which have few elements. The properties that read
+# contents do not judge real modules.
+_MAX_CONTENT_BYTES = 2**16
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+class StorageNumbers:
+    """Numbers storages in order of appearance, so that traces of two runs compare.
+
+    Addresses differ between runs. References are weak, so that the recorder does not delay
+    the free of a storage. A freed storage loses its number: a new storage at the same
+    address is another storage, and gets another number.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._next_number = 0
+
+    def region(self, tensor: torch.Tensor) -> MemoryRegion:
+        """Return the bytes that a tensor consists of."""
+        return tensor_region(tensor, self._number(tensor))
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        reference = StorageWeakRef(tensor.untyped_storage())
+        if known := self._references.get(reference.cdata):
+            earlier, number = known
+            if not earlier.expired():
+                return number
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._references[reference.cdata] = (reference, number)
+        return number
+
+
+class Recorder:
+    """Collects the trace records of one rank.
+
+    This class knows one stream and records no accesses. A backend with several streams
+    overrides the methods about streams and accesses.
+
+    Attributes:
+        trace: Records, in host order.
+        moment: Stamp of the next record; the rank program advances it.
+    """
+
+    def __init__(self) -> None:
+        self.trace: list[TraceRecord] = []
+        self.moment = Moment("bind", 0)
+        self._numbers = StorageNumbers()
+        self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
+        self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
+
+    def watch(self, gradients: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        """Set the function that returns the current local gradients, by parameter name."""
+        self._gradients = gradients
+
+    @contextmanager
+    def calling(self, moment: Moment) -> Iterator[None]:
+        """Record a call of the subject, and its accesses for the length of a block."""
+        self.enter(moment)
+        with self.recording_accesses():
+            yield
+        returned = SubjectReturn(
+            moment, self.current_stream(), self._gradient_regions()
+        )
+        self.trace.append(returned)
+
+    def enter(self, moment: Moment) -> None:
+        """Record that the rank program is about to call the subject."""
+        self.moment = moment
+        self.trace.append(SubjectCall(moment, self.current_stream()))
+
+    def current_stream(self) -> str:
+        """Name the stream on which the calling thread queues work."""
+        return DEFAULT_STREAM
+
+    def recording_accesses(self) -> AbstractContextManager[None]:
+        """Record accesses for the length of a block."""
+        return nullcontext()
+
+    def not_recording_accesses(self) -> AbstractContextManager[None]:
+        """Leave out the harness's own operators, for a block within a call of the subject."""
+        return nullcontext()
+
+    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+        """Record that the training program reads local tensors on the current stream."""
+
+    def computing_loss(
+        self, parameters: Iterable[torch.Tensor]
+    ) -> AbstractContextManager[None]:
+        """Mark a block in which the harness computes a loss that may use some parameters."""
+        return nullcontext()
+
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return a context manager that makes another thread a thread of this rank.
+
+        The caller is on a thread of this rank, and enters the context manager on the other
+        thread. Here a rank is a process, and another thread lacks only the dispatch modes
+        that record.
+        """
+        return carry_dispatch_modes()
+
+    def communication_stream(
+        self, communicator: str, ranks: tuple[int, ...], *, is_async: bool
+    ) -> str:
+        """Return the name of the stream on which a communicator runs a collective.
+
+        `ranks` are global, in group order. `is_async` says that the caller asked for a handle.
+        """
+        return DEFAULT_STREAM
+
+    def note_communicated(
+        self, tensors: Iterable[torch.Tensor], stream: str, current: str
+    ) -> None:
+        """Note the tensors of a collective that runs on `stream`, issued on `current`."""
+
+    def launch(
+        self,
+        operation: str,
+        tensors: list[torch.Tensor],
+        *,
+        ranks: tuple[int, ...],
+        reduce_op: str,
+        source: str,
+        communicator: str = "",
+        root: int | None = None,
+        written: Iterable[torch.Tensor] = (),
+        communication_stream: str = DEFAULT_STREAM,
+        is_batched: bool | None = None,
+    ) -> CollectiveLaunch:
+        """Return the record of a collective, which is made at the time of the call.
+
+        `tensors` is this rank's contribution, and `written` receives results. The other
+        arguments are fields of `CollectiveLaunch`.
+        """
+        regions = tuple(self._numbers.region(tensor) for tensor in tensors)
+        if operation in POINT_TO_POINT:
+            # On a communicator of two ranks, a message and a collective have the same
+            # ranks. Counted apart, one cannot be taken for the other.
+            communicator = f"{communicator}, messages"
+        # A rank that sends to itself is sender and receiver of one message.
+        counted = (communicator, ranks, operation == "recv")
+        sequence = self._sequences.get(counted, 0)
+        self._sequences[counted] = sequence + 1
+        slots = self._slots(regions)
+        current, written = self.current_stream(), list(written)
+        self.note_communicated((*tensors, *written), communication_stream, current)
+        launched = CollectiveLaunch(
+            moment=self.moment,
+            ranks=ranks,
+            sequence=sequence,
+            operation=operation,
+            reduce_op=reduce_op,
+            dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
+            numel=sum(tensor.numel() for tensor in tensors),
+            regions=regions,
+            parameters=tuple(dict.fromkeys(slot.parameter for slot in slots)),
+            source=source,
+            stream=current,
+            communication_stream=communication_stream,
+            communicator=communicator,
+            root=root,
+            slots=slots,
+            written=tuple(self._numbers.region(tensor) for tensor in written),
+            is_batched=is_batched,
+            contents=_contents(tensors, regions),
+        )
+        self.trace.append(launched)
+        return launched
+
+    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        """Let a collective take its inputs at once, by `run`; a subclass may delay it."""
+        run()
+
+    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        """Let a collective write its results at the wait; a subclass may delay it.
+
+        `run` waits for the other ranks and writes the results.
+        """
+        run()
+
+    def wait(self, launched: CollectiveLaunch) -> None:
+        """Record that the current stream, or the host, waits for a collective."""
+        self.trace.append(
+            CollectiveWait(
+                self.moment,
+                launched.ranks,
+                launched.sequence,
+                self.current_stream(),
+                launched.communicator,
+            )
+        )
+
+    def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
+        return find_slots(self._gradient_regions(), regions)
+
+    def _gradient_regions(self) -> dict[str, MemoryRegion]:
+        gradients = self._gradients().items()
+        return {name: self._numbers.region(gradient) for name, gradient in gradients}
+
+
+def _contents(
+    tensors: Sequence[torch.Tensor], regions: Sequence[MemoryRegion]
+) -> tuple[bytes, ...]:
+    """Return the bytes of each region, gaps included; nothing where they cannot be read.
+
+    The bytes are read from memory directly: an operator such as `clone()` would pass the
+    dispatch modes, and appear in the trace.
+    """
+    num_bytes = sum(region.end_byte - region.start_byte for region in regions)
+    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors, regions)):
+        return ()
+    return tuple(
+        ctypes.string_at(
+            tensor.untyped_storage().data_ptr() + region.start_byte,
+            region.end_byte - region.start_byte,
+        )
+        for tensor, region in zip(tensors, regions, strict=True)
+    )
+
+
+def _is_readable(tensor: torch.Tensor, region: MemoryRegion) -> bool:
+    """Tell whether host memory holds the bytes, which wrapper and fake tensors lack."""
+    if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided:
+        return False
+    storage = tensor.untyped_storage()
+    return storage.device.type == "cpu" and storage.nbytes() >= region.end_byte

@@ -1,0 +1,400 @@
+"""The trace: ordered records of the actions of one rank.
+
+Traces and observations are the only way from running to judging: a backend writes them, and
+properties read them. Each record has a stamp, the `Moment` of the training run, and the
+stream on which the action was queued (`default` where a backend has one stream).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from typing_extensions import override
+
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.slots import ParameterSlot
+
+Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
+
+DEFAULT_STREAM = "default"
+# Source of operators that autograd's engine queued without a line of the subject.
+AUTOGRAD = "autograd"
+REDUCING_OPERATIONS = frozenset(
+    {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
+)
+# Operations to which ranks may contribute different numbers of elements.
+UNEVEN_OPERATIONS = frozenset(
+    {"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"}
+)
+# Operations between two ranks of a communicator; its other ranks take no part.
+POINT_TO_POINT = frozenset({"send", "recv"})
+
+_MAX_RANKS_NAMED = 16
+
+
+class CollectiveKey(NamedTuple):
+    """One collective of a communicator; equal on all ranks that take part.
+
+    Attributes:
+        communicator: Name that its ranks share.
+        ranks: Global ranks of the communicator, in group order.
+        sequence: Position among the communicator's collectives, from 0.
+    """
+
+    communicator: str
+    ranks: tuple[int, ...]
+    sequence: int
+
+
+class CollectiveSignature(NamedTuple):
+    """A collective in short.
+
+    Attributes:
+        operation: torch's name of the operation.
+        reduce_op: Name of the reduction; empty where nothing is reduced.
+        dtype: Name of the element dtype.
+        numel: Elements that this rank contributes.
+    """
+
+    operation: str
+    reduce_op: str
+    dtype: str
+    numel: int
+
+
+class MatchedArguments(NamedTuple):
+    """The arguments of a collective that must be equal on all ranks.
+
+    Attributes:
+        operation: torch's name of the operation; `message` for a send and its receive.
+        reduce_op: Name of the reduction; empty where nothing is reduced.
+        dtype: Name of the element dtype.
+        numel: Elements that each rank contributes; None where ranks may differ.
+        root: Global rank of the root; None where there is none.
+    """
+
+    operation: str
+    reduce_op: str
+    dtype: str
+    numel: int | None
+    root: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Point of the training run at which a record was made.
+
+    Attributes:
+        phase: Call of the rank program that was under way.
+        step: Optimizer step, from 0.
+        micro_batch: Micro-batch of the step, from 0; None outside of a backward.
+    """
+
+    phase: Phase
+    step: int
+    micro_batch: int | None = None
+
+    @override
+    def __str__(self) -> str:
+        """Say it in words."""
+        if self.micro_batch is None:
+            return f"step {self.step}, {self.phase}"
+        return f"step {self.step}, micro-batch {self.micro_batch}, {self.phase}"
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectCall:
+    """The rank program is about to call a method of the subject.
+
+    Attributes:
+        moment: Moment of the call.
+        stream: Current stream.
+    """
+
+    moment: Moment
+    stream: str = DEFAULT_STREAM
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectReturn:
+    """A call of a method of the subject has returned.
+
+    Attributes:
+        moment: Moment of the call.
+        stream: Current stream.
+        gradients: Memory of each local gradient after the call, by parameter name.
+    """
+
+    moment: Moment
+    stream: str = DEFAULT_STREAM
+    gradients: Mapping[str, MemoryRegion] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operator that reads or writes memory was queued.
+
+    Attributes:
+        moment: Moment of the call that queued the operator.
+        stream: Stream on which the operator was queued.
+        operator: Name of the operator, such as `aten.add_.Tensor`.
+        reads: Memory that the operator reads.
+        writes: Memory that the operator writes.
+        source: Line of the subject that called the operator.
+    """
+
+    moment: Moment
+    stream: str
+    operator: str
+    reads: tuple[MemoryRegion, ...]
+    writes: tuple[MemoryRegion, ...]
+    source: str
+
+    @property
+    def runs_on(self) -> str:
+        """Return the stream that the operator runs on."""
+        return self.stream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCreated:
+    """A stream was created.
+
+    Attributes:
+        moment: Moment of the creation.
+        stream: Name of the new stream.
+        source: Line of the subject that created the stream.
+    """
+
+    moment: Moment
+    stream: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A CUDA event was recorded: a mark in a stream, after all work queued so far.
+
+    Attributes:
+        moment: Moment of the call that recorded the event.
+        stream: Stream that holds the mark.
+        mark: Number of the mark, unique on its rank.
+        source: Line of the subject that recorded the event.
+    """
+
+    moment: Moment
+    stream: str
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """A stream waits for a mark: work that is queued on it from now on runs after the mark.
+
+    Attributes:
+        moment: Moment of the call that made the stream wait.
+        stream: Stream that waits.
+        mark: Number of the mark.
+        source: Line of the subject that made the stream wait.
+    """
+
+    moment: Moment
+    stream: str
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """The host waited until the device had passed a mark.
+
+    Attributes:
+        moment: Moment of the wait.
+        mark: Number of the mark.
+        source: Line of the subject that waited.
+    """
+
+    moment: Moment
+    mark: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFreed:
+    """The last reference to a storage was dropped, and its memory returned to a pool.
+
+    Attributes:
+        moment: Moment of the free.
+        storage: Number of the storage.
+        stream: Stream of the pool that owns the memory.
+        recorded_streams: Streams with queued work that delays the reuse of the memory,
+            because the subject called `Tensor.record_stream`.
+        num_bytes: Size of the storage in bytes.
+        engine_streams: Streams with queued work that delays the reuse of the memory,
+            because autograd called `record_stream`.
+    """
+
+    moment: Moment
+    storage: int
+    stream: str
+    recorded_streams: tuple[str, ...] = ()
+    num_bytes: int = 0
+    engine_streams: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveLaunch:
+    """A collective was issued.
+
+    Attributes:
+        moment: Moment of the call that issued the collective.
+        ranks: Global ranks of the communicator, in group order; for a message from rank to
+            rank, the sender and the receiver.
+        sequence: Position among this rank's collectives on the communicator, from 0;
+            messages are counted by sender and receiver.
+        operation: torch's name of the operation, such as `all_reduce`.
+        reduce_op: `SUM`, `AVG`, ...; empty where nothing is reduced.
+        dtype: Name of the element dtype.
+        numel: Elements that this rank contributes.
+        regions: Memory that this rank contributes.
+        parameters: Names of the parameters with gradients in `regions`.
+        source: Line of the subject that issued the collective.
+        stream: Current stream of the call.
+        communication_stream: Stream on which the collective runs. NCCL keeps one stream for
+            each communicator, which first waits for `stream`; a synchronous call (torch 2.8
+            and later) runs on `stream` itself.
+        written: Memory that receives results.
+        communicator: Name of the communicator, equal on its ranks, unlike that of others.
+        root: Global rank of the root; None where there is none.
+        slots: Places of the gradients of `parameters` in the contribution. A gradient that
+            was first copied to other memory is not known by name.
+        is_batched: Whether a message is one of a batch; None if unknown or a collective.
+        contents: Bytes of `regions`, gaps included, at the time of the call; empty where
+            they are on a device, or too many.
+    """
+
+    moment: Moment
+    ranks: tuple[int, ...]
+    sequence: int
+    operation: str
+    reduce_op: str
+    dtype: str
+    numel: int
+    regions: tuple[MemoryRegion, ...]
+    parameters: tuple[str, ...]
+    source: str
+    stream: str = DEFAULT_STREAM
+    communication_stream: str = DEFAULT_STREAM
+    written: tuple[MemoryRegion, ...] = ()
+    communicator: str = ""
+    root: int | None = None
+    slots: tuple[ParameterSlot, ...] = ()
+    is_batched: bool | None = None
+    contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def key(self) -> CollectiveKey:
+        """Return the key that this collective has on all of its ranks."""
+        return CollectiveKey(self.communicator, self.ranks, self.sequence)
+
+    @property
+    def reads(self) -> tuple[MemoryRegion, ...]:
+        """Return the memory that is read: `regions`, as an Access names it."""
+        return self.regions
+
+    @property
+    def writes(self) -> tuple[MemoryRegion, ...]:
+        """Return the memory that is written: `written`, as an Access names it."""
+        return self.written
+
+    @property
+    def runs_on(self) -> str:
+        """Return the stream that the collective runs on."""
+        return self.communication_stream
+
+    @property
+    def reduces(self) -> bool:
+        """Tell whether values of several ranks are combined; over one rank nothing is."""
+        return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
+
+    @property
+    def signature(self) -> CollectiveSignature:
+        """Return operation, reduction, dtype and size."""
+        return CollectiveSignature(
+            self.operation, self.reduce_op, self.dtype, self.numel
+        )
+
+    @property
+    def matched_arguments(self) -> MatchedArguments:
+        """Return the arguments that must be equal on all ranks of the communicator."""
+        is_message = self.operation in POINT_TO_POINT
+        return MatchedArguments(
+            operation="message" if is_message else self.operation,
+            reduce_op=self.reduce_op,
+            dtype=self.dtype,
+            numel=None if self.operation in UNEVEN_OPERATIONS else self.numel,
+            root=self.root,
+        )
+
+    @override
+    def __str__(self) -> str:
+        """Say it in words."""
+        reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
+        root = "" if self.root is None else f" with root {self.root}"
+        return (
+            f"{self.operation}{reduce_op} of {self.numel} x {self.dtype}{root} over ranks "
+            f"{_shortened(self.ranks)}, at {self.source}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveWait:
+    """A stream or the host waits for a collective; its result may be read after the wait.
+
+    Attributes:
+        moment: Moment of the wait.
+        ranks: Global ranks of the communicator, in group order.
+        sequence: Position of the collective on the communicator, from 0.
+        stream: Stream that waits. With NCCL, only work that is queued on this stream from
+            now on runs after the collective. gloo blocks the host instead.
+        communicator: Name of the communicator, equal on its ranks.
+    """
+
+    moment: Moment
+    ranks: tuple[int, ...]
+    sequence: int
+    stream: str = DEFAULT_STREAM
+    communicator: str = ""
+
+    @property
+    def key(self) -> CollectiveKey:
+        """Return the key of the collective that was waited for."""
+        return CollectiveKey(self.communicator, self.ranks, self.sequence)
+
+
+TraceRecord = (
+    SubjectCall
+    | SubjectReturn
+    | CollectiveLaunch
+    | CollectiveWait
+    | Access
+    | StreamCreated
+    | Mark
+    | StreamWait
+    | HostWait
+    | StorageFreed
+)
+# A record of memory that is used: its `reads` and `writes`.
+MemoryUse = Access | CollectiveLaunch
+
+
+def _shortened(ranks: tuple[int, ...]) -> str:
+    """List the ranks of a communicator, or the first and last of thousands."""
+    if len(ranks) <= _MAX_RANKS_NAMED:
+        return str(list(ranks))
+    return f"[{ranks[0]}, {ranks[1]}, ..., {ranks[-1]}] ({len(ranks)})"

@@ -1,0 +1,107 @@
+"""Memory regions: the exact bytes of a storage that a tensor consists of.
+
+Two tensors of one storage conflict only where they share a byte. Ranges of addresses are not
+enough: two columns of a matrix have overlapping ranges and share no byte.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRegion:
+    """Bytes of one storage: equal runs, repeated at regular distances.
+
+    Example: a column of a row-major float32 matrix of shape (3, 4) has runs of 4 bytes and
+    the repeats ((3, 16),).
+
+    Attributes:
+        storage: Number of the storage, in order of first appearance on its rank.
+        start_byte: Offset of the first byte in the storage.
+        end_byte: Offset of one past the last byte.
+        repeats: Pairs of a count and a distance in bytes, outermost first; empty for a
+            single run.
+    """
+
+    storage: int
+    start_byte: int
+    end_byte: int
+    repeats: tuple[tuple[int, int], ...] = ()
+
+    def overlaps(self, other: MemoryRegion) -> bool:
+        """Tell whether the two regions share a byte."""
+        first_shared = max(self.start_byte, other.start_byte)
+        end_shared = min(self.end_byte, other.end_byte)
+        if self.storage != other.storage or first_shared >= end_shared:
+            return False
+        if not self.repeats and not other.repeats:
+            return True
+        return _share_a_byte(self._runs(), other._runs())
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """List the runs as (first byte, one past the last), in order."""
+        reach = sum((count - 1) * distance for count, distance in self.repeats)
+        length = self.end_byte - self.start_byte - reach
+        indices = itertools.product(*(range(count) for count, _ in self.repeats))
+        distances = [distance for _, distance in self.repeats]
+        starts = (
+            self.start_byte + sum(i * d for i, d in zip(index, distances, strict=True))
+            for index in indices
+        )
+        return sorted((start, start + length) for start in starts)
+
+
+def tensor_region(tensor: torch.Tensor, storage: int) -> MemoryRegion:
+    """Return the bytes that a strided tensor of any shape consists of."""
+    width = tensor.element_size()
+    start = int(tensor.storage_offset())
+    if tensor.is_contiguous():
+        return MemoryRegion(storage, start * width, (start + tensor.numel()) * width)
+    return strided_region(storage, start, tensor.shape, tensor.stride(), width)
+
+
+def strided_region(
+    storage: int,
+    offset_numel: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    width_bytes: int,
+) -> MemoryRegion:
+    """Return the bytes of a tensor of a known layout; strides are in elements, one per dim."""
+    start = offset_numel * width_bytes
+    if 0 in shape:
+        return MemoryRegion(storage, start, start)
+    dims = [
+        (size, stride * width_bytes)
+        for size, stride in zip(shape, strides, strict=True)
+        if size > 1 and stride  # an expanded dim has stride 0, and adds no byte
+    ]
+    # From the innermost dim outwards: dims without gaps grow the run, others repeat it.
+    run, repeats = width_bytes, list[tuple[int, int]]()
+    for size, distance in sorted(dims, key=lambda dim: dim[1]):
+        if distance == run and not repeats:
+            run *= size
+        else:
+            repeats.insert(0, (size, distance))
+    reach = sum((size - 1) * distance for size, distance in repeats)
+    return MemoryRegion(storage, start, start + reach + run, tuple(repeats))
+
+
+def _share_a_byte(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> bool:
+    """Tell whether two sorted lists of runs (start, end) share a byte, by one merge."""
+    ahead: Iterator[tuple[int, int]] = iter(right)
+    right_start, right_end = next(ahead)
+    for left_start, left_end in left:
+        while right_end <= left_start:
+            following = next(ahead, None)
+            if following is None:
+                return False
+            right_start, right_end = following
+        if right_start < left_end:
+            return True
+    return False

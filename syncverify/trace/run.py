@@ -1,0 +1,130 @@
+"""The result of playing a scenario: observations, traces, and the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from syncverify.trace.records import TraceRecord
+
+ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
+FaultKind = Literal[
+    "raised",
+    "deadlock",
+    "collective_mismatch",
+    "never_returns",
+    "step_bound",
+    "process_died",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Local gradients of one rank at one point of the training run.
+
+    Attributes:
+        point: After a micro-batch's backward (`accumulated`), after `wait()`
+            (`reduced`), after `zero_grad()` (`zeroed`), or after a plain backward that
+            follows `unbind()` (`unbound`).
+        step: Optimizer step, from 0.
+        micro_batch: Micro-batch of the step, from 0; None unless `accumulated`.
+        gradients: Copy of each parameter's local gradient, by name; None where a parameter
+            has no gradient.
+    """
+
+    point: ObservationPoint
+    step: int
+    micro_batch: int | None
+    gradients: Mapping[str, torch.Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Remains of the subject on one rank's parameters after `unbind()`.
+
+    Attributes:
+        hooks: Number of hooks left, by name of the parameter.
+        shared_gradients: Names of parameters with gradients that still share a storage.
+        changed: Names of parameters with a changed value or `requires_grad`.
+    """
+
+    hooks: Mapping[str, int]
+    shared_gradients: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The reason that a run did not reach its end.
+
+    Attributes:
+        kind: Kind of the fault.
+        ranks: Global ranks at fault, as far as the backend can tell.
+        summary: One sentence.
+        details: More lines: position of each rank, stacks.
+        identity: Word that tells faults of one kind apart, such as the exception's type.
+        is_clear: Whether an exception explains the mistake in words.
+        step: Optimizer step of the fault, from 0.
+        error: The exception in words, without its rank: equal errors of two ranks or two
+            subjects are equal texts.
+    """
+
+    kind: FaultKind
+    ranks: tuple[int, ...]
+    summary: str
+    details: tuple[str, ...] = ()
+    identity: str = ""
+    is_clear: bool = True
+    step: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class RankRun:
+    """One rank's part of a run, filled while the rank program plays.
+
+    Attributes:
+        observations: Observations so far, in order.
+        trace: Records of the rank so far, in host order.
+        leftovers: Remains of the subject after `unbind()`; None if the run ended before.
+    """
+
+    observations: list[Observation] = field(default_factory=list)
+    trace: list[TraceRecord] = field(default_factory=list)
+    leftovers: Leftovers | None = None
+
+    def at(
+        self, point: ObservationPoint, step: int, micro_batch: int | None = None
+    ) -> Observation | None:
+        """Return an observation, or None if the run ended before it."""
+        wanted = (point, step, micro_batch)
+        for each in self.observations:
+            if (each.point, each.step, each.micro_batch) == wanted:
+                return each
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of all ranks.
+
+    Attributes:
+        backend: Name of the backend.
+        ranks: One entry per global rank, in order; empty where a rank did not play.
+        fault: Reason that the run did not reach its end; None if it did.
+        carries_data: False where collectives move no data (`fake`), so that values say
+            nothing about the subject.
+        lost_backend: Whether the backend cannot play anything after this run.
+        representatives: Global ranks that played for all others of a large world (`fake`);
+            None where all ranks played.
+    """
+
+    backend: str
+    ranks: tuple[RankRun, ...]
+    fault: Fault | None = None
+    carries_data: bool = True
+    lost_backend: bool = False
+    representatives: tuple[int, ...] | None = None

@@ -1,0 +1,97 @@
+"""Source lines: the subject's own lines in a stack of torch's and the harness's lines."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+import typing_extensions
+
+_HARNESS = str(Path(__file__).parents[1])
+# Adapters and planted defects stand for a subject: their lines count as the subject's.
+_SUBJECTS = tuple(str(Path(_HARNESS) / part) for part in ("subjects", "bugbank"))
+_TORCH = str(Path(torch.__file__).parent)
+# torch marks deprecated functions with a wrapper of `typing_extensions`.
+_DEPRECATIONS = typing_extensions.__file__
+_RUNTIME = str(Path(traceback.__file__).parent)
+# Installed packages lie inside the runtime's folder, and a subject may be one.
+_PACKAGES = str(Path(torch.__file__).parent.parent)
+
+# Cached: there are few files, and every operator asks about some of them.
+_IS_SUBJECT: dict[str, bool] = {}
+
+
+def is_subject_line(filename: str) -> bool:
+    """Tell whether a file is neither torch's, nor Python's, nor the harness's."""
+    if filename.startswith(("<", _TORCH)) or filename == _DEPRECATIONS:
+        return False
+    if filename.startswith(_HARNESS):
+        return filename.startswith(_SUBJECTS)
+    return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
+
+
+def is_torch_line(filename: str) -> bool:
+    """Tell whether a file is torch's."""
+    return filename.startswith(_TORCH)
+
+
+def calling_line() -> str:
+    """Name the innermost subject line on the stack, such as `bucket.py:81 in launch`."""
+    found = innermost_subject_line()
+    return line_of(*found) if found else "unknown line"
+
+
+def innermost_subject_line() -> tuple[CodeType, int] | None:
+    """Return the subject's line on the stack as a code object and an instruction, or None.
+
+    A recorder calls this for every operator. A line number costs more; `line_of` finds it
+    when a report needs it.
+    """
+    frame: FrameType | None = sys._getframe(1)  # documented by Python
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        known = _IS_SUBJECT.get(filename)
+        if known is None:
+            known = _IS_SUBJECT[filename] = is_subject_line(filename)
+        if known:
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def is_called_by(name: str) -> bool:
+    """Tell whether a function of torch with this name is on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == name and is_torch_line(code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def line_of(code: CodeType, instruction: int) -> str:
+    """Name the line of an instruction in the format of `calling_line`."""
+    number = next(
+        line for start, end, line in code.co_lines() if start <= instruction < end
+    )
+    return f"{_short(code.co_filename)}:{number} in {code.co_name}"
+
+
+def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
+    """List the subject's lines of a stack, outermost call first, with their text."""
+    return [
+        f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in stack
+        if is_subject_line(frame.filename)
+    ]
+
+
+@functools.cache
+def _short(filename: str) -> str:
+    return "/".join(Path(filename).parts[-2:])

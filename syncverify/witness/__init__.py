@@ -1,0 +1,1 @@
+"""The witness of a race: a legal order that leads to a wrong gradient."""

@@ -1,0 +1,340 @@
+"""Play a scenario again in another order that its streams allow.
+
+The simulated host runs each operator when it queues it. To run an operator late, the
+adversary
+
+1. runs it at once, because the host needs tensors for the results;
+2. takes back all that it wrote;
+3. runs it again when the late work is due: its inputs then are those that a device would
+   have read at that time.
+
+A collective starts late as a whole, or only its results are late.
+
+Late work is named by numbers that count operators and collectives. The same scenario and
+schedule give the same numbers, with and without late work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+from typing_extensions import override
+
+from syncverify.judge.ordering.inversions import Inversion
+from syncverify.sim.recording.access_recording import AccessRecording
+from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.trace.records import (
+    Access,
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    Moment,
+    TraceRecord,
+)
+from syncverify.trace.run import Observation, RankRun
+
+_COUNTED = (Access, CollectiveLaunch, CollectiveWait)
+# Stands for memory that no correct program reads.
+_GARBAGE = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """An inversion, by numbers that are known while a trace is still being recorded.
+
+    Attributes:
+        operators: Numbers of operators that run late.
+        starts: Numbers of collectives that start late.
+        operator_results: Numbers of operators with late results.
+        results: Numbers of collectives with late results.
+        until: Counts of operators, collectives and waits after which the late work runs.
+        overwritten: Number of the storage that has other contents by then; None for none.
+    """
+
+    operators: frozenset[int]
+    starts: frozenset[int]
+    operator_results: frozenset[int]
+    results: frozenset[int]
+    until: tuple[int, int, int]
+    overwritten: int | None
+
+    @staticmethod
+    def of(inversion: Inversion, events: Sequence[TraceRecord]) -> Lateness:
+        """Translate positions in a trace recorded with `keeps_everything` into numbers."""
+        operators, launches = (
+            {index: number for number, index in enumerate(_positions(events, kind))}
+            for kind in (Access, CollectiveLaunch)
+        )
+        before = events[: inversion.until]
+        return Lateness(
+            frozenset(operators[i] for i in inversion.late if i in operators),
+            frozenset(launches[i] for i in inversion.late if i in launches),
+            frozenset(operators[i] for i in inversion.late_results if i in operators),
+            frozenset(launches[i] for i in inversion.late_results if i in launches),
+            tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
+            inversion.overwritten,
+        )
+
+
+@dataclass(slots=True)
+class _Late:
+    """Late work, and the tensors that it reads."""
+
+    run: Callable[[], None]
+    tensors: list[torch.Tensor] = field(default_factory=list)
+
+
+class AdversarialRecorder(RankRecorder):
+    """Records one rank, and runs some of its work late.
+
+    Attributes:
+        gave_up: Whether some of that work could not be put off.
+    """
+
+    def __init__(self, lateness: Lateness) -> None:
+        self._lateness = lateness
+        self._late: list[_Late] = []
+        self._num_operators = self._num_launches = self._num_waits = 0
+        self._late_starts: set[CollectiveKey] = set()
+        self._is_over = False
+        self.gave_up = False
+        # By step: gradients as a late read sees them.
+        self._late_reads: dict[int, list[torch.Tensor]] = {}
+        super().__init__(keeps_everything=True)
+
+    @override
+    def _recording_mode(self) -> AccessRecording:
+        return _LateRecording(
+            self._note_operator,
+            on_arguments=self._note_arguments,
+            num_events=lambda: len(self.trace),
+            operate=self._operate,
+        )
+
+    @override
+    def _note_operator(self, *noted: Any) -> None:
+        before = len(self._raw)
+        super()._note_operator(*noted)
+        self._num_operators += len(self._raw) - before
+
+    def _operate(
+        self,
+        effects: Effects,
+        operator: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run: Callable[[], Any],
+    ) -> Any:
+        """Run an operator; if it is late, take back its writes and keep it for later."""
+        self._catch_up()
+        number = self._num_operators
+        touches = effects.writes or effects.fills  # an allocation alone touches nothing
+        numbers = self._lateness.operators | self._lateness.operator_results
+        if not (touches and self._is_late(number, numbers)):
+            return run()
+        args, kwargs = _apart((args, kwargs))
+        written = tensors_at(effects.writes, args, kwargs)
+        before = [tensor.clone() for tensor in written]
+        num_launches, num_storages = self._num_launches, self.storages.num_seen
+        result = run()
+        if self._num_operators == number:
+            return result  # it touches no device memory, so no stream can delay it
+        if self._num_launches != num_launches:
+            self.gave_up = True  # a collective inside of it would run twice
+            return result
+        results = _tensors(_apart(result))
+        values = [tensor.clone() for tensor in (*written, *results)]
+        _copy(before, written)
+        self._spoil(results, lambda number: number >= num_storages)
+
+        def run_again() -> None:
+            _copy(_tensors(operator(*args, **kwargs)), results)
+
+        if number in self._lateness.operator_results:
+            self._late.append(_Late(partial(_copy, values, [*written, *results])))
+        else:
+            self._late.append(_Late(run_again, _tensors((args, kwargs))))
+        return result
+
+    @override
+    def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
+        self._catch_up()
+        given, step, number = list(tensors), self.moment.step, self._num_operators
+        super().read(operator, given)
+        self._num_operators += 1
+        if self._is_late(number, self._lateness.operators):
+
+            def read_again() -> None:
+                self._late_reads[step] = [tensor.clone() for tensor in given]
+
+            self._late.append(_Late(read_again, given))
+
+    @override
+    def launch(
+        self, operation: str, tensors: list[torch.Tensor], **told: Any
+    ) -> CollectiveLaunch:
+        self._catch_up()
+        launched = super().launch(operation, tensors, **told)
+        if self._is_late(self._num_launches, self._lateness.starts):
+            self._late_starts.add(launched.key)
+            self._late.append(_Late(_nothing, list(tensors)))
+        return launched
+
+    @override
+    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        self._num_launches += 1
+        if launched.key in self._late_starts:
+            self._late.append(_Late(run))
+        else:
+            run()
+
+    @override
+    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+        self._catch_up()
+        launches = [e for e in self.trace if isinstance(e, CollectiveLaunch)]
+        number = launches.index(launched)
+        is_late = self._is_late(number, self._lateness.results)
+        if is_late or launched.key in self._late_starts:
+            self._late.append(_Late(run))
+        else:
+            run()
+
+    @override
+    def wait(self, launched: CollectiveLaunch) -> None:
+        super().wait(launched)
+        self._num_waits += 1
+
+    @override
+    @contextmanager
+    def calling(self, moment: Moment) -> Iterator[None]:
+        self._catch_up()
+        with super().calling(moment):
+            yield
+            self._catch_up()
+
+    @override
+    def finish(self) -> None:
+        self._run_late_work()
+        super().finish()
+
+    def corrected(self, played: RankRun) -> RankRun:
+        """Return a rank's run with each gradient as late work left it.
+
+        The rank program observes a gradient when the host reads it. A read that runs late
+        sees another value, which this recorder kept.
+        """
+        observations = [*map(self._corrected, played.observations)]
+        return replace(played, observations=observations)
+
+    def _corrected(self, observation: Observation) -> Observation:
+        late = self._late_reads.get(observation.step)
+        if late is None or observation.point != "reduced":
+            return observation
+        seen = observation.gradients
+        names = [name for name, gradient in seen.items() if gradient is not None]
+        values = dict(zip(names, late, strict=True))
+        return replace(observation, gradients={**seen, **values})
+
+    def _is_late(self, number: int, late: frozenset[int]) -> bool:
+        return number in late and not self._is_over
+
+    def _catch_up(self) -> None:
+        """Run the late work once all other work that comes before has run."""
+        counts = (self._num_operators, self._num_launches, self._num_waits)
+        due = zip(counts, self._lateness.until, strict=True)
+        if not self._is_over and all(count >= until for count, until in due):
+            self._run_late_work()
+
+    def _run_late_work(self) -> None:
+        self._is_over = True
+        late, self._late = self._late, []
+        with self.not_recording_accesses(), torch.no_grad():
+            given = [tensor for entry in late for tensor in entry.tensors]
+            self._spoil(given, lambda number: number == self._lateness.overwritten)
+            for entry in late:
+                entry.run()
+        self._late_starts.clear()
+
+    def _spoil(
+        self, tensors: Iterable[torch.Tensor], is_meant: Callable[[int], bool]
+    ) -> None:
+        """Fill the tensors of some storages with garbage."""
+        for tensor in tensors:
+            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            if local.is_floating_point() and is_meant(self.storages.of(local).number):
+                local.data.fill_(_GARBAGE)
+
+
+class _LateRecording(AccessRecording):
+    """Passes every operator to the adversary before it runs."""
+
+    def __init__(self, *given: Any, operate: Callable[..., Any], **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._operate = operate
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        effects = effects_of(func)
+
+        def run() -> Any:
+            return super(_LateRecording, self).__torch_dispatch__(
+                func, types, args, kwargs
+            )
+
+        is_seen = all(kind is DTensor for kind in types)
+        if effects is None or self._is_silent or not is_seen:
+            return run()
+        return self._operate(effects, func, args, kwargs or {}, run)
+
+
+def _positions(events: Sequence[TraceRecord], kind: type[TraceRecord]) -> list[int]:
+    return [index for index, event in enumerate(events) if isinstance(event, kind)]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _copy(values: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _apart(tree: Any) -> Any:
+    """Exchange tensors for aliases of the same memory."""
+    # Kept tensors would change autograd: it takes a gradient over or copies it depending on
+    # the number of references, and refuses a saved tensor by its count of writes. An alias
+    # shares neither the references nor the count.
+    return tree_map_only(torch.Tensor, _alias, tree)
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    if not isinstance(tensor, DTensor):
+        return tensor.data
+    return DTensor.from_local(
+        tensor.to_local().data,
+        tensor.device_mesh,
+        tensor.placements,
+        run_check=False,
+        shape=tensor.shape,
+        stride=tensor.stride(),
+    )

@@ -1,0 +1,141 @@
+"""The command that measures the harness, and the assumptions behind its numbers."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from benchmarks.harness import players
+from benchmarks.harness.__main__ import main
+from benchmarks.harness.detector import microseconds_an_access, trace
+from benchmarks.harness.players import (
+    BrokenRunError,
+    judge,
+    play_threaded,
+    seconds_of_cores,
+)
+from benchmarks.harness.scenarios import four_ranks, subject
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.races import judge_orderings
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import StreamWait
+from syncverify.trace.run import RankRun, Run
+
+ROOT = Path(__file__).parents[3]
+KEYS = {
+    "sim_vs_threaded", "sim_vs_spawned_gloo", "core_seconds_vs_warm_gloo",
+    "ranks64_seconds", "fake4096_seconds", "detector_us",
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+def test_command_writes_every_number_and_prints_it_beside_its_target(
+    tmp_path: Path,
+) -> None:
+    written = tmp_path / "bench.json"
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.harness", "--smoke", "--json", str(written)],
+        cwd=ROOT, env=os.environ | {"COLUMNS": "120"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(written.read_text())
+    assert all(isinstance(document[key], float) for key in KEYS)
+    assert {measure["key"][0] for measure in document["measures"]} == KEYS
+    assert all(measure["quartiles"] for measure in document["measures"])
+    assert "<= 1.25 x" in ended.stdout
+    assert ">= 50 x" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nosuch"], "No such option '--nosuch'"),
+        (["--rounds", "3"], "'--rounds': 3 is not in the range x>=10"),
+        (["--json", "nosuch/file"], "'nosuch/file': its folder does not exist"),
+        (["--markdown", "nosuch.md"], "no document 'nosuch.md'"),
+        (["--smoke", "--markdown", "any.md"], "--smoke measures nothing"),
+    ],
+)
+def test_bad_usage_is_one_line_and_code_2(
+    arguments: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks.harness", *arguments])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("python -m benchmarks.harness: ")
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+class AsksItsGroup:
+    """Notes the backend of the process group, and the result of a sum."""
+
+    seen: list[tuple[str, float]] = []  # noqa: RUF012  # of all instances
+
+    def __init__(self, groups: object, mb: float, count: int) -> None: ...
+
+    def bind(self) -> None:
+        one = torch.ones(())
+        dist.all_reduce(one)
+        self.seen.append((dist.get_backend(), one.item()))
+
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+def test_threads_meet_in_torchs_threaded_group() -> None:
+    """The study relies on torch: `threaded` is registered, and its ranks exchange data."""
+    AsksItsGroup.seen.clear()
+    play_threaded(four_ranks()[:1], resolve(AsksItsGroup))
+    assert AsksItsGroup.seen == [("threaded", 4.0)] * 4
+
+
+@pytest.mark.slow
+def test_a_run_that_breaks_is_not_measured() -> None:
+    scenario = four_ranks()[0]
+    run = Run("sim", tuple(RankRun() for _ in range(4)))
+    judge(scenario, run, subject())  # nothing was seen, so nothing is wrong
+    broken = SimBackend().run(scenario, resolve(AsksItsGroup))
+    with pytest.raises(BrokenRunError, match="contains the own gradient of step 0"):
+        judge(scenario, broken, resolve(AsksItsGroup))
+
+
+def test_time_of_live_children_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "while True: print(end='x', flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", busy], stdout=subprocess.PIPE
+    ) as child:
+        try:
+            written = child.stdout
+            assert written is not None
+            assert child.pid in players._children()
+            monkeypatch.setattr(time, "process_time", lambda: 0.0)  # the child's alone
+            assert seconds_of_cores(lambda: written.read(100_000)) > 0
+        finally:
+            child.kill()
+
+
+def test_trace_for_the_detector_has_no_race_and_would_have_some() -> None:
+    """Without its waits it is full of races: the detector has to look at each access."""
+    events = trace(200)
+    assert judge_orderings([events]).races == ()
+    unordered = [event for event in events if not isinstance(event, StreamWait)]
+    assert judge_orderings([unordered]).races
+    assert microseconds_an_access(200) > 0

@@ -1,0 +1,110 @@
+"""The command: its output, its refusals, and that no process or file stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.synchronizer.__main__ import main
+
+ROOT = Path(__file__).parents[3]
+MODELS = {"small", "medium", "large"}
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.synchronizer", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def leaves(document: Any) -> list[object]:
+    if isinstance(document, dict):
+        return [leaf for value in document.values() for leaf in leaves(value)]
+    return [document]
+
+
+@pytest.mark.long
+def test_command_writes_every_number_and_prints_it_beside_its_target(
+    tmp_path: Path,
+) -> None:
+    running = start("--smoke", "--json", str(tmp_path / "bench.json"))
+    out, err = running.communicate()
+    assert running.returncode == 0, err
+    document = json.loads((tmp_path / "bench.json").read_text())
+    assert set(document["step_vs_ddp"]) == MODELS
+    assert set(document["step_vs_ddp_to_none"]) == MODELS
+    assert set(document["mesh_vs_sequential"]) == {"8MiB", "4KiB"}
+    assert set(document["hook_us"]) == {"50", "5000"}
+    assert len(document["exposed_vs_ddp"]) == 3
+    measured = {k: v for k, v in document.items() if k == "hook_us" or "_vs_" in k}
+    for name in [name for name in measured if "d9d" in name]:  # may not be installed
+        del measured[name]
+    assert all(isinstance(value, float) for value in leaves(measured))
+    assert {model: m["alive_bytes"] for model, m in document["memory"].items()} == (
+        dict.fromkeys(MODELS, 0)
+    )
+    assert "step_vs_d9d" in document
+    assert "<= 0.05 x" in out
+    assert len(document["measures"]) == out.count("<= ")
+    assert all(
+        measure["quartiles"] for measure in document["measures"] if measure["value"]
+    )
+
+
+@pytest.mark.long
+def test_interrupt_leaves_no_process_behind() -> None:
+    """As Ctrl-C does, it reaches ranks too; they hold stdout open while they live."""
+    running = start("--smoke")
+    assert running.stderr is not None
+    try:
+        for line in running.stderr:
+            if line == "measuring steps beside d9d\n":  # so there have been ranks
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
+    assert running.returncode == 130
+    assert err.splitlines()[-1] == "python -m benchmarks.synchronizer: interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nosuch"], "No such option '--nosuch'"),
+        (["--rounds", "3"], "'--rounds': 3 is not in the range x>=20"),
+        (["--json", "nosuch/file"], "'nosuch/file': its folder does not exist"),
+        (["--markdown", "nosuch.md"], "no document 'nosuch.md'"),
+        (["--smoke", "--markdown", "any.md"], "--smoke measures nothing"),
+    ],
+)
+def test_bad_usage_is_one_line_and_code_2(
+    arguments: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks.synchronizer", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("python -m benchmarks.synchronizer: ")
+    assert complaint in err
+    assert err.count("\n") == 1

@@ -1,0 +1,23 @@
+from collections.abc import Callable
+
+import pytest
+
+from comparison.cases import Case
+from comparison.methods.detail_debug import DETAIL_DEBUG
+from comparison.outcomes import verdicts
+from comparison.rigs import Rigs
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.long
+def test_ranks_that_disagree_are_told_apart(
+    case: Callable[[str], Case], rigs: Rigs
+) -> None:
+    found = case("size-mismatch-does-not-hang")
+    runs = (
+        rigs.play(DETAIL_DEBUG.rig, found, each) for each in (found.defect, found.twin)
+    )
+    defect, twin = verdicts(DETAIL_DEBUG, *runs)
+    assert "Detected mismatch between collectives" in defect.words
+    assert not twin.alarmed

@@ -1,0 +1,130 @@
+"""How the mutants of the harness are counted; `make mutation` makes and tries them."""
+
+import inspect
+import pkgutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mutants.general import (
+    TARGETS,
+    Change,
+    Mutant,
+    change_of,
+    complaints,
+    reasons,
+    table,
+)
+
+DIFF = """--- syncverify/judge/ordering/clocks.py
++++ syncverify/judge/ordering/clocks.py
+@@ -1,4 +1,4 @@
+ def push(self) -> int:
+-        count = a + 1
+-        keep = b
++        count = a - 1
+         return count
+"""
+PUSH = "syncverify.judge.ordering.clocks.Lane.push"
+CHANGE = Change(PUSH, "count = a + 1\nkeep = b", "count = a - 1")
+
+
+def mutant(number: int, status: str, change: Change | None = None) -> Mutant:
+    return Mutant(
+        f"syncverify.judge.ordering.clocks.xǁLaneǁpush__mutmut_{number}", status, change
+    )
+
+
+def test_a_change_is_named_by_its_function_and_its_lines() -> None:
+    assert (
+        change_of("syncverify.judge.ordering.clocks.xǁLaneǁpush__mutmut_3", DIFF)
+        == CHANGE
+    )
+    assert change_of(
+        "syncverify.judge.expected_gradient.x__own__mutmut_3", DIFF
+    ).function == ("syncverify.judge.expected_gradient._own")
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "expected"),
+    [
+        ("zip(a, b, strict=True)", "zip(a, b, strict=False)", True),
+        ("zip(a, b, strict=True)", "zip(a, b, )", True),
+        ("zip(a, b, strict=True)", "zip(a, strict=True)", False),
+        ("zip(a, strict=False)", "zip(a, strict=None)", True),
+        ("zip(a, strict=False)", "zip(a, strict=True)", False),
+        ("zip(\na, b, strict=True\n)", "zip(\na, b, )", True),
+        ("f(a, b)", "f(a, )", False),
+    ],
+)
+def test_only_that_lengths_are_equal_is_left_out(
+    removed: str, added: str, *, expected: bool
+) -> None:
+    assert Change("f", removed, added).is_strictness == expected
+
+
+MUTANTS = [
+    mutant(1, "killed"),
+    mutant(2, "timeout"),
+    mutant(3, "survived", CHANGE),
+    mutant(4, "no tests", Change(PUSH, "a", "b")),
+    mutant(5, "not checked"),
+]
+
+
+def test_mutants_are_counted_by_target() -> None:
+    assert table(MUTANTS, {CHANGE: "why"}).splitlines() == [
+        "| target | mutants | killed | equivalent | survivors | not tried |",
+        "|---|---|---|---|---|---|",
+        "| race detector | 5 | 2 | 1 | 1 | 1 |",
+        "| reference | 0 | 0 | 0 | 0 | 0 |",
+        "| collective matcher | 0 | 0 | 0 | 0 | 0 |",
+        "| all | 5 | 2 | 1 | 1 | 1 |",
+    ]
+
+
+def test_survivors_and_explanations_of_nothing_are_told() -> None:
+    gone = Change(PUSH, "c", "d")
+    first, second = complaints(MUTANTS, {CHANGE: "why", gone: "why"})
+    assert first.startswith(f"no tests: {MUTANTS[3].name}")
+    assert second == f"no survivor: {gone}"
+    assert complaints(MUTANTS[:3], {CHANGE: "why"}) == []
+
+
+def test_what_is_explained_is_there() -> None:
+    for change, reason in reasons().items():
+        assert len(reason) > 20
+        source = inspect.getsource(
+            inspect.unwrap(pkgutil.resolve_name(change.function))
+        )
+        lines = [line.strip() for line in source.splitlines()]
+        for line in change.removed.splitlines():
+            assert line in lines, change
+
+
+def test_an_explanation_has_a_reason_for_several_changes(tmp_path: Path) -> None:
+    file = tmp_path / "equivalent.toml"
+    file.write_text(
+        '[[equivalent]]\nfunction = "f"\nreason = "why"\n'
+        'changes = [["a", "b"], ["""\nc\nd""", "e"]]\n'
+    )
+    assert reasons(file) == {
+        Change("f", "a", "b"): "why",
+        Change("f", "c\nd", "e"): "why",
+    }
+
+
+def test_what_mutmut_is_told_exists() -> None:
+    """A path that nothing has is a target that nothing mutates."""
+    root = Path(__file__).parents[3]
+    told = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutmut"]
+    paths = [*told["only_mutate"], *told["pytest_add_cli_args_test_selection"]]
+    assert [path for path in paths if not any(root.glob(path))] == []
+    modules = [
+        ".".join(file.relative_to(root).with_suffix("").parts) + "."
+        for path in told["only_mutate"]
+        for file in root.glob(path)
+    ]
+    prefixes = [prefix for own in TARGETS.values() for prefix in own]
+    assert [name for name in modules if not name.startswith(tuple(prefixes))] == []

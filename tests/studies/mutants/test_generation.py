@@ -1,0 +1,94 @@
+"""Mutants: how many there are, that each is one mistake, and that names stay."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mutants.generation import OPERATORS, PACKAGE, Mutant, mutants, unchanged
+from mutants.results import reasons
+from mutants.targets import TARGETS
+
+ALL = mutants()
+
+SOURCE = """\
+def launch(self):
+    self._side.wait_for(self._writers)
+    self._start()
+"""
+
+
+def of_source(folder: Path, text: str) -> dict[str, Mutant]:
+    """Return the mutants of a package in which one file holds more than nothing."""
+    for module in TARGETS:
+        (folder / module).parent.mkdir(exist_ok=True)
+        (folder / f"{module}.py").write_text("")
+    (folder / "bucket/bucket.py").write_text(text)
+    return {mutant.id: mutant for mutant in mutants(folder)}
+
+
+def test_there_are_many_and_every_operator_finds_a_place() -> None:
+    assert len(ALL) >= 80
+    assert {mutant.operator for mutant in ALL} == {each.__name__ for each in OPERATORS}
+
+
+@pytest.mark.slow
+def test_each_compiles() -> None:
+    assert all(compile(mutant.text, mutant.place, "exec") for mutant in ALL)
+
+
+def test_each_differs_from_the_source_and_from_the_others() -> None:
+    texts = {(mutant.path, mutant.text) for mutant in ALL}
+    texts |= {(path, (PACKAGE / path).read_text()) for path, _ in texts}
+    assert len(texts) == len(ALL) + len({mutant.path for mutant in ALL})
+
+
+def test_ids_are_unique_and_say_operator_and_file() -> None:
+    assert len({mutant.id for mutant in ALL}) == len(ALL)
+    for mutant in ALL:
+        named = re.escape(f"{mutant.operator}-{mutant.path.stem}")
+        assert re.fullmatch(named + "-[0-9a-f]{8}", mutant.id)
+
+
+def test_ids_do_not_depend_on_what_is_above(tmp_path: Path) -> None:
+    before = of_source(tmp_path, SOURCE)
+    after = of_source(tmp_path, f"import torch\n\n\n{SOURCE}")
+    assert list(before) == list(after)
+    moved = [after[name].line - before[name].line for name in before]
+    assert moved == [3] * len(before)
+
+
+def test_a_wait_is_left_out_delayed_and_made_for_another_stream(tmp_path: Path) -> None:
+    found = {mutant.operator: mutant for mutant in of_source(tmp_path, SOURCE).values()}
+    assert {*found} == {"drop_wait", "late_wait", "wrong_stream"}
+    assert found["drop_wait"].diff == (
+        "-     self._side.wait_for(self._writers)\n+     pass"
+    )
+    assert found["late_wait"].added == (
+        "    self._start()\n    self._side.wait_for(self._writers)"
+    )
+    assert found["wrong_stream"].added.endswith("wait_for([*self._writers][-1:])")
+
+
+def test_a_place_is_the_line_that_changes() -> None:
+    for mutant in ALL:
+        lines = (PACKAGE / mutant.path).read_text().splitlines()
+        assert lines[mutant.line - 1] == mutant.removed.splitlines()[0]
+
+
+def test_messages_and_figures_are_left_alone(tmp_path: Path) -> None:
+    told = "def __repr__(self):\n    if self.x:\n        self.count += 1\n"
+    raised = "def f(self):\n    raise ValueError(self.x[1:])\n"
+    assert of_source(tmp_path, told) == {}
+    assert of_source(tmp_path, raised) == {}
+
+
+def test_the_unchanged_one_is_unchanged() -> None:
+    one = unchanged()
+    assert one.text == (PACKAGE / one.path).read_text()
+
+
+def test_every_equivalent_one_still_exists_and_says_why() -> None:
+    known = reasons()
+    assert known.keys() <= {mutant.id for mutant in ALL}
+    assert all(len(reason.split()) > 5 for reason in known.values())

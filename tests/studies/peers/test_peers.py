@@ -1,0 +1,59 @@
+"""The roster of peers, its command, and the findings that go with it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from peers.__main__ import main
+from peers.roster import PEERS
+from syncverify.subjects.subject import BUILT_IN_SUBJECTS
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS = sorted((ROOT / "examples" / "findings").glob("*.py"))
+FINDINGS = (ROOT / "docs" / "findings.md").read_text("utf-8")
+
+
+def test_all_built_in_subjects_but_ours_are_peers() -> None:
+    assert set(PEERS) == set(BUILT_IN_SUBJECTS) - {"synchronizer"}
+
+
+@pytest.mark.slow
+def test_a_violation_that_is_known_is_no_news() -> None:
+    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
+    assert told.exit_code == 0, told.output
+    assert "every_rank_finishes" in told.output
+
+
+@pytest.mark.slow
+def test_a_violation_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PEERS, "ddp-static-graph", PEERS["ddp"])
+    told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
+    assert told.exit_code == 1
+
+
+def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "d9d.internals.grad_sync", None)
+    monkeypatch.delitem(sys.modules, "syncverify.subjects.d9d", raising=False)
+    told = CliRunner().invoke(main, ["d9d"])
+    assert told.exit_code == 0
+    (line,) = (line for line in told.output.splitlines() if "skipped" in line)
+    assert line.startswith("d9d: skipped: ")
+
+
+def test_each_finding_has_a_script_and_each_script_a_finding() -> None:
+    named = set(re.findall(r"\(\.\./examples/findings/(\w+\.py)\)", FINDINGS))
+    assert named == {path.name for path in SCRIPTS} - {"no_cuda.py"}
+
+
+@pytest.mark.long
+def test_the_script_shows_the_defect_of_static_graph() -> None:
+    script = ROOT / "examples" / "findings" / "ddp_static_graph_no_sync.py"
+    told = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert "expect_autograd_hooks_ INTERNAL ASSERT FAILED" in told.stdout

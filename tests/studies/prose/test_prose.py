@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from prose import __main__ as command
+from prose.counting import Count, comments, count, docstrings, pages
+
+DIALECT = '''"""Whoever reads of what nobody told."""
+
+x = 1  # whose it is, as ever
+
+
+def f():
+    """Likewise."""
+'''
+
+
+def write(root: Path, place: str, text: str) -> None:
+    file = root / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_docstrings_are_counted_without_comments(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", DIALECT)
+    assert count("a", docstrings(tmp_path)) == Count("a", 7, 4)
+    assert count("a", comments(tmp_path)) == Count("a", 5, 2)
+
+
+def test_code_blocks_of_pages_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "a.md", "Who\n```\nwhat whose\n```\nreads\n")
+    assert count("a", pages(tmp_path)) == Count("a", 2, 1)
+
+
+def test_five_per_thousand_is_plain_and_more_is_not() -> None:
+    assert Count("a", 1000, 5).is_plain
+    assert not Count("a", 1000, 6).is_plain
+
+
+def test_dialect_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(tmp_path) == 0
+    write(tmp_path, "syncverify/a.py", DIALECT)
+    assert command.main(tmp_path) == 1
+    assert "over 5: name the thing" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""`zero_grad(set_to_none=True)`: first gradients overwrite the leftovers."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import (
+    GradientMismatchError,
+    GradientSynchronizer,
+    ReplacedGradientError,
+    SynchronizerConfig,
+)
+
+
+def dtensor(mesh: Any, placement: Any) -> nn.Parameter:
+    local = torch.zeros(4, 2)
+    return nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
+
+
+def local(tensor: Any) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def accumulate(parameters: list[nn.Parameter], value: float) -> None:
+    torch.stack([local(p).sum() * value for p in parameters]).sum().backward()
+
+
+def values(parameters: list[nn.Parameter]) -> list[float | None]:
+    return [
+        None if p.grad is None else local(p.grad).unique().item() for p in parameters
+    ]
+
+
+def test_every_step_gives_its_own_sums(ranks) -> None:
+    """Three steps: the second is the first after a rebuild, the third reuses its buffer."""
+
+    def program(rank: int) -> list[Any]:
+        mesh = init_device_mesh("cpu", (2,))
+        group = [dtensor(mesh, each) for each in (Replicate(), Replicate(), Shard(0))]
+        group.append(nn.Parameter(torch.zeros(3)))
+        found = []
+        with GradientSynchronizer([group], 2**-20, 2) as synchronizer:
+            for step in range(3):
+                accumulate(group, 100)
+                for parameter in group:  # which is the other way round than buckets are
+                    accumulate([parameter], 1 + rank + 10 * step)
+                synchronizer.wait()
+                found.append(values(group))
+                synchronizer.zero_grad(set_to_none=True)
+                found.append(values(group))
+            assert synchronizer.explain().is_rebuilt
+        return found
+
+    for rank, found in enumerate(ranks.run(2, program)):
+        for step in range(3):
+            own = 101 + rank + 10 * step
+            assert found[2 * step] == [203 + 20 * step] * 2 + [own] * 2
+            assert found[2 * step + 1] == [None] * 4
+
+
+@pytest.mark.parametrize(("unused", "nothing"), [("zeros", 0), ("keep_none", None)])
+def test_what_an_earlier_step_left_is_never_reduced(ranks, unused, nothing) -> None:
+    def program(rank: int) -> list[Any]:
+        mesh = init_device_mesh("cpu", (2,))
+        used, half, idle = group = [dtensor(mesh, Replicate()) for _ in range(3)]
+        alone = nn.Parameter(torch.zeros(3))
+        group.append(alone)
+        config = SynchronizerConfig(unused=unused)
+        with GradientSynchronizer([group], 1, 1, config=config) as synchronizer:
+            accumulate(group, 7)
+            synchronizer.wait()
+            synchronizer.zero_grad(set_to_none=True)
+            accumulate([used, half] if rank else [used], 1)
+            synchronizer.wait()
+            return values([used, half, idle, alone])
+
+    assert ranks.run(2, program) == [[2, 1, nothing, nothing]] * 2
+
+
+def test_a_none_of_the_user_is_no_none_of_ours(one_rank) -> None:
+    parameter = nn.Parameter(torch.zeros(3))
+    with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        accumulate([parameter], 1)
+        parameter.grad = None
+        with pytest.raises(ReplacedGradientError):
+            synchronizer.wait()
+        synchronizer.zero_grad()
+
+
+def test_a_gradient_of_another_dtype_is_refused(one_rank) -> None:
+    parameter = nn.Parameter(torch.zeros(3))
+    with GradientSynchronizer([[parameter]], 1, 2) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        parameter.data = parameter.data.double()
+        with pytest.raises(GradientMismatchError) as caught:
+            accumulate([parameter], 1)
+        assert str(caught.value).splitlines()[1:3] == [
+            "  expected: torch.float32 of shape (3,) on cpu",
+            "  got:      torch.float64 of shape (3,) on cpu",
+        ]
+        parameter.data = parameter.data.float()
+        synchronizer.zero_grad()
+
+
+def test_a_gradient_that_is_placed_otherwise_is_placed_as_a_sum_would_be(ranks) -> None:
+    """A sharded parameter with a gradient that arrives whole: DTensor's add takes the shard."""
+
+    def program(rank: int) -> list[Any]:
+        mesh = init_device_mesh("cpu", (2,))
+        parameter = dtensor(mesh, Shard(0))
+        whole = torch.arange(16.0).view(8, 2)
+        gradient = DTensor.from_local(whole, mesh, [Replicate()], run_check=False)
+        found = []
+        with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
+            for _ in range(2):  # beside zeros, then beside None
+                parameter.backward(gradient)
+                synchronizer.wait()
+                assert parameter.grad is not None
+                found.append(local(parameter.grad).flatten().tolist())
+                synchronizer.zero_grad(set_to_none=True)
+        return found
+
+    for rank, found in enumerate(ranks.run(2, program)):
+        assert found == [[float(8 * rank + i) for i in range(8)]] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph:UserWarning")
+def test_as_under_create_graph(one_rank) -> None:
+    parameter = nn.Parameter(torch.full((3,), 2.0))
+    with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        (parameter**2).sum().backward(create_graph=True)
+        synchronizer.wait()
+        assert values([parameter]) == [4]
+        assert not parameter.grad.requires_grad

@@ -1,0 +1,320 @@
+"""Stream edges, seen on a device module that records its calls."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from simulated_streams import accumulate, parameters
+
+from synchronizer import (
+    GradientSynchronizer,
+    HookBucket,
+    ReductionFailedError,
+    SynchronizerConfig,
+)
+
+
+def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None:
+    a, b, c = parameters(3)
+    with GradientSynchronizer([[a, b, c]], 1, 2) as synchronizer:
+        for each, stream in ((a, "x"), (b, "y"), (c, "main"), (a, "y"), (b, "x")):
+            with streams.on(stream):
+                accumulate(each)
+        assert streams.taken() == []
+        accumulate(c)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "side waits for y",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()
+
+
+def test_a_stream_that_was_current_in_bind_is_waited_for_and_no_other(streams) -> None:
+    """Hooks made on a side stream ran on it; the reduction was ordered after another.
+
+    NVIDIA/Megatron-LM#3670
+    """
+    (a,) = parameters(1)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    with streams.on("init"):
+        synchronizer.bind()
+    with streams.on("x"):
+        accumulate(a)
+    edges = ["side waits for init", "side waits for x", "all_reduce on side"]
+    assert streams.taken() == edges
+    synchronizer.unbind()
+
+
+def test_every_reduction_is_waited_for_once(streams) -> None:
+    """Handles were kept in a list that stayed empty, and waiting for them did nothing.
+
+    pytorch/pytorch#122807, NVIDIA/apex#1847
+    """
+    group = parameters(3)
+    with GradientSynchronizer([[each] for each in group], 1, 1) as synchronizer:
+        for _ in range(2):
+            for each in group:
+                accumulate(each)
+            streams.taken()
+            synchronizer.wait()
+            edges = ["work.wait on side"] * 3 + ["main waits for side"]
+            assert streams.taken() == edges
+            synchronizer.zero_grad()
+
+
+def test_writers_of_an_earlier_step_are_forgotten(streams) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        with streams.on("x"):
+            accumulate(a)
+        synchronizer.wait()
+        with streams.on("z"):
+            synchronizer.zero_grad()
+        streams.taken()
+        accumulate(a)
+        edges = ["side waits for z", "side waits for main", "all_reduce on side"]
+        assert streams.taken() == edges
+        synchronizer.wait()
+
+
+def test_wait_orders_the_stream_it_is_called_on(streams) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.wait()
+        assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
+        synchronizer.wait()
+        assert streams.taken() == ["main waits for side"]
+
+
+def test_a_product_is_ordered_before_whatever_comes_after_the_side_stream(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.wait(scale=2)
+        assert streams.taken() == ["work.wait on side", "optimizer waits for side"]
+        synchronizer.scale_grads(3)
+        assert streams.taken() == ["main waits for side", "side waits for main"]
+
+
+def test_a_product_is_made_once_its_stream_has_waited(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stream that is not the one of `wait()`."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "mul_", streams.logged("product"))
+        with streams.on("optimizer"):
+            synchronizer.scale_grads(3)
+        assert streams.taken() == [
+            "optimizer waits for side",
+            "product on optimizer",
+            "side waits for optimizer",
+        ]
+
+
+def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) -> None:
+    """One that stays on its device; the host would have read that of a CPU."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer._sequence.finish(drop_unused=False, scale=torch.tensor(2.0))
+        assert streams.taken() == [
+            "side waits for optimizer",
+            "work.wait on side",
+            "optimizer waits for side",
+        ]
+
+
+def test_checksums_are_taken_and_waited_for_on_the_side_stream(streams) -> None:
+    (a,) = parameters(1)
+    config = SynchronizerConfig(axis_reductions={0: "check"})
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        assert streams.taken() == ["side waits for main", "all_gather on side"]
+        synchronizer.wait()
+        assert streams.taken() == ["work.wait on side", "main waits for side"]
+
+
+def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) -> None:
+    def hook(bucket: HookBucket) -> SimpleNamespace:
+        streams.log.append(f"hook on {streams._current}")
+        return SimpleNamespace(wait=lambda: wait(bucket.buffer), then=None)
+
+    def wait(buffer: torch.Tensor) -> torch.Tensor:
+        streams.log.append(f"future.wait on {streams._current}")
+        return buffer
+
+    (a,) = parameters(1)
+    config = SynchronizerConfig(comm_hook=hook)
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "hook on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == ["future.wait on side", "main waits for side"]
+
+
+def test_offloading_comes_after_every_user_and_onloading_before_every_other(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        with streams.on("z"):
+            synchronizer.zero_grad()
+        streams.taken()
+        with streams.on("off"):
+            synchronizer.offload()
+        assert streams.taken() == ["off waits for side", "off waits for z"]
+        with streams.on("on"):
+            synchronizer.onload()
+        assert streams.taken() == ["side waits for on"]
+        accumulate(a)
+        edges = ["side waits for on", "side waits for main", "all_reduce on side"]
+        assert streams.taken() == edges
+        synchronizer.wait()
+        streams.taken()
+        synchronizer.unbind()
+        assert streams.taken()[0] == "on waits for side"
+
+
+def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
+    streams,
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.grad_norm()
+        assert streams.taken() == [
+            "optimizer waits for side",
+            "side waits for optimizer",
+        ]
+
+
+def test_what_is_not_finite_is_looked_for_on_the_side_stream(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extremes = torch.zeros(()), torch.zeros(())
+    monkeypatch.setattr(torch, "aminmax", streams.logged("look", extremes))
+    (a,) = parameters(1)
+    own = torch.nn.Parameter(torch.zeros(3))
+    config = SynchronizerConfig(check_finite=True)
+    with GradientSynchronizer([[a], [own]], 1, 1, config=config) as synchronizer:
+        with streams.on("x"):
+            own.sum().backward()
+            accumulate(a)
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()
+        assert streams.taken() == [
+            "side waits for main",
+            "side waits for x",
+            "look on side",
+            "work.wait on side",
+            "look on side",
+            "main waits for side",
+        ]
+
+
+def test_zeros_are_written_after_the_reduction_on_any_stream(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a)
+        synchronizer.wait()
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
+        with streams.on("z"):
+            synchronizer.zero_grad()
+        assert streams.taken() == ["z waits for side", "zeros on z"]
+
+
+def test_memory_returns_to_its_stream_after_everybody_who_used_it(streams) -> None:
+    (a,) = parameters(1)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    with streams.on("allocation"):
+        synchronizer.bind()
+    with streams.on("x"):
+        accumulate(a)
+    streams.taken()
+    synchronizer.unbind()
+    assert streams.taken() == [
+        "work.wait on side",
+        "allocation waits for side",
+        "allocation waits for allocation",
+        "allocation waits for x",
+        "allocation waits for main",
+    ]
+
+
+def test_a_failing_reduction_is_reported_and_unbind_still_releases_all(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("connection closed by peer")
+
+    monkeypatch.setattr(dist, "all_reduce", lambda _, **__: SimpleNamespace(wait=fail))
+    a, b = parameters(2)
+    synchronizer = GradientSynchronizer([[a], [b]], 1, 1)
+    synchronizer.bind()
+    accumulate(b)
+    accumulate(a)
+    with pytest.raises(ReductionFailedError) as caught:
+        synchronizer.wait()
+    assert str(caught.value).splitlines() == [
+        "the reduction of bucket 0 failed",
+        "  expected: every rank to take part, and none to leave",
+        "  got:      RuntimeError: connection closed by peer",
+        "  where:    rank 0 of 2, bucket 0",
+        "  hint: call unbind() on every rank, and look for a rank that failed earlier",
+    ]
+    with pytest.raises(ReductionFailedError, match="bucket 1"):
+        synchronizer.unbind()
+    assert (a.grad, b.grad) == (None, None)
+    accumulate(a)
+    synchronizer.unbind()
+
+
+def test_a_gradient_taken_over_outlives_the_stream_that_copies_it(streams) -> None:
+    """It may be another stream's memory, and the view takes its last reference."""
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        assert a.grad is not None
+        a.grad = a.grad.clone()  # as `module.to(device)` does
+        with streams.on("x"):
+            accumulate(a)
+        assert streams.taken() == [
+            "memory outlives x",
+            "side waits for main",
+            "side waits for x",
+            "all_reduce on side",
+        ]
+        synchronizer.wait()

@@ -1,0 +1,70 @@
+"""Stream edges of some options and calls; the others are in test_streams."""
+
+import pytest
+import torch
+from simulated_streams import accumulate, parameters
+
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+
+
+def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> None:
+    a, b = parameters(2)
+    config = SynchronizerConfig(unused="keep_none")
+    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        assert streams.taken() == []
+        with streams.on("optimizer"):
+            synchronizer.wait()
+        launch = ["side waits for main", "side waits for optimizer"]
+        assert streams.taken()[:3] == [*launch, "all_reduce on side"]
+
+
+def test_flags_are_read_where_they_were_summed(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = parameters(1)
+    config = SynchronizerConfig(unused="keep_none")
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        accumulate(a)
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "tolist", streams.logged("read", [1.0]))
+        synchronizer.wait()
+        edges = ["work.wait on side", "read on side", "main waits for side"]
+        assert streams.taken() == edges
+
+
+def test_zeros_for_what_did_not_come_are_written_before_the_reduction(streams) -> None:
+    a, b = parameters(2)
+    config = SynchronizerConfig(unused="zeros")
+    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        streams.taken()
+        accumulate(a)
+        with streams.on("late"):
+            synchronizer.flush()
+        launch = [
+            "memory outlives main",  # the gradient was autograd's, the view is ours
+            "side waits for main",
+            "side waits for late",
+            "all_reduce on side",
+        ]
+        assert streams.taken() == launch
+        assert b.grad is not None
+        synchronizer.wait()
+
+
+def test_zeros_for_what_did_not_come_are_written_once(
+    streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`wait()` after `flush()` finds the reduction in flight."""
+    a, b = parameters(2)
+    config = SynchronizerConfig(unused="zeros")
+    with GradientSynchronizer([[a, b]], 1, 1, config=config) as synchronizer:
+        synchronizer.zero_grad(set_to_none=True)
+        accumulate(a)
+        streams.taken()
+        monkeypatch.setattr(torch.Tensor, "zero_", streams.logged("zeros"))
+        synchronizer.flush()
+        assert "zeros on main" in streams.taken()
+        synchronizer.wait()
+        assert streams.taken() == ["work.wait on side", "main waits for side"]

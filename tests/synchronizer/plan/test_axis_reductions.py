@@ -1,0 +1,396 @@
+"""Reductions over mesh axes that placements do not name."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from synchronizer import (
+    GradientSynchronizer,
+    InvalidArgumentError,
+    PlanMismatchError,
+    ProcessGroupError,
+    SynchronizerConfig,
+)
+
+BOTH = (Replicate(), Replicate())
+
+
+def parameter(mesh: DeviceMesh, *placements: Placement, numel: int = 3) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    (local * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    gradient = parameter.grad
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    (found,) = local.unique().tolist()
+    return found
+
+
+def reduced(group: list[nn.Parameter], given: float, **options: Any) -> list[float]:
+    """Give every parameter the same gradient, and return the results of two steps."""
+    config = SynchronizerConfig(**options)
+    with GradientSynchronizer([group], 1, 1, config=config) as synchronizer:
+        for _ in "ab":
+            synchronizer.zero_grad()
+            for each in group:
+                accumulate(each, given)
+            synchronizer.wait()
+        return [value(each) for each in group]
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+# Rank r gives 2**r; the rows of the mesh are ranks (0, 1) and (2, 3).
+WORDS: list[tuple[tuple[str, str], list[float]]] = [
+    (("sum", "sum"), [15, 15, 15, 15]),
+    (("avg", "sum"), [7.5, 7.5, 7.5, 7.5]),
+    (("avg", "avg"), [3.75, 3.75, 3.75, 3.75]),
+    (("sum", "none"), [5, 10, 5, 10]),
+    (("none", "avg"), [1.5, 1.5, 6, 6]),
+    (("none", "none"), [1, 2, 4, 8]),
+]
+
+
+@pytest.mark.parametrize("names", [("dp", "tp"), None])
+@pytest.mark.parametrize(("words", "expected"), WORDS)
+def test_every_axis_is_reduced_as_it_is_told(ranks, names, words, expected) -> None:
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+        overrides = dict(zip(names or (0, 1), words, strict=True))
+        a = parameter(mesh, *BOTH)
+        return reduced([a], 2**rank, axis_reductions=overrides)[0]
+
+    assert ranks.run(4, program) == expected
+
+
+@pytest.mark.slow
+def test_three_axes_are_told_apart(ranks) -> None:
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+        a = parameter(mesh, Replicate(), Replicate(), Replicate())
+        overrides = {"tp": "none", "dp": "avg"}
+        return reduced([a], 2**rank, axis_reductions=overrides)[0]
+
+    even, odd = 0b01010101 / 2, 0b10101010 / 2
+    assert ranks.run(8, program) == [even, odd] * 4
+
+
+def test_an_axis_on_which_a_parameter_is_sharded_stays_unreduced(ranks) -> None:
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        strided = parameter(mesh, _StridedShard(0, split_factor=2), Replicate())
+        sharded = parameter(mesh, Shard(0), Replicate())
+        overrides = {"dp": "avg", "tp": "sum"}
+        return reduced([sharded, strided], 2**rank, axis_reductions=overrides)
+
+    assert ranks.run(4, program) == [[3, 3]] * 2 + [[12, 12]] * 2
+
+
+def test_an_average_over_nobody_else_is_no_collective(ranks, monkeypatch) -> None:
+    monkeypatch.setattr(dist, "all_reduce", None)
+    monkeypatch.setattr(dist, "all_gather", None)
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (1, 2, 1), mesh_dim_names=("pp", "dp", "tp"))
+        a = parameter(mesh, Replicate(), Shard(0), Replicate())
+        alone = dist.new_group([rank], use_local_synchronization=True)
+        return reduced(
+            [a, nn.Parameter(torch.zeros(3))],
+            2**rank,
+            axis_reductions={"pp": "avg", "tp": "check"},
+            process_group=alone,
+            process_group_reduction="avg",
+            scaling="before",
+        )
+
+    assert ranks.run(2, program) == [[1, 1], [2, 2]]
+
+
+def buckets(group: list[nn.Parameter], **options: Any) -> list[tuple[str, ...]]:
+    config = SynchronizerConfig(**options)
+    names = {each: f"p{index}" for index, each in enumerate(group)}
+    synchronizer = GradientSynchronizer(
+        [group], 1, 1, parameter_names=names, config=config
+    )
+    return [bucket.parameters for bucket in synchronizer.explain().buckets]
+
+
+def test_the_same_ranks_share_a_bucket_whatever_mesh_they_are_on(ranks) -> None:
+    """Of other names, of none, of another shape: equal ranks and an equal divisor."""
+
+    def program(rank: int) -> Any:
+        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        again = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("a", "b"))
+        unnamed = init_device_mesh("cpu", (4,))
+        group = [parameter(square, *BOTH), parameter(again, *BOTH)]
+        group.append(parameter(unnamed, Replicate()))
+        overrides = {"dp": "avg", "tp": "avg", "a": "avg", "b": "avg", 0: "avg"}
+        one = buckets(group, axis_reductions=overrides)
+        found = reduced(group, 2**rank, axis_reductions=overrides)
+        return one, found, buckets(group, axis_reductions={**overrides, "b": "sum"})
+
+    together = [("p2", "p1", "p0")]
+    apart = [("p1",), ("p2", "p0")]
+    assert ranks.run(4, program) == [(together, [3.75] * 3, apart)] * 4
+
+
+def test_checked_ranks_keep_buckets_apart(ranks) -> None:
+    def program(_: int) -> Any:
+        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        row = square["tp"]
+        group = [parameter(square, *BOTH), parameter(row, Replicate())]
+        group.append(parameter(square, *BOTH))
+        return [
+            buckets(group, axis_reductions={"tp": "check", "dp": word})
+            for word in ("none", "sum")
+        ]
+
+    together, apart = [("p2", "p1", "p0")], [("p1",), ("p2", "p0")]
+    assert ranks.run(4, program) == [[together, apart]] * 4
+
+
+NO_AXES = {
+    "a word": (
+        "avg",
+        "a mapping from mesh axes to reductions",
+        "axis_reductions='avg'",
+    ),
+    "an index below zero": (
+        {-1: "avg"},
+        "keyed by the names or indices of mesh axes",
+        "axis_reductions={-1: 'avg'}",
+    ),
+    "no axis": (
+        {True: "avg"},
+        "keyed by the names or indices of mesh axes",
+        "axis_reductions={True: 'avg'}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_AXES)
+def test_what_names_no_axis_is_refused(case) -> None:
+    given, expected, got = NO_AXES[case]
+    with pytest.raises(InvalidArgumentError) as caught:
+        SynchronizerConfig(axis_reductions=given)
+    assert lines(caught) == [
+        f"axis_reductions is not {expected}",
+        f"  expected: {expected}",
+        f"  got:      {got}",
+        "  where:    rank 0 of 1",
+        f"  hint: {InvalidArgumentError.hint}",
+    ]
+
+
+WRONG_WORDS = {
+    "axis_reductions['dp']": (
+        {"axis_reductions": {"dp": "mean"}},
+        "'sum', 'avg', 'none', 'check'",
+        "mean",
+    ),
+    "process_group_reduction": (
+        {"process_group_reduction": "check"},
+        "'sum', 'avg'",
+        "check",
+    ),
+    "scaling": ({"scaling": "never"}, "'before', 'after', 'split'", "never"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_WORDS)
+def test_an_unknown_word_is_refused(name) -> None:
+    options, known, word = WRONG_WORDS[name]
+    with pytest.raises(InvalidArgumentError) as caught:
+        SynchronizerConfig(**options)
+    assert lines(caught) == [
+        f"{name} is not one of {known}",
+        f"  expected: one of {known}",
+        f"  got:      {name}={word!r}",
+        "  where:    rank 0 of 1",
+        f"  hint: {InvalidArgumentError.hint}",
+    ]
+
+
+def test_the_caller_cannot_change_reductions_later() -> None:
+    given = {"dp": "avg"}
+    config = SynchronizerConfig(axis_reductions=given)
+    given["tp"] = "nonsense"
+    assert config.axis_reductions == {"dp": "avg"}
+
+
+def test_an_axis_that_no_mesh_has_is_refused(ranks) -> None:
+    def program(_: int) -> list[list[str]]:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        frozen = parameter(init_device_mesh("cpu", (2, 1)), *BOTH)
+        frozen.requires_grad_(False)
+        group = [parameter(mesh, Replicate()), frozen]
+        found = []
+        for overrides in ({"tp": "avg", 0: "avg", 2: "sum"}, {0: "none", 1: "avg"}):
+            config = SynchronizerConfig(axis_reductions=overrides)
+            synchronizer = GradientSynchronizer([group], 1, 1, config=config)
+            try:
+                synchronizer.bind()
+            except InvalidArgumentError as error:
+                found.append(str(error).splitlines())
+            synchronizer.unbind()
+        return found
+
+    assert ranks.run(2, program)[1] == [
+        [
+            "no mesh has an axis 'tp', 2",
+            "  expected: axes among 'dp', 0, 1",
+            "  got:      axis_reductions={'tp': 'avg', 0: 'avg', 2: 'sum'}",
+            "  where:    rank 1 of 2",
+            f"  hint: {InvalidArgumentError.hint}",
+        ]
+    ]
+
+
+def test_without_any_mesh_there_is_no_axis() -> None:
+    config = SynchronizerConfig(axis_reductions={"dp": "avg"})
+    synchronizer = GradientSynchronizer([], 1, 1, config=config)
+    with pytest.raises(InvalidArgumentError) as caught:
+        synchronizer.bind()
+    assert lines(caught)[:2] == [
+        "no mesh has an axis 'dp'",
+        "  expected: axes among none at all",
+    ]
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("sum", 7), ("avg", 7 * (1 / 3))])
+def test_plain_parameters_are_summed_or_averaged(ranks, reduction, expected) -> None:
+    def program(rank: int) -> float:
+        plain = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        (found,) = reduced(
+            [plain],
+            2**rank,
+            process_group=dist.group.WORLD,
+            process_group_reduction=reduction,
+        )
+        return found
+
+    assert ranks.run(3, program) == [expected] * 3
+
+
+def test_a_group_that_a_rank_cannot_use_is_refused_there(ranks) -> None:
+    def program(rank: int) -> list[list[str]]:
+        group = dist.new_group([0, 1])
+        destroyed = dist.new_group([0, 1, 2])
+        dist.destroy_process_group(destroyed)
+        found = []
+        for each in (group, destroyed, "world"):
+            config = SynchronizerConfig(process_group=each)
+            plain = nn.Parameter(torch.zeros(3))
+            synchronizer = GradientSynchronizer([[plain]], 1, 1, config=config)
+            try:
+                synchronizer.explain()
+            except ProcessGroupError as error:
+                found.append(str(error).splitlines())
+        return found
+
+    member, _, other = ranks.run(3, program)
+    assert [got[2] for got in member] == [
+        "  got:      a group that was destroyed",
+        "  got:      'world'",
+    ]
+    assert other[0] == [
+        "the process group of plain parameters cannot be used",
+        "  expected: a process group of which this rank is a member",
+        "  got:      a rank that is not a member of it",
+        "  where:    rank 2 of 3",
+        f"  hint: {ProcessGroupError.hint}",
+    ]
+    assert other[1:] == [
+        [*got[:3], "  where:    rank 2 of 3", got[4]] for got in member
+    ]
+
+
+PAIRS = [("sum", "avg"), ("sum", "none"), ("sum", "check")]
+PAIRS += [("none", "check"), ("none", "avg"), ("avg", "check")]
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2)])
+@pytest.mark.parametrize("words", PAIRS)
+def test_ranks_that_are_told_different_things_are_refused(ranks, shape, words) -> None:
+    """By name, and before a rank waits for a collective that does not come."""
+
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", shape)
+        axis = len(shape) - 1
+        a = parameter(mesh, *[Replicate()] * len(shape))
+        config = SynchronizerConfig(axis_reductions={axis: words[rank % 2]})
+        synchronizer = GradientSynchronizer(
+            [[a]], 1, 1, parameter_names={a: "a"}, config=config
+        )
+        with pytest.raises(PlanMismatchError) as caught:
+            synchronizer.bind()
+        assert a.grad is None
+        return lines(caught)
+
+    size = 2 ** len(shape)
+    for found in ranks.run(size, program):
+        assert found[0] == "ranks disagree about a"
+
+
+def test_the_refusal_says_what_each_rank_was_told(ranks) -> None:
+    def program(rank: int) -> str:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        a = parameter(mesh, Replicate())
+        config = SynchronizerConfig(
+            axis_reductions={"dp": "avg"},
+            scaling="split",
+            wire_dtype=(torch.bfloat16, None)[rank],
+        )
+        synchronizer = GradientSynchronizer(
+            [[a]], 1, 1, parameter_names={a: "a"}, config=config
+        )
+        with pytest.raises(PlanMismatchError) as caught:
+            synchronizer.bind()
+        return lines(caught)[2]
+
+    shared = (
+        "a: torch.float32 of shape (3,), locally (3,) with strides (1,),"
+        " placements (R), axis reductions (avg), sent as"
+    )
+    rest = ", divided by 2, times 0.5 before at element 0 of 32"
+    assert ranks.run(2, program)[0] == (
+        f"  got:      {shared} bfloat16{rest}, on this rank;"
+        f" {shared} float32{rest}, on rank 1"
+    )
+
+
+def test_ranks_that_are_alone_need_not_have_the_same_neighbours(ranks) -> None:
+    """`a` is left alone on tp, next to a shard that is larger on some ranks of tp."""
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        a = parameter(mesh, *BOTH)
+        shard = parameter(mesh, Replicate(), Shard(0), numel=40 + 40 * (rank % 2))
+        return reduced([shard, a], 2**rank, axis_reductions={"tp": "none"})
+
+    assert ranks.run(4, program) == [[5, 5], [10, 10]] * 2
+
+
+def test_shards_of_one_parameter_that_nobody_reduces_may_differ(ranks) -> None:
+    """It is left alone on dp: ranks of tp hold other parts of it, and are not asked."""
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        a = parameter(mesh, Replicate(), Shard(0), numel=3 + rank % 2)
+        return reduced([a], 2**rank, axis_reductions={"dp": "none"})
+
+    assert ranks.run(4, program) == [[1], [2], [4], [8]]

@@ -1,0 +1,140 @@
+"""The table before training, compared with the training."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import GradientSynchronizer, SynchronizerConfig
+from synchronizer.contract.config import DEFAULT_CONFIG
+
+KIB_MB = 2**-10
+CHECKED = SynchronizerConfig(
+    axis_reductions={"dp": "avg", "tp": "check"}, wire_dtype=torch.float32
+)
+
+
+TABLE = """\
+bucket  parameters    dtype     bytes  padding  op   wire      ranks       axes    check  launch
+0       plain         float32   12     116      -    -         this one    -       -      -
+1       rows          bfloat16  200    56       sum  bfloat16  1, 3        dp      -      0
+2       b and 1 more  bfloat16  400    112      sum  bfloat16  0, 1, 2, 3  dp, tp  -      1
+3 reductions a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 1024 bytes"""
+CHECKED_TABLE = """\
+bucket  parameters    dtype     bytes  padding  op   wire     ranks     axes  check  launch
+0       plain         float32   12     116      -    -        this one  -     -      -
+1       rows          bfloat16  200    56       avg  float32  1, 3      dp    -      0
+2       b and 1 more  bfloat16  400    112      avg  float32  1, 3      dp    0, 1   1
+2 reductions and 1 check a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
+1040 bytes"""
+EMPTY_TABLE = """\
+bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  check  launch
+0 reductions a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
+
+
+def make(
+    names: tuple[str, str] | None, config: SynchronizerConfig = DEFAULT_CONFIG
+) -> GradientSynchronizer:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    placements = {
+        "a": (Replicate(), Replicate()),
+        "b": (Replicate(), Replicate()),
+        "rows": (Replicate(), Shard(0)),
+    }
+    module = nn.Module()
+    for name, placement in placements.items():
+        local = torch.zeros(100, dtype=torch.bfloat16)
+        tensor = DTensor.from_local(local, mesh, placement, run_check=False)
+        module.register_parameter(name, nn.Parameter(tensor))
+    module.register_parameter("plain", nn.Parameter(torch.zeros(3)))
+    return GradientSynchronizer.from_module(module, KIB_MB, 1, config=config)
+
+
+def test_the_table_shows_buckets_bytes_ranks_and_launch_order(ranks) -> None:
+    def program(_: int) -> list[str]:
+        return str(make(("dp", "tp")).explain()).splitlines()
+
+    assert ranks.run(4, program)[1] == TABLE.splitlines()
+
+
+def test_the_table_shows_what_is_averaged_checked_and_sent_in_another_dtype(
+    ranks,
+) -> None:
+    def program(_: int) -> list[str]:
+        partly = SynchronizerConfig(axis_reductions={"dp": "avg"})
+        both = make(("dp", "tp"), partly).explain().buckets[2]
+        assert both.op == "sum / 2"
+        return str(make(("dp", "tp"), CHECKED).explain()).splitlines()
+
+    assert ranks.run(4, program)[1] == CHECKED_TABLE.splitlines()
+
+
+def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
+    def program(_: int) -> list[tuple[str, ...]]:
+        return [bucket.axes for bucket in make(None).explain().buckets]
+
+    assert ranks.run(4, program)[0] == [(), ("0",), ("0", "1")]
+
+
+def test_the_tail_is_what_is_launched_after_the_last_gradient(ranks) -> None:
+    """One bucket in one piece, two axis by axis, of 256 and 512 bytes."""
+
+    def program(_: int) -> int:
+        synchronizer = make(("dp", "tp"))
+        mesh = init_device_mesh("cpu", (2, 2))
+        local = torch.zeros(64)
+        for placement in ((Replicate(), Replicate()), (Shard(0), Replicate())):
+            tensor = DTensor.from_local(local, mesh, placement, run_check=False)
+            synchronizer._param_groups[0].insert(0, nn.Parameter(tensor))
+        return synchronizer.explain().exposed_tail_bytes
+
+    assert ranks.run(4, program) == [256 + (256 + 512)] * 4
+
+
+@pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 3), (CHECKED, 3)])
+def test_the_predicted_collectives_are_those_that_happen(
+    ranks, monkeypatch, config, expected
+) -> None:
+    seen: list[str] = []
+
+    def observe(name: str) -> None:
+        collective = getattr(dist, name)
+
+        def observed(*tensors: Any, group: Any, async_op: bool) -> Any:
+            if dist.get_rank() == 2:
+                members = ", ".join(map(str, dist.get_process_group_ranks(group)))
+                dtype = str(tensors[-1].dtype).removeprefix("torch.")
+                seen.append(
+                    f"{name} of {tensors[-1].nbytes} bytes of {dtype}"
+                    f" over ranks {members}"
+                )
+            return collective(*tensors, group=group, async_op=async_op)
+
+        monkeypatch.setattr(dist, name, observed)
+
+    observe("all_reduce")
+    observe("all_gather")
+
+    def program(_: int) -> tuple[str, ...]:
+        with make(("dp", "tp"), config) as synchronizer:
+            for group in synchronizer._param_groups:
+                for each in group:
+                    local = each.to_local() if isinstance(each, DTensor) else each
+                    local.sum().backward()
+            synchronizer.wait()
+            return synchronizer.explain().collectives
+
+    predicted = ranks.run(4, program)[2]
+    assert list(predicted) == seen
+    assert len(seen) == expected
+
+
+def test_nothing_to_synchronize_explains_as_nothing() -> None:
+    assert (
+        str(GradientSynchronizer([], 1, 1).explain()).splitlines()
+        == EMPTY_TABLE.splitlines()
+    )

@@ -1,0 +1,265 @@
+"""Planning: parameters of a bucket, their order and their offsets."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from synchronizer import SynchronizerConfig, UnsupportedPlacementError
+from synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
+from synchronizer.ranks.scope import reduce_axes, spanned_ranks
+
+
+def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(shape, dtype=dtype))
+
+
+def plan(
+    *groups: list[nn.Parameter], cap_bytes: float = 2**20
+) -> tuple[BucketPlan, ...]:
+    return plan_buckets(groups, bucket_cap_bytes=cap_bytes, parameter_names={})
+
+
+def members(plans: tuple[BucketPlan, ...]) -> list[list[nn.Parameter]]:
+    return [[member.parameter for member in bucket.members] for bucket in plans]
+
+
+def same(found: list[list[nn.Parameter]], expected: list[list[nn.Parameter]]) -> bool:
+    return [list(map(id, b)) for b in found] == [list(map(id, b)) for b in expected]
+
+
+@pytest.fixture
+def on_rank() -> Iterator[Callable[[int, int], None]]:
+    """Become one rank of a world without communication."""
+
+    def become(rank: int, world_size: int) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        dist.init_process_group(
+            "fake", rank=rank, world_size=world_size, store=FakeStore()
+        )
+
+    yield become
+    dist.destroy_process_group()
+
+
+def shard(mesh: DeviceMesh, numel: int, *placements: object) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def test_parameters_are_taken_last_to_first() -> None:
+    a, b, c = parameter(2), parameter(3), parameter(4)
+    assert same(members(plan([a, b, c])), [[c, b, a]])
+
+
+def test_a_bucket_closes_when_the_next_parameter_would_exceed_the_cap() -> None:
+    a, b, c = parameter(2), parameter(2), parameter(2)
+    assert same(members(plan([a, b, c], cap_bytes=16)), [[c, b], [a]])
+    assert same(members(plan([a, b, c], cap_bytes=15.9)), [[c], [b], [a]])
+
+
+def test_a_parameter_above_the_cap_is_alone() -> None:
+    a, large, empty, b = parameter(1), parameter(100), parameter(0), parameter(1)
+    found = members(plan([a, empty, large, b], cap_bytes=64))
+    assert same(found, [[b], [large], [empty, a]])
+
+
+def test_the_cap_counts_bytes_of_the_gradient_dtype() -> None:
+    a, b = parameter(8, dtype=torch.bfloat16), parameter(8, dtype=torch.bfloat16)
+    assert len(plan([a, b], cap_bytes=32)) == 1
+    a.grad_dtype = b.grad_dtype = torch.float32
+    (first, second) = plan([a, b], cap_bytes=32)
+    assert first.key.grad_dtype == second.key.grad_dtype == torch.float32
+
+
+def test_an_unset_gradient_dtype_falls_back_to_the_parameter_dtype() -> None:
+    a = parameter(8, dtype=torch.float64)
+    a.grad_dtype = None
+    assert plan([a])[0].key.grad_dtype == torch.float64
+
+
+def test_groups_and_dtypes_do_not_share_buckets() -> None:
+    a, b, c = parameter(1), parameter(1, dtype=torch.float64), parameter(1)
+    assert same(members(plan([a, b], [c])), [[c], [b], [a]])
+
+
+def test_frozen_parameters_are_left_out_and_tied_ones_counted_once() -> None:
+    a, frozen, b = parameter(1), parameter(1), parameter(1)
+    frozen.requires_grad_(False)
+    assert same(members(plan([a, frozen, b, a], [b])), [[b, a]])
+
+
+def test_a_bucket_is_placed_by_its_last_member() -> None:
+    a, b, c = parameter(1), parameter(1, dtype=torch.float64), parameter(1)
+    assert same(members(plan([a, b, c])), [[b], [c, a]])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex128])
+def test_views_start_at_multiples_of_128_bytes(dtype: torch.dtype) -> None:
+    (bucket,) = plan([parameter(*s, dtype=dtype) for s in ((33,), (), (0, 3), (5, 7))])
+    byte_offsets = [offset * dtype.itemsize for offset in bucket.offsets_numel]
+    assert [offset % 128 for offset in byte_offsets] == [0, 0, 0, 0]
+    ends = [
+        offset + member.local_numel
+        for offset, member in zip(bucket.offsets_numel, bucket.members, strict=True)
+    ]
+    starts = [*bucket.offsets_numel[1:], bucket.buffer_numel]
+    assert all(end <= start for end, start in zip(ends, starts, strict=True))
+    assert bucket.buffer_numel * dtype.itemsize % 128 == 0
+
+
+def test_dense_layouts_are_kept_and_others_made_dense() -> None:
+    channels_last = nn.Parameter(
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    )
+    gaps = nn.Parameter(torch.zeros(4, 6)[:, ::2])
+    (bucket,) = plan([gaps, channels_last])
+    assert [m.local_stride for m in bucket.members] == [(60, 1, 15, 3), (3, 1)]
+
+
+def test_parameters_are_called_by_name_or_by_position() -> None:
+    a, b = parameter(4, 5), parameter(1)
+    (bucket,) = plan_buckets(
+        [[a, b]], bucket_cap_bytes=1000, parameter_names={b: "bias"}
+    )
+    names = [member.name for member in bucket.members]
+    assert names == ["bias", "group 0 parameter 0 of shape (4, 5)"]
+
+
+def test_replicated_axes_of_size_two_or_more_are_reduced(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(5, 8)
+    mesh = init_device_mesh("cpu", (2, 1, 4))
+    split = _StridedShard(0, split_factor=2)
+    assert reduce_axes(mesh, [Replicate(), Replicate(), Replicate()]) == (0, 2)
+    assert reduce_axes(mesh, [Shard(0), Replicate(), Replicate()]) == (2,)
+    assert reduce_axes(mesh, [split, Replicate(), Shard(0)]) == ()
+
+
+def test_spanned_ranks_vary_along_the_given_axes_only(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(5, 8)
+    mesh = init_device_mesh("cpu", (2, 2, 2))  # rank 5 sits at (1, 0, 1)
+    assert spanned_ranks(mesh, (0,)) == (1, 5)
+    assert spanned_ranks(mesh, (0, 2)) == (0, 1, 4, 5)
+    assert spanned_ranks(mesh, ()) == (5,)
+
+
+def test_spanned_ranks_ascend_whatever_order_the_mesh_has_them_in(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(2, 4)
+    mesh = DeviceMesh("cpu", [[3, 1], [2, 0]])
+    assert spanned_ranks(mesh, (0,)) == (2, 3)
+    assert spanned_ranks(mesh, (0, 1)) == (0, 1, 2, 3)
+
+
+def test_a_mesh_without_this_rank_needs_no_communication(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(3, 4)
+    mesh = DeviceMesh("cpu", [0, 1])
+    a, plain = shard(mesh, 4, Replicate()), parameter(4)
+    for word in ("sum", "avg", "none", "check"):
+        (bucket,) = plan_buckets(
+            [[a, plain]],
+            bucket_cap_bytes=1000,
+            parameter_names={},
+            config=SynchronizerConfig(axis_reductions={0: word}),
+        )
+        assert bucket.scope is bucket.check_scope is None
+
+
+def test_a_rank_set_is_the_key_whatever_the_mesh(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(0, 4)
+    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    line = init_device_mesh("cpu", (4,), mesh_dim_names=("world",))
+    a = shard(square, 4, Replicate(), Replicate())
+    b = shard(line, 4, Replicate())
+    (bucket,) = plan([a, b])
+    assert bucket.scope is not None
+    assert bucket.scope.ranks == (0, 1, 2, 3)
+
+
+def test_a_bucket_of_empty_shards_needs_no_communication(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(0, 4)
+    mesh = init_device_mesh("cpu", (2, 2))
+    (bucket,) = plan([shard(mesh, 0, Shard(0), Replicate())])
+    assert bucket.scope is None
+
+
+def test_a_partial_parameter_is_refused_by_name(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    on_rank(1, 2)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    a = shard(mesh, 4, Partial())
+    with pytest.raises(UnsupportedPlacementError) as caught:
+        plan_buckets([[a]], bucket_cap_bytes=1000, parameter_names={a: "a"})
+    assert str(caught.value).splitlines() == [
+        "parameter a has a placement that cannot be synchronized",
+        "  expected: Replicate or Shard on every mesh axis",
+        "  got:      placement P(sum) on mesh axis 0",
+        "  where:    rank 1 of 2, mesh axes ('dp',)",
+        "  hint: redistribute the parameter before bind()",
+    ]
+
+
+def test_ranks_that_share_buckets_launch_them_in_one_order(
+    on_rank: Callable[[int, int], None],
+) -> None:
+    """Uneven shards cut other buckets on other ranks; sharers must still agree."""
+    orders = {}
+    for rank in range(8):
+        on_rank(rank, 8)
+        mesh = init_device_mesh("cpu", (2, 2, 2))
+        x, y, z = mesh.get_coordinate() or (0, 0, 0)
+        parameters = []
+        for _ in range(3):
+            parameters += [
+                shard(mesh, 3 + 2 * x, Shard(0), Replicate(), Replicate()),
+                shard(mesh, 4, Replicate(), Replicate(), Replicate()),
+                shard(mesh, 3 + 2 * y, Replicate(), Shard(0), Replicate()),
+                shard(mesh, 2 + 3 * z, Replicate(), Replicate(), Shard(0)),
+            ]
+        position = {id(p): i for i, p in enumerate(parameters)}
+        orders[rank] = [
+            (b.scope.ranks, tuple(position[id(m.parameter)] for m in b.members))
+            for b in plan(parameters, cap_bytes=32)
+            if b.scope
+        ]
+    assert len({len(order) for order in orders.values()}) > 1, "shards are uneven"
+    waiting = {rank: list(order) for rank, order in orders.items()}
+    while any(waiting.values()):
+        heads = {rank: order[0] for rank, order in waiting.items() if order}
+        ready = [h for h in heads.values() if all(heads.get(r) == h for r in h[0])]
+        assert ready, f"ranks wait for each other: {heads}"
+        for rank in ready[0][0]:
+            waiting[rank].pop(0)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_a_local_part_is_outside_of_any_graph(
+    on_rank: Callable[[int, int], None],
+    mode: Callable[[], AbstractContextManager[None]],
+) -> None:
+    on_rank(0, 2)
+    mesh = init_device_mesh("cpu", (2,))
+    with mode():
+        part = local_tensor(shard(mesh, 4, Replicate()))
+    assert not part.requires_grad
+    assert part.is_leaf

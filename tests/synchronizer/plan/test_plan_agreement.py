@@ -1,0 +1,231 @@
+"""Ranks that would reduce different things are told so at `bind()`, by name."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import (
+    GradientSynchronizer,
+    PlanMismatchError,
+    SynchronizerConfig,
+)
+from synchronizer.ranks import process_groups
+
+KIB_MB = 2**-10
+GOT = "  got:      "
+
+
+def parameter(mesh: DeviceMesh, *placements: Any, numel: int = 4, **local: Any):
+    tensor = torch.zeros(numel, **local)
+    return nn.Parameter(DTensor.from_local(tensor, mesh, placements, run_check=False))
+
+
+def bind(groups: list[dict[str, nn.Parameter]], **options: Any) -> list[str]:
+    """Bind, and return the lines of the error."""
+    names = {p: name for group in groups for name, p in group.items()}
+    size = options.pop("bucket_size_mb", 1)
+    lists = [list(group.values()) for group in groups]
+    synchronizer = GradientSynchronizer(
+        lists, size, 1, parameter_names=names, **options
+    )
+    try:
+        synchronizer.bind()
+    except PlanMismatchError as error:
+        assert all(p.grad is None for p in names)
+        return str(error).splitlines()
+    synchronizer.unbind()
+    return []
+
+
+def on_two(ranks, make) -> list[str]:
+    """Bind the result of `make(mesh, rank)` on two ranks; both get the same error."""
+
+    def program(rank: int) -> list[str]:
+        return bind([make(init_device_mesh("cpu", (2,)), rank)])
+
+    found = ranks.run(2, program)
+    assert found[0][:2] == found[1][:2]
+    return found[0]
+
+
+def test_ranks_that_agree_bind(ranks) -> None:
+    assert on_two(ranks, lambda mesh, _: {"a": parameter(mesh, Replicate())}) == []
+
+
+def test_another_shape_is_refused_with_both_versions(ranks) -> None:
+    def make(mesh: DeviceMesh, rank: int) -> dict[str, nn.Parameter]:
+        return {
+            "a": parameter(mesh, Replicate()),
+            "b": parameter(mesh, Replicate(), numel=4 + rank),
+            "c": parameter(mesh, Replicate()),
+        }
+
+    assert on_two(ranks, make) == [
+        "ranks disagree about b",
+        "  expected: the same parameters, in the same order, on ranks that share them",
+        GOT + "b: torch.float32 of shape (4,), locally (4,) with strides (1,),"
+        " placements (R) at element 32 of 96, on this rank;"
+        " b: torch.float32 of shape (5,), locally (5,) with strides (1,),"
+        " placements (R) at element 32 of 96, on rank 1",
+        "  where:    rank 0 of 2, unlike rank 1",
+        f"  hint: {PlanMismatchError.hint}",
+    ]
+
+
+DIFFERENCES = {
+    "name": lambda mesh, rank: {f"a{rank}": parameter(mesh, Replicate())},
+    "dtype": lambda mesh, rank: {
+        "a": parameter(mesh, Replicate(), dtype=(torch.float32, torch.float64)[rank])
+    },
+    "order": lambda mesh, rank: dict(
+        sorted(
+            {
+                "a": parameter(mesh, Replicate()),
+                "b": parameter(mesh, Replicate()),
+            }.items(),
+            reverse=bool(rank),
+        )
+    ),
+    "number": lambda mesh, rank: {
+        name: parameter(mesh, Replicate()) for name in "ab"[: 1 + rank]
+    },
+}
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_every_difference_is_refused(ranks, difference) -> None:
+    def program(rank: int) -> str:
+        mesh = init_device_mesh("cpu", (2,))
+        return bind([DIFFERENCES[difference](mesh, rank)])[0]
+
+    for headline in ranks.run(2, program):
+        assert headline.startswith("ranks disagree about ")
+
+
+def test_other_buckets_are_a_difference(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        group = {name: parameter(mesh, Replicate(), numel=512) for name in "ab"}
+        return bind([group], bucket_size_mb=(KIB_MB, 1)[rank])
+
+    assert all(found[0] == "ranks disagree about b" for found in ranks.run(2, program))
+
+
+def test_another_policy_is_a_difference(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        unused = ("error", "keep_none")[rank]
+        return bind(
+            [{"a": parameter(mesh, Replicate())}],
+            config=SynchronizerConfig(unused=unused),
+        )
+
+    assert all(found[0] == "ranks disagree about a" for found in ranks.run(2, program))
+
+
+def test_ranks_that_disagree_about_groups_do_not_hang(ranks) -> None:
+    """Ranks 0 and 1 believe in rows, the others in all four."""
+
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        first = Replicate() if rank > 1 else Shard(0)
+        return bind([{"a": parameter(mesh, first, Replicate())}])
+
+    found = ranks.run(4, program)
+    assert [len(lines) > 0 for lines in found] == [False, False, True, True]
+    assert found[2][0] == "ranks disagree about a"
+    assert found[2][3] == "  where:    rank 2 of 4, unlike rank 0, 1"
+
+
+def test_what_ranks_do_not_share_may_differ(ranks) -> None:
+    """Each row of the mesh has another model, and local parameters differ too."""
+
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        group = {f"row {rank // 2}": parameter(mesh, Shard(0), Replicate())}
+        group["shared"] = parameter(mesh, Replicate(), Replicate())
+        group[f"local {rank}"] = nn.Parameter(torch.zeros(rank))
+        return bind([group])
+
+    assert ranks.run(4, program) == [[]] * 4
+
+
+def test_the_order_across_groups_of_ranks_is_part_of_the_plan(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        both = parameter(mesh, Replicate(), Replicate())
+        row = parameter(mesh, Shard(0), Replicate())
+        group = {"both": both, "row": row} if rank % 2 else {"row": row, "both": both}
+        return bind([group])
+
+    assert all(found for found in ranks.run(4, program))
+
+
+def test_a_rank_that_does_not_bind_is_named(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        if rank:
+            return []
+        dist.distributed_c10d._get_default_store().set_timeout(timedelta(seconds=0.01))
+        return bind([{"a": parameter(mesh, Replicate())}])
+
+    found = ranks.run(2, program)[0]
+    assert found[:2] == [
+        "rank 1 did not call bind()",
+        "  expected: bind() on every rank that shares buckets",
+    ]
+    assert found[3] == "  where:    rank 0 of 2, bind() number 1"
+
+
+@pytest.mark.parametrize("option", ["rebuild", "debug"])
+def test_options_that_ranks_have_to_share_are_compared(ranks, option) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        config = SynchronizerConfig(**{option: bool(rank)})
+        return bind([{"a": parameter(mesh, Replicate())}], config=config)
+
+    assert ranks.run(2, program)[0][:4] == [
+        f"ranks disagree about {option}",
+        "  expected: the same parameters, in the same order, on ranks that share them",
+        GOT + f"{option}: config {option}=False, on this rank;"
+        f" {option}: config {option}=True, on rank 1",
+        "  where:    rank 0 of 2, unlike rank 1",
+    ]
+
+
+def test_a_new_default_group_on_the_same_store_meets_no_stale_plan(ranks) -> None:
+    """Rank 1 binds in the first group only; its old plan is no answer in the second."""
+
+    def program(rank: int) -> list[str]:
+        prefixed = dist.distributed_c10d._get_default_store()
+        store = (
+            prefixed.underlying_store
+        )  # the store that `init_process_group` was given
+        a = {"a": parameter(init_device_mesh("cpu", (2,)), Replicate())}
+        assert bind([a]) == []
+        dist.barrier()
+        dist.destroy_process_group()
+        dist.init_process_group("threaded", rank=rank, world_size=2, store=store)
+        if rank:
+            return []
+        store.set_timeout(timedelta(seconds=0.01))
+        return bind([a])
+
+    assert ranks.run(2, program)[0][0] == "rank 1 did not call bind()"
+
+
+def test_process_groups_of_a_new_default_group_have_new_names() -> None:
+    """Otherwise the leftovers of an equal group in the store would be found."""
+    store, names = dist.HashStore(), set()
+    for _ in range(2):
+        dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+        default = dist.distributed_c10d._get_default_group()
+        names.add(process_groups._unused_name(default, (0,)))
+        dist.destroy_process_group()
+    assert len(names) == 2

@@ -1,0 +1,297 @@
+"""How sums travel: in which dtype, divided when, and multiplied how often."""
+
+import gc
+import weakref
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from synchronizer import (
+    GradientSynchronizer,
+    InvalidArgumentError,
+    SynchronizerConfig,
+)
+from synchronizer.plan.wire_format import WireFormat
+
+Sent = dict[int, list[weakref.ref[torch.Tensor]]]
+FLOAT16_TINY = 2.0**-24  # the smallest subnormal
+
+
+def parameter(*placements: Any, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    local = torch.zeros(3, dtype=dtype)
+    return nn.Parameter(
+        DTensor.from_local(local, mesh, placements or [Replicate()], run_check=False)
+    )
+
+
+def accumulate(parameter: nn.Parameter, value: complex) -> None:
+    (parameter.to_local() * value).sum().real.backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    (found,) = set(parameter.grad.to_local().tolist())
+    return found
+
+
+def averaged(**options: Any) -> SynchronizerConfig:
+    return SynchronizerConfig(axis_reductions={0: "avg"}, **options)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """Every tensor that was reduced, by rank."""
+    seen: Sent = defaultdict(list)
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        seen[dist.get_rank()].append(weakref.ref(tensor))
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    return seen
+
+
+def test_gradients_are_rounded_on_the_wire_and_nowhere_else(ranks) -> None:
+    """2**8 + 1 is 2**8 in bfloat16; local gradients and later steps keep all bits."""
+
+    def program(rank: int) -> list[float]:
+        replicated, sharded = parameter(), parameter(Shard(0))
+        config = SynchronizerConfig(wire_dtype=torch.bfloat16)
+        found = []
+        with GradientSynchronizer(
+            [[replicated, sharded]], 1, 2, config=config
+        ) as synchronizer:
+            for _ in "ab":
+                for micro_batch in (256, 1):
+                    for each in (replicated, sharded):
+                        accumulate(each, micro_batch)
+                assert replicated.grad.dtype == torch.float32
+                synchronizer.wait()
+                found.append((value(replicated), value(sharded)))
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[(512, 257)] * 2] * 2
+
+
+@pytest.mark.long
+def test_the_copy_on_the_wire_lives_from_launch_to_wait(sent) -> None:
+    """Alone, as other ranks that are threads may hold the sent tensors."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    a = parameter()
+    config = SynchronizerConfig(wire_dtype=torch.float16)
+    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+        for step in range(2):
+            assert len(sent[0]) == step
+            accumulate(a, 1)
+            assert sent[0][step]().dtype == torch.float16
+            synchronizer.wait()
+            gc.collect()
+            assert sent[0][step]() is None
+            synchronizer.zero_grad()
+    dist.destroy_process_group()
+
+
+def test_a_mean_is_rounded_to_the_gradient_dtype_and_not_to_that_of_the_wire(
+    ranks,
+) -> None:
+    def program(rank: int) -> float:
+        a = parameter()
+        config = averaged(wire_dtype=torch.float16)
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            accumulate(a, rank == 1)
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(3, program) == [torch.tensor(1 / 3).item()] * 3
+
+
+def test_a_wire_may_be_wider_than_gradients(ranks, sent) -> None:
+    def program(rank: int) -> list[Any]:
+        a = parameter(dtype=torch.bfloat16)
+        config = averaged(wire_dtype=torch.float32)
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            accumulate(a, 257)
+            found = [each().dtype for each in sent[rank]]
+            synchronizer.wait(scale=3)
+            return [*found, a.grad.dtype, value(a)]
+
+    assert ranks.run(2, program) == [[torch.float32, torch.bfloat16, 768]] * 2
+
+
+def test_complex_gradients_travel_as_they_are(ranks) -> None:
+    def program(_: int) -> complex:
+        a = parameter(dtype=torch.complex64)
+        config = averaged(wire_dtype=torch.bfloat16, scaling="split")
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            accumulate(a, 257 - 3j)
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(2, program) == [257 + 3j] * 2
+
+
+WIRES = [None, torch.float16, torch.bfloat16, torch.float64]
+
+
+@pytest.mark.parametrize("scaling", ["before", "after", "split"])
+@pytest.mark.parametrize("wire_dtype", WIRES)
+def test_every_scaling_gives_the_mean(ranks, scaling, wire_dtype) -> None:
+    def program(rank: int) -> list[float]:
+        a = parameter()
+        config = averaged(scaling=scaling, wire_dtype=wire_dtype)
+        found = []
+        with GradientSynchronizer([[a]], 1, 2, config=config) as synchronizer:
+            for scale in (None, 2, 0):
+                for micro_batch in (1, 2):
+                    accumulate(a, micro_batch * 4**rank)
+                synchronizer.wait(scale=scale)
+                found.append(value(a))
+                synchronizer.zero_grad()
+        return found
+
+    mean = 3 * (1 + 4 + 16 + 64) / 4
+    assert ranks.run(4, program) == [[mean, 2 * mean, 0]] * 4
+
+
+INF = float("inf")
+RANGE = {
+    # The mean of four equal numbers, on a float16 wire, by scaling.
+    "after": {24000.0: INF, 60000.0: INF, 2 * FLOAT16_TINY: 2 * FLOAT16_TINY},
+    "before": {24000.0: 24000.0, 60000.0: 60000.0, 2 * FLOAT16_TINY: 0},
+    "split": {24000.0: 24000.0, 60000.0: INF, 2 * FLOAT16_TINY: 2 * FLOAT16_TINY},
+}
+
+
+@pytest.mark.parametrize("scaling", RANGE)
+def test_what_a_narrow_wire_holds(ranks, scaling) -> None:
+    """Overflow is infinite with every scaling; "split" keeps the small values that "before" loses."""
+
+    def program(_: int) -> dict[float, float]:
+        a = parameter()
+        config = averaged(scaling=scaling, wire_dtype=torch.float16)
+        found = {}
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            for given in RANGE[scaling]:
+                accumulate(a, given)
+                synchronizer.wait()
+                found[given] = value(a)
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(4, program) == [RANGE[scaling]] * 4
+
+
+@pytest.mark.parametrize("divisor", [*range(1, 18), 64, 1000])
+def test_split_is_a_power_of_two_before_and_the_rest_after(divisor) -> None:
+    wire = WireFormat.of(torch.float16, divisor=divisor, scaling="split")
+    power = 1 / wire.before
+    assert power == int(power)
+    assert int(power).bit_count() == 1
+    assert divisor / 2 <= power**2 <= divisor * 2 or divisor == 1 == power
+    assert wire.before * wire.after == pytest.approx(1 / divisor, rel=1e-15)
+
+
+class Multiplications(TorchDispatchMode):
+    """Counts the kernels that multiply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ):
+        self.count += func.overloadpacket.__name__ in ("mul", "mul_")
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("wire_dtype", [None, torch.float16])
+@pytest.mark.parametrize(("scale", "expected"), [(None, 1), (5, 1)])
+def test_all_late_factors_are_one_multiplication(
+    ranks, wire_dtype, scale, expected
+) -> None:
+    def program(_: int) -> int:
+        a = parameter()
+        config = averaged(wire_dtype=wire_dtype)
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            with Multiplications() as in_backward:
+                accumulate(a, 8)
+            with Multiplications() as in_wait:
+                synchronizer.wait(scale=scale)
+            assert value(a) == 8 * (scale or 1)
+            assert in_backward.count == 2, "forward and backward of the loss"
+            return in_wait.count
+
+    assert ranks.run(2, program) == [expected] * 2
+
+
+def test_nothing_is_multiplied_where_there_is_nothing_to_divide(ranks) -> None:
+    def program(_: int) -> int:
+        a = parameter()
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, 8)
+            with Multiplications() as in_wait:
+                synchronizer.wait()
+            return in_wait.count
+
+    assert ranks.run(2, program) == [0, 0]
+
+
+@pytest.mark.parametrize("wire_dtype", [None, torch.bfloat16])
+def test_a_factor_on_its_device_is_not_rounded(ranks, wire_dtype) -> None:
+    """The way of an accelerator's tensor; here the host would have read it."""
+
+    def program(_: int) -> list[float]:
+        a = parameter()
+        found = []
+        factor = torch.tensor(1 + 2**-6, dtype=torch.bfloat16)
+        for config in (averaged(wire_dtype=wire_dtype), SynchronizerConfig()):
+            with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+                accumulate(a, 128)
+                synchronizer._sequence.finish(drop_unused=False, scale=factor)
+                found.append(value(a))
+        return found
+
+    assert ranks.run(3, program) == [[130.0, 390.0]] * 3
+
+
+@pytest.mark.parametrize("wire_dtype", [None, torch.float16])
+def test_no_scale_makes_a_used_parameter_unused(ranks, wire_dtype) -> None:
+    """Flags travel beside the gradients, and are divided, but never scaled."""
+
+    def program(rank: int) -> list[Any]:
+        a, b, never = parameter(), parameter(), parameter()
+        config = averaged(wire_dtype=wire_dtype, unused="keep_none", scaling="before")
+        with GradientSynchronizer([[a, b, never]], 1, 1, config=config) as synchronizer:
+            accumulate((a, b)[rank], 2)
+            synchronizer.wait(scale=0)
+            return [value(a), value(b), never.grad]
+
+    assert ranks.run(2, program) == [[0, 0, None]] * 2
+
+
+NO_DTYPES = ["bfloat16", torch.int32, torch.float8_e4m3fn, torch.complex64]
+
+
+@pytest.mark.parametrize("wire_dtype", NO_DTYPES)
+def test_what_cannot_carry_gradients_is_refused(wire_dtype) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        SynchronizerConfig(wire_dtype=wire_dtype)
+    expected = "a floating point dtype of 2 bytes or more, or None"
+    assert str(caught.value).splitlines() == [
+        f"wire_dtype is not {expected}",
+        f"  expected: {expected}",
+        f"  got:      wire_dtype={wire_dtype!r}",
+        "  where:    rank 0 of 1",
+        f"  hint: {InvalidArgumentError.hint}",
+    ]

@@ -1,0 +1,35 @@
+"""Process groups: which ranks they have, and that none outlives its synchronizer."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from synchronizer.ranks import process_groups
+from synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
+from synchronizer.ranks.scope import ReduceScope
+
+
+def test_ranks_come_in_ascending_order_however_the_group_numbers_them(
+    two_ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`new_group(sort_ranks=False)` keeps the caller's order."""
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda _: [1, 0])
+    assert usable_ranks(dist.group.WORLD) == (0, 1)
+
+
+def test_a_group_that_was_destroyed_is_not_used_again(
+    two_ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destroyed: list[Any] = []
+    monkeypatch.setattr(process_groups, "_create_group", lambda _: object())
+    monkeypatch.setattr(dist, "destroy_process_group", destroyed.append)
+    scope = ReduceScope((0, 1), init_device_mesh("cpu", (2, 1)), (0, 1))
+    groups = ReductionGroups()
+    first = groups.get(scope)
+    assert groups.get(scope) is first
+    groups.destroy()
+    assert destroyed == [first]
+    assert groups.get(scope) is not first
+    monkeypatch.undo()

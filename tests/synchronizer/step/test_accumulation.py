@@ -1,0 +1,300 @@
+"""One process: views, counting, repairs and refusals."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from synchronizer import (
+    BucketNotReadyError,
+    GradientMismatchError,
+    GradientSynchronizer,
+    LateAccumulationError,
+    ReplacedGradientError,
+    StepFailedError,
+    TooManyAccumulationsError,
+)
+
+
+def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(shape, dtype=dtype))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    (parameter * value).sum().backward()
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+def test_gradients_accumulate_into_one_aligned_buffer() -> None:
+    a, b = parameter(3), parameter(2)
+    with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
+        for value in (1, 2):
+            accumulate(a, value)
+            accumulate(b, 10 * value)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 3.0))
+        assert torch.equal(b.grad, torch.full((2,), 30.0))
+        assert a.grad.data_ptr() - b.grad.data_ptr() == 128
+        buffer = torch.tensor([], dtype=a.dtype).set_(a.grad.untyped_storage())
+        assert buffer.count_nonzero() == 5, "padding stays zero"
+
+
+def test_steps_start_from_zero_and_keep_the_same_gradient_object() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        first = a.grad
+        for step in range(1, 4):
+            accumulate(a, step)
+            synchronizer.wait()
+            assert a.grad is first
+            assert torch.equal(first, torch.full((3,), float(step)))
+            synchronizer.zero_grad()
+            assert torch.equal(first, torch.zeros(3))
+
+
+def test_gradients_accumulate_in_the_gradient_dtype() -> None:
+    a = parameter(4, dtype=torch.bfloat16)
+    a.grad_dtype = torch.float32
+    with GradientSynchronizer([[a]], 1, 3) as synchronizer:
+        for value in (256, 1, 1):  # in bfloat16 256 + 1 is 256
+            accumulate(a, value)
+        synchronizer.wait()
+        assert a.grad is not None
+        assert torch.equal(a.grad, torch.full((4,), 258.0))
+
+
+def test_scalars_empty_and_strided_parameters_work() -> None:
+    scalar, empty = parameter(), parameter(0, 4)
+    image = nn.Parameter(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    with GradientSynchronizer([[scalar, empty, image]], 1, 1) as synchronizer:
+        weights = torch.arange(120.0).view(2, 3, 4, 5)
+        (scalar * 2 + empty.sum() + (image * weights).sum()).backward()
+        synchronizer.wait()
+        assert image.grad is not None
+        assert image.grad.stride() == image.stride()
+        assert torch.equal(image.grad, weights)
+        assert torch.equal(scalar.grad, torch.tensor(2.0))
+        assert empty.grad.shape == (0, 4)
+
+
+def test_a_weight_used_twice_in_one_graph_counts_once() -> None:
+    a = parameter(2)
+    with GradientSynchronizer([[a, a]], 1, 1) as synchronizer:
+        (a * 2 + a * 3).sum().backward()
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((2,), 5.0))
+
+
+def test_a_sparse_gradient_is_accumulated_into_the_view() -> None:
+    embedding = nn.Embedding(4, 2, sparse=True)
+    with GradientSynchronizer([[embedding.weight]], 1, 1) as synchronizer:
+        embedding(torch.tensor([1, 1, 3])).sum().backward()
+        synchronizer.wait()
+        expected = torch.tensor([[0.0, 0], [2, 2], [0, 0], [1, 1]])
+        assert torch.equal(embedding.weight.grad, expected)
+
+
+def test_an_existing_gradient_is_kept() -> None:
+    a = parameter(3)
+    accumulate(a, 5)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        assert torch.equal(a.grad, torch.full((3,), 5.0))
+        accumulate(a, 1)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 6.0))
+
+
+def test_an_existing_gradient_that_does_not_fit_leaves_nothing_bound() -> None:
+    a, b = parameter(3), parameter(2)
+    a.grad_dtype = None
+    a.grad = torch.ones(3, dtype=torch.float64)
+    b.grad = existing = torch.ones(2)
+    synchronizer = GradientSynchronizer([[a, b]], 1, 1)
+    with pytest.raises(GradientMismatchError) as caught:
+        synchronizer.bind()
+    assert lines(caught) == [
+        "the gradient of group 0 parameter 0 of shape (3,) does not fit its view",
+        "  expected: torch.float32 of shape (3,) on cpu",
+        "  got:      torch.float64 of shape (3,) on cpu",
+        "  where:    rank 0 of 1",
+        "  hint: assign a gradient of the expected kind, or None",
+    ]
+    assert b.grad is existing
+    accumulate(b, 1)  # no hook is left
+    a.grad = None
+    synchronizer.bind()
+    synchronizer.unbind()
+
+
+def set_to_none(a: nn.Parameter) -> None:
+    a.grad = None
+
+
+def assign_another(a: nn.Parameter) -> None:
+    a.grad = torch.zeros(3)
+
+
+def swap_storage(a: nn.Parameter) -> None:
+    a.grad.data = torch.zeros(3)
+
+
+@pytest.mark.parametrize("replace", [set_to_none, assign_another, swap_storage])
+def test_a_replaced_gradient_is_taken_over_by_the_next_backward(replace) -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+        buffer = a.grad.untyped_storage().data_ptr()
+        accumulate(a, 7)
+        replace(a)
+        accumulate(a, 1)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.ones(3)), "as in torch, the old sum is gone"
+        assert a.grad.untyped_storage().data_ptr() == buffer
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_create_graph_keeps_what_was_accumulated() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+        buffer = a.grad.untyped_storage().data_ptr()
+        accumulate(a, 7)
+        (a * 2).sum().backward(create_graph=True)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 9.0))
+        assert a.grad.untyped_storage().data_ptr() == buffer
+        assert not a.grad.requires_grad
+
+
+def test_a_replacement_that_does_not_fit_is_refused_by_name() -> None:
+    a = parameter(3)
+    a.grad_dtype = None
+    with GradientSynchronizer([[a]], 1, 2, parameter_names={a: "a"}) as synchronizer:
+        a.grad = torch.zeros(3, dtype=torch.float64)
+        with pytest.raises(GradientMismatchError) as caught:
+            accumulate(a, 1)
+        assert lines(caught)[0] == "the gradient of a does not fit its view"
+        with pytest.raises(StepFailedError):
+            synchronizer.wait()
+        synchronizer.zero_grad()
+        for _ in range(2):
+            accumulate(a, 4)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 8.0))
+
+
+def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
+    a, b = parameter(3), parameter(3)
+    names = {a: "a", b: "b"}
+    with GradientSynchronizer([[a, b]], 1, 1, parameter_names=names) as synchronizer:
+        accumulate(a, 1)
+        with pytest.raises(TooManyAccumulationsError) as caught:
+            accumulate(a, 1)
+        assert lines(caught) == [
+            "a accumulated too many gradients",
+            "  expected: 1 accumulations (require_accumulations=1)",
+            "  got:      accumulation 2 of a",
+            "  where:    rank 0 of 1, bucket 0, accumulating",
+            f"  hint: {TooManyAccumulationsError.hint}",
+        ]
+        for failing in (lambda: accumulate(b, 1), synchronizer.wait):
+            with pytest.raises(StepFailedError) as caught:
+                failing()
+        assert lines(caught) == [
+            "the step went on after an error",
+            "  expected: zero_grad() or unbind() after an error",
+            "  got:      gradients that an earlier error made unusable",
+            "  where:    rank 0 of 1",
+            "  hint: call zero_grad() on every rank, or reset() or unbind() if zero_grad() refuses",
+        ]
+        synchronizer.zero_grad()
+        accumulate(a, 1)
+        accumulate(b, 2)
+        synchronizer.wait()
+        assert torch.equal(b.grad, torch.full((3,), 2.0))
+
+
+def test_an_accumulation_after_wait_is_late() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
+        accumulate(a, 1)
+        synchronizer.wait()
+        with pytest.raises(LateAccumulationError) as caught:
+            accumulate(a, 1)
+        assert (
+            lines(caught)[0] == "a accumulated a gradient after its bucket was launched"
+        )
+        assert lines(caught)[3] == "  where:    rank 0 of 1, bucket 0, reduced"
+
+
+def test_wait_names_what_is_missing_and_changes_nothing() -> None:
+    a, b, c = parameter(3), parameter(4), parameter(1, dtype=torch.float64)
+    names = {a: "a", c: "c"}
+    groups = [[a, b, c]]
+    with GradientSynchronizer(groups, 1, 2, parameter_names=names) as synchronizer:
+        accumulate(a, 1)
+        accumulate(a, 1)
+        accumulate(b, 1)
+        with pytest.raises(BucketNotReadyError) as caught:
+            synchronizer.wait()
+        assert lines(caught) == [
+            "wait() was called before every gradient was accumulated",
+            "  expected: 2 accumulations each (require_accumulations=2)",
+            "  got:      c 0, group 0 parameter 1 of shape (4,) 1",
+            "  where:    rank 0 of 1, bucket 0, bucket 1",
+            f"  hint: {BucketNotReadyError.hint}",
+        ]
+        accumulate(b, 1)
+        accumulate(c, 1)
+        accumulate(c, 1)
+        synchronizer.wait()
+        assert torch.equal(b.grad, torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize("replace", [set_to_none, assign_another, swap_storage])
+def test_a_gradient_replaced_before_wait_is_refused_by_name(replace) -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
+        accumulate(a, 1)
+        replace(a)
+        with pytest.raises(ReplacedGradientError) as caught:
+            synchronizer.wait()
+        assert lines(caught) == [
+            "a gradient was replaced after the last backward and before wait()",
+            "  expected: every .grad to be the view that is being summed",
+            "  got:      another .grad at a",
+            "  where:    rank 0 of 1, bucket 0",
+            "  hint: assign to .grad after wait() only",
+        ]
+        with pytest.raises(StepFailedError):
+            synchronizer.wait()
+        synchronizer.zero_grad()
+        accumulate(a, 3)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 3.0))
+
+
+def test_wait_twice_is_harmless_even_if_gradients_were_replaced_between() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 1)
+        synchronizer.wait()
+        a.grad = torch.full((3,), 9.0)
+        synchronizer.wait()
+        assert torch.equal(a.grad, torch.full((3,), 9.0))
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_dtensor_gradient_is_a_dtensor_view() -> None:
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    local = torch.zeros(2, 3)
+    a = nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+    a.grad = DTensor.from_local(torch.ones(2, 3), mesh, [Replicate()], run_check=False)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        (a.to_local() * 2).sum().backward()
+        synchronizer.wait()
+        assert isinstance(a.grad, DTensor)
+        assert a.grad.placements == a.placements
+        assert torch.equal(a.grad.to_local(), torch.full((2, 3), 3.0))

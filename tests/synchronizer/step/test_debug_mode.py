@@ -1,0 +1,248 @@
+"""Debug mode: launch orders that differ, and writes that no hook sees."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from synchronizer import (
+    GradientSynchronizer,
+    InFlightWriteError,
+    LaunchOrderError,
+    PlanMismatchError,
+    SynchronizerConfig,
+)
+from syncverify.sim.machine import SimulatedMachine
+
+KIB_MB = 2**-10
+
+
+def dtensor(numel: int = 256) -> nn.Parameter:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return nn.Parameter(DTensor.from_local(torch.zeros(numel), mesh, [Replicate()]))
+
+
+def make(
+    make_parameter: Callable[[], nn.Parameter],
+    names: str,
+    *,
+    size_mb: float = KIB_MB,
+    debug: bool = True,
+) -> tuple[GradientSynchronizer, dict[str, nn.Parameter]]:
+    group = {name: make_parameter() for name in names}
+    sums = GradientSynchronizer(
+        [list(group.values())],
+        size_mb,
+        1,
+        parameter_names={each: name for name, each in group.items()},
+        config=SynchronizerConfig(debug=debug, process_group=dist.group.WORLD),
+    )
+    return sums, group
+
+
+def backward(group: dict[str, nn.Parameter], order: str) -> None:
+    for name in order:
+        each = group[name]
+        local = each.to_local() if isinstance(each, DTensor) else each
+        local.sum().backward()
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+def test_one_order_passes_in_every_step_and_leaves_no_keys(ranks) -> None:
+    def program(rank: int) -> list[int]:
+        sums, group = make(dtensor, "abc")
+        store = dist.distributed_c10d._get_default_store()
+        num_keys = []
+        with sums:
+            for _ in range(4):
+                backward(group, ("abc", "bca")[rank])
+                sums.wait()
+                sums.wait()
+                sums.zero_grad()
+                dist.barrier()
+                num_keys.append(store.num_keys())
+                dist.barrier()
+            assert sums.explain().is_rebuilt
+        return num_keys
+
+    first, *later = ranks.run(2, program)[0]
+    assert later == [first] * 3
+
+
+def test_another_order_is_refused_before_anybody_waits(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        sums, group = make(dtensor, "abc")
+        with sums:
+            if rank:  # no way leads here but a defect
+                order = sums._sequence._launches.buckets
+                order[1:] = order[:0:-1]
+            backward(group, "cba")
+            with pytest.raises(LaunchOrderError) as caught:
+                sums.wait()
+            return lines(caught)
+
+    line = (
+        "{}: torch.float32 of shape (256,), locally (256,) with strides (1,),"
+        " placements (R) at element 0 of 256"
+    )
+    found = ranks.run(2, program)
+    assert found[0] == [
+        "ranks launched different reductions, first at b",
+        "  expected: one launch order on all ranks that share buckets",
+        f"  got:      {line.format('b')}, on this rank; {line.format('a')}, on rank 1",
+        "  where:    rank 0 of 2, step 0, unlike rank 1",
+        f"  hint: {LaunchOrderError.hint}",
+    ]
+    assert found[1][0] == "ranks launched different reductions, first at a"
+
+
+def test_a_rank_that_does_not_wait_is_named(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        sums, group = make(dtensor, "a")
+        with sums:
+            backward(group, "a")
+            if rank:
+                return []
+            store = dist.distributed_c10d._get_default_store()
+            store.set_timeout(timedelta(seconds=0.01))
+            with pytest.raises(PlanMismatchError) as caught:
+                sums.wait()
+            return lines(caught)
+
+    assert ranks.run(2, program)[0][:2] == [
+        "rank 1 did not call wait() in step 0",
+        "  expected: wait() in step 0 on every rank that shares buckets",
+    ]
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """Become one rank of two in a world that moves no data."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def plain() -> nn.Parameter:
+    return nn.Parameter(torch.zeros(256))
+
+
+WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add_": lambda gradient: gradient.add_(1),
+    "mul_ of a view": lambda gradient: gradient[:3].mul_(2),
+    "norm clipping": lambda gradient: torch._foreach_mul_([gradient], 0.5),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_in_flight_is_refused_and_the_step_can_be_repeated(
+    two_ranks, write
+) -> None:
+    sums, group = make(plain, "abc", size_mb=2 * KIB_MB)
+    with sums:
+        backward(group, "cb")
+        WRITES[write](group["b"].grad)
+        backward(group, "a")
+        with pytest.raises(InFlightWriteError) as caught:
+            sums.wait()
+        assert lines(caught) == [
+            "a gradient was written while it was being reduced",
+            "  expected: no write to .grad between the last backward and wait()",
+            "  got:      one of c, b",
+            "  where:    rank 0 of 2, bucket 0",
+            f"  hint: {InFlightWriteError.hint}",
+        ]
+        sums.zero_grad()
+        backward(group, "cba")
+        sums.wait()
+        assert torch.equal(group["b"].grad, torch.ones(256))
+
+
+def test_a_first_step_that_one_rank_alone_refuses_keeps_ranks_together(ranks) -> None:
+    """The refused step still decides how buckets are cut anew, on both ranks."""
+
+    def program(rank: int) -> list[float]:
+        sums, group = make(dtensor, "abc")
+        with sums:
+            backward(group, "abc")
+            if rank == 0:
+                group["a"].grad.add_(1)
+                with pytest.raises(InFlightWriteError):
+                    sums.wait()
+            else:
+                sums.wait()
+            sums.zero_grad()
+            assert sums.explain().is_rebuilt
+            backward(group, "cba")
+            sums.wait()
+            return [each.grad.to_local().sum().item() for each in group.values()]
+
+    assert ranks.run(2, program) == [[512] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    "write", [lambda g: g.add_(1), lambda g: g.mul_(2), lambda g: g.zero_()]
+)
+def test_a_dtensor_that_was_written_is_named_alone(two_ranks, write) -> None:
+    sums, group = make(dtensor, "abc", size_mb=4 * KIB_MB)
+    with sums:
+        backward(group, "cba")
+        write(group["b"].grad)
+        write(group["a"].grad)
+        with pytest.raises(InFlightWriteError) as caught:
+            sums.wait()
+        assert lines(caught)[2] == "  got:      b, a"
+
+
+def test_nothing_is_refused_without_debug_mode(two_ranks) -> None:
+    sums, group = make(plain, "a", debug=False)
+    with sums:
+        backward(group, "a")
+        group["a"].grad.add_(1)
+        sums.wait()
+
+
+def test_writes_before_the_launch_and_after_wait_are_allowed(two_ranks) -> None:
+    sums, group = make(plain, "ab", size_mb=4 * KIB_MB)
+    with sums:
+        for _ in range(2):
+            backward(group, "b")
+            group["b"].grad.mul_(3)
+            backward(group, "a")
+            sums.wait(scale=2)
+            group["b"].grad.add_(1)
+            sums.wait()
+            sums.scale_grads(2)
+            assert torch.equal(group["b"].grad, torch.full((256,), 14.0))
+            sums.zero_grad()
+
+
+def test_gloo_writes_its_results_uncounted(one_rank) -> None:
+    tensor = torch.ones(4)
+    view = tensor[:2]
+    dist.all_reduce(tensor, async_op=True).wait()
+    assert (tensor._version, view._version) == (0, 0)
+
+
+def test_simulated_ranks_raise_no_false_alarm() -> None:
+    def program(rank: int) -> None:
+        sums, group = make(dtensor, "abc")
+        with sums:
+            for _ in range(3):
+                backward(group, ("abc", "bca")[rank])
+                sums.wait()
+                assert group["a"].grad.to_local().unique().tolist() == [2]
+                sums.zero_grad()
+
+    threads, stall = SimulatedMachine(2).run(program)
+    assert (stall, [thread.error for thread in threads]) == (None, [None, None])

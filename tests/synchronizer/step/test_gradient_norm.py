@@ -1,0 +1,288 @@
+"""The norm of all gradients, each counted once wherever its shards are."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import (
+    GradientSynchronizer,
+    InvalidArgumentError,
+    SynchronizerConfig,
+)
+from synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
+
+WORLD_SIZE = 4
+# By name: placements on a (2, 2) mesh, local elements by rank.
+LAYOUTS: dict[str, tuple[tuple[Any, Any], tuple[int, ...]]] = {
+    "everywhere": ((Replicate(), Replicate()), (40, 40, 40, 40)),
+    "rows": ((Shard(0), Replicate()), (33, 33, 2, 2)),
+    "one row": ((Shard(0), Replicate()), (3, 3, 0, 0)),
+    "columns": ((Replicate(), Shard(0)), (5, 70, 5, 70)),
+    "both": ((Shard(0), Shard(0)), (2, 3, 4, 0)),
+}
+# On which ranks the distinct parts of each gradient are, once it is summed.
+OWNERS = {
+    "everywhere": (0,),
+    "rows": (0, 2),
+    "one row": (0, 2),
+    "columns": (0, 1),
+    "both": (0, 1, 2, 3),
+}
+
+
+def distributed(name: str, rank: int, dtype: torch.dtype) -> nn.Parameter:
+    placements, numels = LAYOUTS[name]
+    mesh = init_device_mesh("cpu", (2, 2))
+    total = sum(numels[owner] for owner in OWNERS[name])
+    parameter = DTensor.from_local(
+        torch.zeros(numels[rank], dtype=dtype),
+        mesh,
+        placements,
+        run_check=False,
+        shape=(total,),
+        stride=(1,),
+    )
+    return nn.Parameter(parameter)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    (local(parameter) * gradient).sum().backward()
+
+
+def brought(
+    name: str, rank: int, dtype: torch.dtype, *, integers: bool
+) -> torch.Tensor:
+    """Return a rank's contribution to a gradient."""
+    seed = 10 * list(LAYOUTS).index(name) + rank
+    generator = torch.Generator().manual_seed(seed)
+    shape = (LAYOUTS[name][1][rank],)
+    values = torch.randint(-9, 10, shape, generator=generator).double()
+    if not integers:
+        values += torch.rand(shape, generator=generator, dtype=torch.float64)
+    return values.to(dtype)
+
+
+def full_gradients(dtype: torch.dtype, *, integers: bool) -> dict[str, torch.Tensor]:
+    """Sum each shard over the ranks that hold it, and put the shards together."""
+    full = {}
+    for name, ((rows, columns), _) in LAYOUTS.items():
+        shards = []
+        for owner in OWNERS[name]:
+            holders = [
+                rank
+                for rank in range(WORLD_SIZE)
+                if (rows == Replicate() or rank // 2 == owner // 2)
+                and (columns == Replicate() or rank % 2 == owner % 2)
+            ]
+            parts = [brought(name, r, dtype, integers=integers) for r in holders]
+            shards.append(torch.stack(parts).sum(dim=0))
+        full[name] = torch.cat(shards)
+    return full
+
+
+def run(
+    ranks, config: SynchronizerConfig, dtype: torch.dtype, *, integers: bool, measure
+) -> list[Any]:
+    """Reduce one gradient of each layout, and return the result of `measure`."""
+
+    def program(rank: int) -> Any:
+        weights = {name: distributed(name, rank, dtype) for name in LAYOUTS}
+        group = [list(weights.values())]
+        # So small that some buckets hold one parameter and others several.
+        with GradientSynchronizer(group, 2**-12, 1, config=config) as sums:
+            for name, each in weights.items():
+                contribute(each, brought(name, rank, dtype, integers=integers))
+            sums.wait()
+            return measure(sums, weights)
+
+    return ranks.run(WORLD_SIZE, program)
+
+
+def exact_norm(full: dict[str, torch.Tensor], p: float) -> float:
+    values = torch.cat(list(full.values())).double().abs()
+    if math.isinf(p):
+        return values.max().item()
+    return root(values.pow(p).sum().item(), p)
+
+
+def root(total: float, p: float = 2) -> float:
+    """Return torch's root, which may be off by the last bit for a square."""
+    return torch.tensor(total, dtype=torch.float64).pow(1 / p).item()
+
+
+MODES = ["all_reduce", "reduce_scatter"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_norms_of_integers_are_exact_on_every_rank(ranks, mode: str, dtype) -> None:
+    full = full_gradients(dtype, integers=True)
+    found = run(
+        ranks,
+        SynchronizerConfig(mode=mode),
+        dtype,
+        integers=True,
+        measure=lambda sums, _: [
+            sums.grad_norm().item(),
+            sums.grad_norm(1).item(),
+            sums.grad_norm(math.inf).item(),
+        ],
+    )
+    expected = [exact_norm(full, p) for p in (2, 1, math.inf)]
+    assert found == [expected] * WORLD_SIZE
+    assert expected[0] > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("p", "max_norm"), [(1.5, 1), (2, 1), (2, 1e4), (math.inf, 1)])
+def test_clipping_equals_that_of_torch_on_full_gradients(
+    ranks, mode: str, p: float, max_norm: float
+) -> None:
+    options = {"dtype": torch.float64, "integers": False}
+    full = full_gradients(**options)
+
+    def clipped(sums, weights) -> tuple[float, list[tuple[str, int, torch.Tensor]]]:
+        names = {each: name for name, each in weights.items()}
+        norm = sums.clip_grad_norm_(max_norm, p).item()
+        return norm, [
+            (names[o.parameter], o.start_numel, o.values.clone())
+            for o in sums.owned_grads()
+        ]
+
+    found = run(ranks, SynchronizerConfig(mode=mode), measure=clipped, **options)
+    plain = {name: nn.Parameter(torch.zeros_like(g)) for name, g in full.items()}
+    for name, each in plain.items():
+        each.grad = full[name].clone()
+    expected = torch.nn.utils.clip_grad_norm_(plain.values(), max_norm, p).item()
+    # Both sums of n positive powers are right to n roundings; some more for the powers,
+    # the root, the quotient and the sums over ranks. The norm itself enters each gradient once.
+    bound = 2 * (sum(map(len, full.values())) + 16) * 2**-53
+    for rank, (norm, owned) in enumerate(found):
+        assert abs(norm - expected) <= bound * expected
+        for name, start, values in owned:
+            start += shard_start(name, rank)
+            wanted = plain[name].grad[start : start + len(values)]
+            assert (values - wanted).abs().le(bound * wanted.abs()).all()
+    assert expected > 1.1
+    assert expected < 10000
+
+
+def shard_start(name: str, rank: int) -> int:
+    """Find where in the full gradient a rank's shard starts."""
+    (rows, columns), numels = LAYOUTS[name]
+    row, column = divmod(rank, 2)
+    coordinate = (row if rows != Replicate() else 0) * 2
+    coordinate += column if columns != Replicate() else 0
+    return sum(numels[owner] for owner in OWNERS[name] if owner < coordinate)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scales_are_measured(ranks, mode: str) -> None:
+    def program(rank: int) -> list[float]:
+        a = nn.Parameter(torch.zeros(3))
+        config = SynchronizerConfig(mode=mode, process_group=dist.group.WORLD)
+        with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
+            found = []
+            contribute(a, torch.tensor([1.0, 2.0, 2.0]) * (rank + 1))
+            sums.wait(scale=0.5)
+            found.append(sums.grad_norm().item())
+            sums.scale_grads(4)
+            found.append(sums.grad_norm().item())
+            found.append(sums.grad_norm().item())
+        return found
+
+    assert ranks.run(2, program) == [[4.5, 18.0, 18.0]] * 2
+
+
+def test_plain_parameters_without_a_group_count_on_their_own_rank(ranks) -> None:
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2,))
+        shared = nn.Parameter(
+            DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
+        )
+        sharded = nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Shard(0)]))
+        own = nn.Parameter(torch.zeros(1))
+        with GradientSynchronizer([[shared, own, sharded]], 1, 1) as sums:
+            assert len(sums.explain().buckets) == 2
+            contribute(shared, torch.tensor([2.0]))
+            contribute(sharded, torch.tensor([4.0, 4.0]))
+            contribute(own, torch.tensor([[6.0], [15.0]][rank]))
+            sums.wait()
+            return sums.grad_norm().item()
+
+    shared, sharded = 4**2, 4 * 4**2
+    expected = [root(shared + sharded + own**2) for own in (6, 15)]
+    assert ranks.run(2, program) == expected
+
+
+def test_flags_of_unused_parameters_are_not_measured(ranks) -> None:
+    def program(_: int) -> float:
+        mesh = init_device_mesh("cpu", (2,))
+        a, unused = (
+            nn.Parameter(
+                DTensor.from_local(torch.zeros(1), mesh, [Replicate()], run_check=False)
+            )
+            for _ in "ab"
+        )
+        config = SynchronizerConfig(unused="keep_none")
+        with GradientSynchronizer([[a, unused]], 1, 1, config=config) as sums:
+            contribute(a, torch.tensor([2.0]))
+            sums.wait()
+            assert unused.grad is None
+            return sums.grad_norm().item()
+
+    assert ranks.run(2, program) == [4.0] * 2
+
+
+def test_there_is_a_norm_without_parameters(one_rank) -> None:
+    with GradientSynchronizer([[]], 1, 1) as sums:
+        sums.wait()
+        assert sums.grad_norm().item() == 0.0
+        assert sums.clip_grad_norm_(1).item() == 0.0
+
+
+def test_a_large_buffer_is_measured_chunk_by_chunk(monkeypatch) -> None:
+    assert CHUNK_NUMEL == 2**24
+    monkeypatch.setattr("synchronizer.step.gradient_norm.CHUNK_NUMEL", 10)
+    flat = torch.arange(25, dtype=torch.bfloat16)
+    squares = sum(value**2 for value in range(25))
+    assert _measure(flat, 2).item() == squares
+    assert _measure(flat, math.inf).item() == 24
+
+
+def test_a_norm_of_gradients_that_are_not_finite_is_not_finite(one_rank) -> None:
+    for bad in (math.nan, math.inf):
+        a = nn.Parameter(torch.zeros(3))
+        with GradientSynchronizer([[a]], 1, 1) as sums:
+            contribute(a, torch.tensor([1.0, bad, 2.0]))
+            sums.wait()
+            for p in (1, 2, math.inf):
+                assert not math.isfinite(sums.grad_norm(p).item())
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, "2", True])
+@pytest.mark.parametrize("name", ["norm_type", "max_norm"])
+def test_a_norm_that_cannot_be_is_refused(one_rank, name: str, value) -> None:
+    with GradientSynchronizer([[]], 1, 1) as sums:
+        sums.wait()
+        with pytest.raises(InvalidArgumentError) as caught:
+            sums.clip_grad_norm_(**{"max_norm": 1} | {name: value})
+        assert str(caught.value).splitlines() == [
+            f"{name} is not a number above 0",
+            "  expected: a number above 0",
+            f"  got:      {name}={value!r}",
+            "  where:    rank 0 of 1",
+            f"  hint: {InvalidArgumentError.hint}",
+        ]

@@ -1,0 +1,211 @@
+"""Binding, unbinding, arguments and leftovers of a synchronizer."""
+
+import gc
+import math
+import pickle
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from synchronizer import (
+    AlreadyBoundError,
+    GradientSynchronizer,
+    InvalidArgumentError,
+    NotBoundError,
+    StepStartedError,
+)
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(shape))
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("size", [0, -1, math.nan, -math.inf, True, "1", None])
+def test_a_bucket_size_that_is_no_positive_number_is_refused(size) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        GradientSynchronizer([], size, 1)
+    assert lines(caught) == [
+        "bucket_size_mb is not a number of MiB above 0",
+        "  expected: a number of MiB above 0",
+        f"  got:      bucket_size_mb={size!r}",
+        "  where:    rank 0 of 1",
+        "  hint: see the docstring of GradientSynchronizer",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, True, "1", None])
+def test_an_accumulation_count_that_is_no_positive_integer_is_refused(count) -> None:
+    synchronizer = GradientSynchronizer([], 1, 1)
+    for call in (
+        lambda: GradientSynchronizer([], 1, count),
+        lambda: synchronizer.set_required_accumulations(count),
+    ):
+        with pytest.raises(InvalidArgumentError, match="require_accumulations is not"):
+            call()
+
+
+def test_an_invalid_argument_is_a_value_error_too() -> None:
+    assert issubclass(InvalidArgumentError, ValueError)
+
+
+def test_bucket_size_is_in_mib() -> None:
+    quarter = [parameter(2**16) for _ in range(4)]  # 256 KiB each
+    with GradientSynchronizer([quarter], 0.5, 1):
+        storages = {p.grad.untyped_storage().data_ptr() for p in quarter}
+        assert len(storages) == 2
+    with GradientSynchronizer([quarter], math.inf, 1):
+        assert len({p.grad.untyped_storage().data_ptr() for p in quarter}) == 1
+
+
+def test_no_parameters_are_fine() -> None:
+    with GradientSynchronizer([[], []], 1, 1) as synchronizer:
+        synchronizer.wait()
+        synchronizer.zero_grad()
+
+
+def test_calls_without_bind_are_refused() -> None:
+    synchronizer = GradientSynchronizer([[parameter(1)]], 1, 3)
+    for call, name in (
+        (synchronizer.wait, "wait"),
+        (synchronizer.zero_grad, "zero_grad"),
+    ):
+        with pytest.raises(NotBoundError) as caught:
+            call()
+        assert lines(caught) == [
+            f"{name}() was called on a synchronizer that is not bound",
+            "  expected: bind() before, unbind() after",
+            "  got:      GradientSynchronizer(unbound, require_accumulations=3)",
+            "  where:    rank 0 of 1",
+            "  hint: call bind() first",
+        ]
+
+
+def test_bind_twice_is_refused_and_stays_bound() -> None:
+    a = parameter(1)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        with pytest.raises(AlreadyBoundError) as caught:
+            synchronizer.bind()
+        assert lines(caught) == [
+            "bind() was called on a bound synchronizer",
+            "  expected: unbind() between two calls of bind()",
+            "  got:      GradientSynchronizer(bound, require_accumulations=1)",
+            "  where:    rank 0 of 1",
+            "  hint: call unbind() first",
+        ]
+        a.sum().backward()
+        synchronizer.wait()
+
+
+def test_unbind_restores_plain_backward_and_may_be_repeated() -> None:
+    a = parameter(3)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    synchronizer.unbind()
+    synchronizer.bind()
+    buffer, kept = weakref.ref(a.grad), synchronizer._sequence
+    a.sum().backward()
+    synchronizer.unbind()
+    synchronizer.unbind()
+    assert kept is not None, "as the traceback of an error may keep it"
+    assert a.grad is None
+    assert buffer() is None
+    assert not a._post_accumulate_grad_hooks
+    for _ in range(3):
+        a.sum().backward()
+    assert torch.equal(a.grad, torch.full((3,), 3.0))
+
+
+def test_unbind_leaves_a_gradient_that_the_user_assigned() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1):
+        a.grad = mine = torch.ones(3)
+    assert a.grad is mine
+
+
+def test_a_synchronizer_can_be_bound_again() -> None:
+    a = parameter(3)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    for value in (1.0, 2.0):
+        with synchronizer:
+            (a * value).sum().backward()
+            synchronizer.wait()
+            assert torch.equal(a.grad, torch.full((3,), value))
+
+
+def test_the_context_unbinds_after_an_error() -> None:
+    a = parameter(3)
+    with pytest.raises(ZeroDivisionError), GradientSynchronizer([[a]], 1, 1):
+        raise ZeroDivisionError
+    assert a.grad is None
+
+
+def test_a_dropped_synchronizer_takes_its_hooks_along() -> None:
+    a = parameter(3)
+    synchronizer = GradientSynchronizer([[a]], 1, 1)
+    synchronizer.bind()
+    reference = weakref.ref(synchronizer)
+    gc.disable()
+    del synchronizer
+    gc.enable()
+    assert reference() is None, "no cycle keeps it"
+    assert not a._post_accumulate_grad_hooks
+    assert a.grad is None
+    for _ in range(2):
+        a.sum().backward()
+    assert torch.equal(a.grad, torch.full((3,), 2.0))
+
+
+def test_frozen_parameters_are_left_alone() -> None:
+    a, frozen = parameter(3), parameter(3)
+    frozen.requires_grad_(False)
+    with GradientSynchronizer([[a, frozen]], 1, 1) as synchronizer:
+        a.sum().backward()
+        synchronizer.wait()
+        assert frozen.grad is None
+
+
+def test_required_accumulations_change_between_steps() -> None:
+    a = parameter(3)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        for count in (2, 1, 3):
+            synchronizer.set_required_accumulations(count)
+            for _ in range(count):
+                a.sum().backward()
+            synchronizer.wait()
+            assert torch.equal(a.grad, torch.full((3,), float(count)))
+            synchronizer.zero_grad()
+    synchronizer.set_required_accumulations(4)
+    assert (
+        repr(synchronizer) == "GradientSynchronizer(unbound, require_accumulations=4)"
+    )
+
+
+def test_required_accumulations_do_not_change_within_a_step() -> None:
+    a, b = parameter(3), parameter(3)
+    with GradientSynchronizer([[a], [b]], 1, 2) as synchronizer:
+        a.sum().backward()
+        with pytest.raises(StepStartedError) as caught:
+            synchronizer.set_required_accumulations(1)
+        assert lines(caught) == [
+            "the required accumulations were changed in the middle of a step",
+            "  expected: require_accumulations=2 until zero_grad()",
+            "  got:      1, and 1 of 2 buckets started",
+            "  where:    rank 0 of 1, bucket 1",
+            "  hint: call it after zero_grad() and before the next backward",
+        ]
+        a.sum().backward()
+        for _ in range(2):
+            b.sum().backward()
+        synchronizer.wait()
+
+
+def test_errors_survive_pickling() -> None:
+    error = NotBoundError("headline", expected="x", got="y", where="z")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is NotBoundError
+    assert str(again) == str(error)

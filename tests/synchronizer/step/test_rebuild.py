@@ -1,0 +1,398 @@
+"""Buckets are cut anew once, in the order that the lowest of their ranks observed."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.checkpoint import checkpoint
+
+import synchronizer.bucket.bucket
+from synchronizer import (
+    GradientSynchronizer,
+    PlanMismatchError,
+    SynchronizerConfig,
+)
+from synchronizer.bucket.state import BucketState
+from syncverify.sim.machine import SimulatedMachine
+
+KIB_MB = 2**-10
+PAIR = 128  # elements of float32, of which two fill a bucket of 1 KiB
+
+
+def parameter(mesh: DeviceMesh, *placements: Any, numel: int = PAIR) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    (local * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    gradient = parameter.grad
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    (found,) = local.unique().tolist()
+    return found
+
+
+def replicated(mesh: DeviceMesh, names: str) -> dict[str, nn.Parameter]:
+    return {name: parameter(mesh, *[Replicate()] * mesh.ndim) for name in names}
+
+
+def make(group: dict[str, nn.Parameter], **options: Any) -> GradientSynchronizer:
+    names = {each: name for name, each in group.items()}
+    config = SynchronizerConfig(**options)
+    groups = [list(group.values())]
+    return GradientSynchronizer(groups, KIB_MB, 1, parameter_names=names, config=config)
+
+
+def step(
+    sums: GradientSynchronizer, group: dict[str, nn.Parameter], order: str
+) -> None:
+    for name in order:
+        accumulate(group[name], 1)
+    sums.wait()
+    sums.zero_grad()
+
+
+def buckets(sums: GradientSynchronizer) -> list[str]:
+    return ["".join(bucket.parameters) for bucket in sums.explain().buckets]
+
+
+@pytest.fixture
+def alone() -> Iterator[Callable[[str], dict[str, nn.Parameter]]]:
+    """Make parameters on one rank of two, without communication."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield lambda names: replicated(init_device_mesh("cpu", (2,)), names)
+    dist.destroy_process_group()
+
+
+def test_buckets_follow_the_order_of_the_first_step(alone) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        assert buckets(sums) == ["dc", "ba"]
+        step(sums, group, "adcb")
+        assert buckets(sums) == ["ad", "cb"]
+        step(sums, group, "dcba")  # once is enough
+        assert buckets(sums) == ["ad", "cb"]
+        assert sums.explain().is_rebuilt
+
+
+def test_the_table_says_that_it_was_rebuilt(alone) -> None:
+    group = alone("ab")
+    with make(group) as sums:
+        step(sums, group, "ab")
+        assert (
+            str(sums.explain())
+            .splitlines()[-1]
+            .endswith("; rebuilt in the order in which gradients were ready")
+        )
+
+
+def test_buckets_that_were_in_order_stay(alone) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        kept = [each.grad for each in group.values()]
+        step(sums, group, "dcba")
+        assert all(
+            each.grad is grad for each, grad in zip(group.values(), kept, strict=True)
+        )
+        assert not sums.explain().is_rebuilt
+
+
+def test_a_rebuild_can_be_turned_off(alone) -> None:
+    group = alone("abcd")
+    with make(group, rebuild=False) as sums:
+        step(sums, group, "adcb")
+        assert buckets(sums) == ["dc", "ba"]
+
+
+def test_a_step_that_was_not_reduced_teaches_nothing(alone) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        accumulate(group["a"], 1)
+        sums.zero_grad()
+        step(sums, group, "dcba")
+        assert not sums.explain().is_rebuilt
+
+
+def test_a_step_that_was_dropped_is_forgotten(alone) -> None:
+    group = alone("abcd")
+    with make(group, unused="zeros") as sums:
+        accumulate(group["a"], 1)
+        sums.zero_grad()
+        step(sums, group, "d")
+        assert not sums.explain().is_rebuilt
+
+
+def test_the_last_gradient_of_a_parameter_counts(alone) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        with sums.no_sync():
+            for name in "dcba":
+                accumulate(group[name], 1)
+        step(sums, group, "adcb")
+        assert buckets(sums) == ["ad", "cb"]
+
+
+def test_a_new_bind_starts_with_the_first_plan(alone) -> None:
+    group = alone("abcd")
+    sums = make(group)
+    for again in (sums.reset, lambda: (sums.unbind(), sums.bind())):
+        sums.reset()
+        step(sums, group, "adcb")
+        assert buckets(sums) == ["ad", "cb"]
+        again()
+        assert buckets(sums) == ["dc", "ba"]
+        assert not sums.explain().is_rebuilt
+    sums.unbind()
+    assert buckets(sums) == ["dc", "ba"]
+
+
+def test_hooks_streams_and_what_was_learned_stay(alone, monkeypatch) -> None:
+    group = alone("abc")
+
+    def backward() -> None:
+        """Bring `a` two gradients; the other one may be reduced meanwhile."""
+        twice = [
+            checkpoint(
+                lambda x: (x * group["a"].to_local()).sum(), x, use_reentrant=True
+            )
+            for x in torch.ones(2, PAIR, requires_grad=True).unbind()
+        ]
+        (
+            sum(twice) + group["b"].to_local().sum() + group["c"].to_local().sum()
+        ).backward()
+
+    with make(group) as sums:
+        backward()
+        sums.wait()
+        sequence = sums._sequence
+        kept = list(sequence._attachments._handles), dict(sequence._side_streams)
+        handles = [each._post_accumulate_grad_hooks.copy() for each in group.values()]
+        assert buckets(sums) == ["cb", "a"]
+        sums._rebuild._order._own_positions = [0, 1, 2]
+        sums.zero_grad()
+        assert buckets(sums) == ["ab", "c"]
+        assert (sequence._attachments._handles, sequence._side_streams) == kept
+        assert [e._post_accumulate_grad_hooks for e in group.values()] == handles
+        views = {v.plan.name: v for b in sequence.buckets for v in b.views}
+        assert {name: view.expected_arrivals for name, view in views.items()} == {
+            "a": 2,
+            "b": 1,
+            "c": 1,
+        }
+        backward()
+        sums.wait()
+        assert [value(each) for each in group.values()] == [2, 1, 1]
+
+
+def test_a_gradient_that_somebody_kept_is_zero_and_his_own(alone) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        for each in group.values():
+            accumulate(each, 3)
+        kept = group["a"].grad
+        sums.wait()
+        sums.zero_grad()
+        assert sums.explain().is_rebuilt
+        accumulate(group["a"], 5)
+        assert value(group["a"]) == 5
+        assert torch.equal(kept.to_local(), torch.zeros(PAIR))
+
+
+def test_old_buffers_are_given_back_before_new_ones_are_allocated(
+    alone, monkeypatch
+) -> None:
+    group = alone("abcd")
+    with make(group) as sums:
+        old = [weakref.ref(b._buffer) for b in sums._sequence.buckets]
+        old += [weakref.ref(v.local) for b in sums._sequence.buckets for v in b.views]
+        alive: list[Any] = []
+        zeros = torch.zeros
+
+        def observed(*args: Any, **kwargs: Any) -> torch.Tensor:
+            alive.extend(each() for each in old if each() is not None)
+            return zeros(*args, **kwargs)
+
+        for name in "adcb":
+            accumulate(group[name], 1)
+        sums.wait()
+        monkeypatch.setattr(synchronizer.bucket.bucket.torch, "zeros", observed)
+        sums.zero_grad()
+        monkeypatch.undo()
+        assert sums.explain().is_rebuilt
+        assert alive == []
+
+
+def test_without_memory_for_new_buffers_nothing_is_left(alone, monkeypatch) -> None:
+    group = alone("abcd")
+    sums = make(group)
+    sums.bind()
+    for name in "adcb":
+        accumulate(group[name], 1)
+    sums.wait()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(synchronizer.bucket.bucket.torch, "zeros", fail)
+    with pytest.raises(MemoryError):
+        sums.zero_grad()
+    monkeypatch.undo()
+    assert repr(sums).startswith("GradientSynchronizer(unbound")
+    assert all(each.grad is None for each in group.values())
+    assert not any(each._post_accumulate_grad_hooks for each in group.values())
+    with sums:
+        step(sums, group, "adcb")
+
+
+def test_the_lowest_rank_decides(ranks) -> None:
+    def program(rank: int) -> tuple[list[str], list[float]]:
+        group = replicated(init_device_mesh("cpu", (2,)), "abcd")
+        with make(group) as sums:
+            step(sums, group, ("acbd", "dbca")[rank])
+            for name in ("abcd", "bdca")[rank]:
+                accumulate(group[name], 10**rank)
+            sums.wait()
+            return buckets(sums), [value(each) for each in group.values()]
+
+    assert ranks.run(2, program) == [(["ac", "bd"], [11] * 4)] * 2
+
+
+ORDERS = ["aPbQcRd", "dRcQbPa", "bQdRaPc", "RQPdcba"]
+
+
+def mixed(mesh: DeviceMesh, rank: int) -> dict[str, nn.Parameter]:
+    """Parameters of all four ranks, of rows, of columns, and of this rank alone."""
+    group = replicated(mesh, "abcd")
+    group["P"] = parameter(mesh, Shard(0), Replicate(), numel=PAIR + rank // 2)
+    group["Q"] = parameter(mesh, Replicate(), Shard(0), numel=PAIR + rank % 2)
+    group["R"] = nn.Parameter(torch.zeros(rank))
+    return group
+
+
+def test_overlapping_sets_of_ranks_agree_although_each_has_its_own_leader(
+    ranks,
+) -> None:
+    def program(rank: int) -> tuple[list[Any], list[float]]:
+        group = mixed(init_device_mesh("cpu", (2, 2)), rank)
+        with make(group) as sums:
+            step(sums, group, ORDERS[rank])
+            order = [
+                (bucket.ranks, bucket.parameters)
+                for bucket in sums.explain().buckets
+                if bucket.ranks
+            ]
+            for name in reversed(ORDERS[rank]):
+                accumulate(group[name], 2**rank)
+            sums.wait()
+            return order, [value(group[name]) for name in "abcdPQ"]
+
+    found = ranks.run(4, program)
+    for rank, (_, values) in enumerate(found):
+        row, column = 3 << (rank // 2 * 2), 5 << rank % 2
+        assert values == [0b1111] * 4 + [row, column]
+    orders = {rank: order for rank, (order, _) in enumerate(found)}
+    assert [p for r, p in orders[3] if len(r) == 4] == [("a", "b"), ("c", "d")]
+    while any(orders.values()):
+        heads = {rank: order[0] for rank, order in orders.items() if order}
+        ready = [h for h in heads.values() if all(heads.get(r) == h for r in h[0])]
+        assert ready, f"ranks wait for each other: {heads}"
+        for rank in ready[0][0]:
+            orders[rank].pop(0)
+
+
+def test_no_process_group_is_made_for_a_rebuild(ranks, monkeypatch) -> None:
+    made = []
+    create = synchronizer.ranks.process_groups._create_group
+
+    def observed(members: tuple[int, ...]) -> dist.ProcessGroup:
+        made.append(members)
+        return create(members)
+
+    monkeypatch.setattr(synchronizer.ranks.process_groups, "_create_group", observed)
+
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2, 2))
+        group = {
+            name: parameter(mesh, Replicate(), Replicate(), numel=2**17)
+            for name in "abcd"
+        }
+        with make(group) as sums:
+            step(sums, group, "abcd")
+            assert sums.explain().is_rebuilt
+            step(sums, group, "abcd")
+
+    ranks.run(4, program)
+    assert made == [(0, 1, 2, 3)] * 4
+
+
+def test_a_rank_that_stops_after_wait_holds_nobody_up(ranks) -> None:
+    def program(rank: int) -> bool:
+        group = replicated(init_device_mesh("cpu", (2,)), "abcd")
+        with make(group) as sums:
+            for name in "abcd":
+                accumulate(group[name], 1)
+            sums.wait()
+            if rank:
+                sums.zero_grad()
+            return sums.explain().is_rebuilt
+
+    assert ranks.run(2, program) == [False, True]
+
+
+def test_a_rank_that_never_completed_the_step_is_named(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        group = replicated(init_device_mesh("cpu", (2,)), "abcd")
+        with make(group, rebuild=True) as sums:
+            for name in "abcd":
+                accumulate(group[name], 1)
+            if rank == 0:
+                sums._rebuild.note_complete = lambda _: None
+            sums.wait()
+            if rank == 0:
+                return []
+            store = dist.distributed_c10d._get_default_store()
+            store.set_timeout(timedelta(seconds=0.01))
+            with pytest.raises(PlanMismatchError) as caught:
+                sums.zero_grad()
+            assert {b.state for b in sums._sequence.buckets} == {BucketState.REDUCED}
+            assert value(group["a"]) == 2, "nothing has changed"
+            return str(caught.value).splitlines()
+
+    found = ranks.run(2, program)[1]
+    assert found[:2] == [
+        "rank 0 did not call wait()",
+        "  expected: wait() on every rank that shares buckets",
+    ]
+    assert found[3:] == [
+        "  where:    rank 1 of 2, bind() number 1",
+        f"  hint: {PlanMismatchError.hint}",
+    ]
+
+
+def test_simulated_ranks_agree_as_well() -> None:
+    found: dict[int, tuple[list[str], float]] = {}
+
+    def program(rank: int) -> None:
+        group = replicated(init_device_mesh("cpu", (2,)), "abcd")
+        with make(group) as sums:
+            step(sums, group, ("acbd", "dbca")[rank])
+            for each in group.values():
+                accumulate(each, 10**rank)
+            sums.wait()
+            found[rank] = (buckets(sums), value(group["c"]))
+
+    threads, stall = SimulatedMachine(2).run(program)
+    assert (stall, [thread.error for thread in threads]) == (None, [None, None])
+    assert found == {rank: (["ac", "bd"], 11) for rank in range(2)}

@@ -1,0 +1,185 @@
+"""Scaling gradients once they are reduced, with a factor that is known late."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from synchronizer import (
+    GradientSynchronizer,
+    InvalidArgumentError,
+    NotBoundError,
+    NotReducedError,
+    ReplacedGradientError,
+    StepReducedError,
+)
+
+
+def plain(dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(3, dtype=dtype))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    (local * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    gradient = parameter.grad
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    (found,) = local.unique().tolist()
+    return found
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+FACTORS = [4, 0.25, torch.tensor(0.5), torch.tensor(8), torch.tensor(2.0).double()]
+
+
+@pytest.mark.parametrize("factor", FACTORS, ids=repr)
+def test_the_scale_multiplies_reduced_and_local_gradients(ranks, factor) -> None:
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        local = torch.zeros(3)
+        replicated, sharded = (
+            nn.Parameter(DTensor.from_local(local, mesh, [placement], run_check=False))
+            for placement in (Replicate(), Shard(0))
+        )
+        group = [replicated, sharded, plain(), plain(torch.bfloat16)]
+        found = []
+        with GradientSynchronizer([group], 1, 1) as synchronizer:
+            for _ in range(2):
+                for each in group:
+                    accumulate(each, 2**rank)
+                synchronizer.wait(scale=factor)
+                found.append([value(each) / float(factor) for each in group])
+                synchronizer.zero_grad()
+        return found
+
+    assert ranks.run(2, program) == [[[3, 1, 1, 1]] * 2, [[3, 2, 2, 2]] * 2]
+
+
+def test_a_scale_is_not_rounded_to_the_gradient_dtype() -> None:
+    a = plain(torch.bfloat16)
+    factor = 1 + 2**-8  # 1 in bfloat16, and 258 * factor rounds to 260
+    for given in (factor, torch.tensor(factor)):
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, 258)
+            synchronizer.wait(scale=given)
+            assert value(a) == torch.tensor(258 * factor).bfloat16().item()
+
+
+def test_nor_is_one_that_stays_on_its_device() -> None:
+    """The way of an accelerator's tensor; here the host would have read it.
+
+    CPU kernels do not round a factor without dims either, so only the path is tested.
+    """
+    a = plain(torch.bfloat16)
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 258)
+        synchronizer.wait()
+        assert synchronizer._sequence is not None
+        synchronizer._sequence.scale(torch.tensor(1 + 2**-8))
+        assert value(a) == torch.tensor(258 + 258 * 2**-8).bfloat16().item()
+
+
+def test_scale_grads_multiplies_after_wait_as_often_as_it_is_called() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 3)
+        synchronizer.wait(scale=2)
+        synchronizer.wait()
+        synchronizer.scale_grads(5)
+        synchronizer.scale_grads(torch.tensor(0.5))
+        assert value(a) == 15
+
+
+def test_a_second_scale_by_way_of_wait_is_refused() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 3)
+        synchronizer.wait()
+        with pytest.raises(StepReducedError) as caught:
+            synchronizer.wait(scale=2)
+        assert lines(caught) == [
+            "wait(scale=...) was called on a step that was waited for before",
+            "  expected: one wait(scale=...) in a step, the first wait()",
+            "  got:      gradients that were given to the caller already",
+            "  where:    rank 0 of 1",
+            f"  hint: {StepReducedError.hint}",
+        ]
+        assert value(a) == 3
+
+
+def test_scale_grads_before_wait_is_refused() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 3)
+        with pytest.raises(NotReducedError) as caught:
+            synchronizer.scale_grads(2)
+        assert lines(caught) == [
+            "scale_grads() was called before wait()",
+            "  expected: scale_grads() between wait() and zero_grad()",
+            "  got:      1 of 1 buckets not waited for",
+            "  where:    rank 0 of 1, bucket 0",
+            f"  hint: {NotReducedError.hint}",
+        ]
+        synchronizer.wait()
+        assert value(a) == 3
+
+
+def test_scale_grads_refuses_a_gradient_that_it_would_miss() -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1, parameter_names={a: "a"}) as synchronizer:
+        accumulate(a, 3)
+        synchronizer.wait()
+        a.grad = torch.ones(3)
+        with pytest.raises(ReplacedGradientError) as caught:
+            synchronizer.scale_grads(2)
+        assert lines(caught)[:3] == [
+            "a gradient was replaced before scale_grads()",
+            "  expected: every .grad to be the view that was summed",
+            "  got:      another .grad at a",
+        ]
+
+
+def test_scale_grads_needs_bind() -> None:
+    with pytest.raises(NotBoundError, match=r"^scale_grads\(\) was called"):
+        GradientSynchronizer([], 1, 1).scale_grads(2)
+
+
+NO_FACTORS = [math.nan, math.inf, True, "2", None, 1j]
+NO_FACTORS += [torch.ones(1), torch.tensor(True), torch.tensor(1j)]
+NO_FACTORS += [torch.tensor(math.nan)]
+
+
+@pytest.mark.parametrize("factor", NO_FACTORS, ids=repr)
+def test_what_cannot_multiply_gradients_is_refused_and_changes_nothing(factor) -> None:
+    a = plain()
+    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+        accumulate(a, 3)
+        if factor is not None:
+            with pytest.raises(InvalidArgumentError):
+                synchronizer.wait(scale=factor)
+        synchronizer.wait()
+        with pytest.raises(InvalidArgumentError) as caught:
+            synchronizer.scale_grads(factor)
+        assert lines(caught) == [
+            "factor is not a finite number or a real tensor without dims",
+            "  expected: a finite number or a real tensor without dims",
+            f"  got:      factor={factor!r}",
+            "  where:    rank 0 of 1",
+            "  hint: see the docstring of GradientSynchronizer",
+        ]
+        assert value(a) == 3
+
+
+def test_a_synchronizer_without_parameters_may_be_scaled() -> None:
+    with GradientSynchronizer([], 1, 1) as synchronizer:
+        synchronizer.wait(scale=2)
+        synchronizer.scale_grads(2)

@@ -1,0 +1,301 @@
+"""Reductions that a user's hook does, and the hooks that are shipped."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.futures import Future
+
+from synchronizer import (
+    CommHookError,
+    GradientSynchronizer,
+    HookBucket,
+    InvalidArgumentError,
+    ReductionFailedError,
+    StepFailedError,
+    SynchronizerConfig,
+)
+from synchronizer.hooks import bf16_compression, bf16_error_feedback
+
+KIB_MB = 2**-10
+
+
+def replicated(numel: int) -> nn.Parameter:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, [Replicate()], run_check=False))
+
+
+def contribute(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    (parameter.to_local() * gradient).sum().backward()
+
+
+def done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def with_hook(hook, group, size_mb: float = 1) -> GradientSynchronizer:
+    names = {each: "abcd"[index] for index, each in enumerate(group)}
+    return GradientSynchronizer(
+        [group],
+        size_mb,
+        1,
+        parameter_names=names,
+        config=SynchronizerConfig(comm_hook=hook, rebuild=False),
+    )
+
+
+def test_a_hook_sees_each_shared_bucket_once_in_launch_order(ranks) -> None:
+    def program(rank: int) -> None:
+        seen = []
+
+        def hook(bucket: HookBucket) -> Future[torch.Tensor]:
+            views = [view.tolist() for view in bucket.views]
+            seen.append((bucket.index, bucket.names, bucket.is_last, views))
+            assert dist.get_process_group_ranks(bucket.group) == [0, 1]
+            return bf16_compression(bucket)
+
+        a, b, c = group = [replicated(n) for n in (2, 256, 3)]
+        group.append(nn.Parameter(torch.zeros(2)))  # stays local
+        with with_hook(hook, group, KIB_MB) as sums:
+            for _ in range(2):
+                for each in (c, b, a):
+                    contribute(each, torch.full((each.numel(),), rank + 1.0))
+                group[-1].sum().backward()
+                sums.wait()
+                for each in (a, b, c):
+                    assert each.grad.to_local().eq(3).all()
+                assert group[-1].grad.eq(1).all()
+                sums.zero_grad()
+        value = rank + 1.0
+        one_step = [
+            (1, ("c",), False, [[value] * 3]),
+            (2, ("b",), False, [[value] * 256]),
+            (3, ("a",), True, [[value] * 2]),
+        ]
+        assert seen == one_step * 2
+
+    ranks.run(2, program)
+
+
+def in_place(bucket: HookBucket) -> Future[torch.Tensor]:
+    work = dist.all_reduce(bucket.buffer, group=bucket.group, async_op=True)
+    sums: Future[torch.Tensor] = work.get_future().then(lambda _: bucket.buffer)
+    return sums
+
+
+def elsewhere(bucket: HookBucket) -> Future[torch.Tensor]:
+    double = bucket.buffer.double()
+    dist.all_reduce(double, group=bucket.group)
+    return done(double)
+
+
+@pytest.mark.parametrize("hook", [in_place, elsewhere])
+def test_the_sums_may_be_in_the_buffer_or_elsewhere(ranks, hook) -> None:
+    def program(rank: int) -> list[float]:
+        a = replicated(3)
+        with with_hook(hook, [a]) as sums:
+            memory = a.grad.to_local().data_ptr()
+            contribute(a, torch.arange(3) + 10.0 * rank)
+            sums.wait(scale=2)
+            assert a.grad.to_local().data_ptr() == memory
+            return a.grad.to_local().tolist()
+
+    assert ranks.run(2, program) == [[20, 24, 28]] * 2
+
+
+def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
+
+
+def explained(what: str, got: str) -> list[str]:
+    return [
+        f"the comm hook {what} for bucket 0",
+        "  expected: a future of a tensor of shape (32,) on cpu",
+        f"  got:      {got}",
+        "  where:    rank 0 of 2, bucket 0",
+        f"  hint: {CommHookError.hint}",
+    ]
+
+
+def raising(_: HookBucket) -> Future[torch.Tensor]:
+    raise KeyError("scale")
+
+
+IN_BACKWARD = [
+    (raising, "raised", "KeyError: 'scale'"),
+    (lambda bucket: bucket.buffer, "returned no future", "Tensor"),
+]
+IN_WAIT = [
+    (lambda _: done(3), "returned a future of no tensor", "int"),
+    (
+        lambda bucket: done(bucket.buffer[:5]),
+        "returned a future of another tensor",
+        "a tensor of shape (5,) on cpu",
+    ),
+    (
+        lambda bucket: done(bucket.buffer.to("meta")),
+        "returned a future of another tensor",
+        "a tensor of shape (32,) on meta",
+    ),
+]
+
+
+@pytest.mark.parametrize(("hook", "what", "got"), IN_BACKWARD)
+def test_a_hook_that_starts_nothing_fails_the_backward(
+    two_ranks, hook, what: str, got: str
+) -> None:
+    a = replicated(3)
+    with with_hook(hook, [a]) as sums:
+        with pytest.raises(CommHookError) as caught:
+            contribute(a, torch.ones(3))
+        assert lines(caught) == explained(what, got)
+        with pytest.raises(StepFailedError):
+            sums.wait()
+
+
+@pytest.mark.parametrize(("hook", "what", "got"), IN_BACKWARD)
+def test_a_hook_that_starts_nothing_fails_flush(
+    two_ranks, hook, what: str, got: str
+) -> None:
+    a = replicated(3)
+    with with_hook(hook, [a]) as sums:
+        sums.set_required_accumulations(2)
+        contribute(a, torch.ones(3))
+        with pytest.raises(CommHookError) as caught:
+            sums.flush()
+        assert lines(caught) == explained(what, got)
+        with pytest.raises(StepFailedError):
+            sums.wait()
+        sums.zero_grad()
+        assert a.grad.to_local().eq(0).all()
+
+
+@pytest.mark.parametrize(("hook", "what", "got"), IN_WAIT)
+def test_a_hook_that_returns_no_sums_fails_wait(
+    two_ranks, hook, what: str, got: str
+) -> None:
+    a = replicated(3)
+    with with_hook(hook, [a]) as sums:
+        contribute(a, torch.ones(3))
+        with pytest.raises(CommHookError) as caught:
+            sums.wait()
+        assert lines(caught) == explained(what, got)
+        with pytest.raises(StepFailedError):
+            sums.wait()
+        sums.reset()
+
+
+def test_a_future_that_fails_is_a_failed_reduction(two_ranks) -> None:
+    def hook(_: HookBucket) -> Future[torch.Tensor]:
+        future: Future[torch.Tensor] = Future()
+        future.set_exception(RuntimeError("connection closed by peer"))
+        return future
+
+    a = replicated(3)
+    with with_hook(hook, [a]) as sums:
+        contribute(a, torch.ones(3))
+        with pytest.raises(ReductionFailedError) as caught:
+            sums.wait()
+        assert lines(caught)[0] == "the reduction of bucket 0 failed"
+        assert "connection closed by peer" in lines(caught)[2]
+
+
+def test_a_hook_does_not_go_with_scattered_sums() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        SynchronizerConfig(comm_hook=bf16_compression, mode="reduce_scatter")
+    assert lines(caught)[:3] == [
+        "mode is not 'all_reduce', as a comm_hook asks for",
+        "  expected: 'all_reduce', as a comm_hook asks for",
+        "  got:      mode='reduce_scatter'",
+    ]
+
+
+def sums_of(hook, rank: int, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Reduce one gradient a step."""
+    found = []
+    a = replicated(len(gradients[0]))
+    with with_hook(hook, [a]) as sums:
+        for gradient in gradients:
+            contribute(a, gradient)
+            sums.wait()
+            found.append(a.grad.to_local().clone())
+            sums.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("hook", [bf16_compression, bf16_error_feedback])
+def test_values_that_bfloat16_holds_are_summed_exactly(ranks, hook) -> None:
+    def program(rank: int) -> None:
+        gradient = torch.arange(-60.0, 60.0) * (rank + 1)  # sums of up to 180 < 2**8
+        for found in sums_of(hook, rank, [gradient] * 3):
+            assert torch.equal(found, torch.arange(-60.0, 60.0) * 3)
+
+    ranks.run(2, program)
+
+
+def test_other_values_are_rounded_once_a_rank_and_once_in_the_sum(ranks) -> None:
+    values = torch.randn(2, 200, generator=torch.Generator().manual_seed(0))
+
+    def program(rank: int) -> None:
+        (found,) = sums_of(bf16_compression, rank, [values[rank]])
+        exact = values.double().sum(dim=0)
+        # fl(fl(a) + fl(b)) with unit roundoff u = 2**-8:
+        # |error| <= (|a| + |b|) (2 u + u**2).
+        bound = values.double().abs().sum(dim=0) * (2 * 2**-8 + 2**-16)
+        error = (found.double() - exact).abs()
+        assert error.le(bound).all()
+        assert error.gt(0).any()
+
+    ranks.run(2, program)
+
+
+@pytest.mark.slow
+def test_with_error_feedback_what_is_rounded_away_does_not_add_up(ranks) -> None:
+    # Between 1 and 2 bfloat16 has steps of 2**-7, so each of these rounds to 1. The
+    # ranks' rounded gradients are equal, so their sum is exact.
+    gradient = torch.full((3,), 1 + 2**-9)
+
+    def program(rank: int) -> tuple[list[float], list[float]]:
+        errors = []
+        for hook in (bf16_compression, bf16_error_feedback):
+            found = torch.stack(sums_of(hook, rank, [gradient] * 64))
+            error = found.cumsum(0) - 2 * gradient * torch.arange(1, 65)[:, None]
+            errors.append(error[:, 0].tolist())
+        return tuple(errors)
+
+    for plain, fed_back in ranks.run(2, program):
+        assert plain == [-(2**-8) * step for step in range(1, 65)]
+        # Never more than two ranks' halves of a step, and nothing every fourth step.
+        assert max(map(abs, fed_back)) <= 2 * 2**-8
+        assert fed_back[3::4] == [0] * 16
+
+
+def test_a_nan_does_not_outlive_its_step_in_the_residual(ranks) -> None:
+    bad = torch.tensor([1.0, float("nan"), float("inf")])
+
+    def program(rank: int) -> list[float]:
+        *_, found = sums_of(bf16_error_feedback, rank, [bad, torch.ones(3)])
+        return found.tolist()
+
+    assert ranks.run(2, program) == [[2.0] * 3] * 2
+
+
+def test_a_reset_drops_the_residual(ranks) -> None:
+    def program(_: int) -> list[float]:
+        a, found = replicated(1), []
+        with with_hook(bf16_error_feedback, [a]) as sums:
+            for _ in range(5):
+                contribute(a, torch.tensor([1 + 2**-9]))
+                sums.wait()
+                found.append(a.grad.item())
+                sums.reset()
+        return found
+
+    assert ranks.run(2, program) == [[2.0] * 5] * 2  # the third of them would be larger

@@ -1,0 +1,306 @@
+"""Ranks as threads: the ranks, the time and the order of each sum."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from synchronizer import (
+    BucketNotReadyError,
+    GradientMismatchError,
+    GradientSynchronizer,
+    LateAccumulationError,
+    ReductionInFlightError,
+    ReplacedGradientError,
+    SynchronizerConfig,
+)
+from synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
+
+KIB_MB = 2**-10
+LARGE = AXIS_BY_AXIS_BYTES // 4 + 1  # elements that several axes sum in one all-reduce
+
+
+def parameter(mesh: Any, *placements: Any, numel: int = 3) -> nn.Parameter:
+    local = torch.zeros(numel)
+    return nn.Parameter(DTensor.from_local(local, mesh, placements, run_check=False))
+
+
+def accumulate(parameter: nn.Parameter, value: float) -> None:
+    (parameter.to_local() * value).sum().backward()
+
+
+def value(parameter: nn.Parameter) -> float:
+    """The value that all local elements of the gradient have."""
+    (found,) = parameter.grad.to_local().unique().tolist()
+    return found
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Rank and buffer numel of every all-reduce, in order of launch."""
+    seen: list[tuple[int, int]] = []
+    all_reduce = dist.all_reduce
+
+    def observed(tensor: torch.Tensor, **arguments: Any) -> Any:
+        seen.append((dist.get_rank(), tensor.numel()))
+        return all_reduce(tensor, **arguments)
+
+    monkeypatch.setattr(dist, "all_reduce", observed)
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("dp", "tp"), None])
+def test_gradients_are_summed_over_replicated_axes_only(ranks, names) -> None:
+    placements = {
+        "both": (Replicate(), Replicate()),
+        "dp": (Replicate(), Shard(0)),
+        "tp": (Shard(0), Replicate()),
+        "none": (Shard(0), Shard(0)),
+        "strided": (_StridedShard(0, split_factor=2), Replicate()),
+    }
+
+    def program(rank: int) -> dict[str, float]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+        parameters = {k: parameter(mesh, *p) for k, p in placements.items()}
+        plain = nn.Parameter(torch.zeros(3))
+        group = [*parameters.values(), plain]
+        with GradientSynchronizer([group], 1, 2) as synchronizer:
+            for _ in range(2):  # steps
+                for micro_batch in (1, 100):
+                    for each in parameters.values():
+                        accumulate(each, micro_batch * 2**rank)
+                    (plain * micro_batch * 2**rank).sum().backward()
+                synchronizer.wait()
+                found = {k: value(p) for k, p in parameters.items()}
+                found["plain"] = plain.grad[0].item()
+                synchronizer.zero_grad()
+        return found
+
+    # Rank r contributes 2**r; ranks (0, 1) and (2, 3) are the rows of the mesh.
+    rows = (0b0011, 0b0011, 0b1100, 0b1100)
+    columns = (0b0101, 0b1010, 0b0101, 0b1010)
+    for rank, found in enumerate(ranks.run(4, program)):
+        assert found == {
+            "both": 101 * 0b1111,
+            "dp": 101 * columns[rank],
+            "tp": 101 * rows[rank],
+            "none": 101 * 2**rank,
+            "strided": 101 * rows[rank],
+            "plain": 101 * 2**rank,
+        }
+
+
+def test_uneven_and_empty_shards_are_summed(ranks) -> None:
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        whole = torch.zeros(1, 5)  # one row over two ranks: the second has none
+        shard, empty = torch.chunk(whole, 2, dim=1)[rank // 2], whole[: 1 - rank // 2]
+        a = nn.Parameter(
+            DTensor.from_local(shard, mesh, [Shard(1), Replicate()], run_check=False)
+        )
+        b = nn.Parameter(
+            DTensor.from_local(empty, mesh, [Shard(0), Replicate()], run_check=False)
+        )
+        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+            accumulate(a, 2**rank)
+            accumulate(b, 2**rank)
+            synchronizer.wait()
+            return [a.grad.to_local().numel(), value(a), b.grad.to_local().numel()]
+
+    assert ranks.run(4, program) == [[3, 3, 5], [3, 3, 5], [2, 12, 0], [2, 12, 0]]
+
+
+def test_tied_parameters_are_summed_once_and_frozen_ones_hold_nobody_up(ranks) -> None:
+    def program(rank: int) -> float:
+        mesh = init_device_mesh("cpu", (2,))
+        a, frozen = parameter(mesh, Replicate()), parameter(mesh, Replicate())
+        frozen.requires_grad_(False)
+        with GradientSynchronizer([[a, a, frozen], [a]], 1, 1) as synchronizer:
+            accumulate(a, 2**rank)
+            synchronizer.wait()
+            return value(a)
+
+    assert ranks.run(2, program) == [3, 3]
+
+
+def test_buckets_are_launched_in_plan_order_whatever_becomes_ready_first(
+    ranks, launches
+) -> None:
+    """Rank 0 finishes its buckets first to last, rank 1 last to first."""
+
+    def program(rank: int) -> list[float]:
+        mesh = init_device_mesh("cpu", (2,))
+        sizes = (256, 512, 768)  # 1, 2 and 3 KiB: one bucket each
+        parameters = [parameter(mesh, Replicate(), numel=n) for n in sizes]
+        with GradientSynchronizer([parameters], KIB_MB, 1) as synchronizer:
+            for each in parameters if rank else reversed(parameters):
+                accumulate(each, each.numel() * 2**rank)
+            synchronizer.wait()
+            return [value(each) for each in parameters]
+
+    assert ranks.run(2, program) == [[3 * 256, 3 * 512, 3 * 768]] * 2
+    for rank in (0, 1):
+        assert [numel for r, numel in launches if r == rank] == [768, 512, 256]
+
+
+def test_nothing_is_launched_before_the_last_required_accumulation(
+    ranks, launches
+) -> None:
+    def program(rank: int) -> list[int]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = parameter(mesh, Replicate()), parameter(mesh, Replicate())
+        counts = []
+        with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
+            for each in (a, b, b, a):
+                counts.append(sum(r == rank for r, _ in launches))
+                accumulate(each, 1)
+            counts.append(sum(r == rank for r, _ in launches))
+            synchronizer.wait()
+        return counts
+
+    assert ranks.run(2, program) == [[0, 0, 0, 0, 1]] * 2
+
+
+def test_parameters_of_two_meshes_with_the_same_ranks_share_an_all_reduce(
+    ranks, launches
+) -> None:
+    def program(rank: int) -> list[float]:
+        line = init_device_mesh("cpu", (4,))
+        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        a, b = parameter(line, Replicate()), parameter(square, Replicate(), Replicate())
+        with GradientSynchronizer([[a, b]], 1, 1) as synchronizer:
+            accumulate(a, 2**rank)
+            accumulate(b, 2**rank)
+            synchronizer.wait()
+            return [value(a), value(b)]
+
+    assert ranks.run(4, program) == [[15, 15]] * 4
+    assert len(launches) == 4, "one for each rank"
+
+
+def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
+    def program(rank: int) -> list[int]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
+        world = dist.distributed_c10d._world
+        counts = [len(world.pg_names)]
+        synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
+        for _ in range(2):
+            with synchronizer:
+                counts.append(len(world.pg_names))
+                accumulate(a, 2**rank)
+                accumulate(b, 2**rank)
+                synchronizer.wait()
+                assert value(a) == value(b) == 15
+            counts.append(len(world.pg_names))
+        return [count - counts[0] for count in counts]
+
+    assert ranks.run(4, program) == [[0, 1, 0, 1, 0]] * 4
+
+
+def test_a_bind_that_fails_leaves_no_group_and_no_hook(ranks) -> None:
+    def program(rank: int) -> list[int]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
+        a.grad_dtype = None
+        a.grad = torch.zeros_like(a, dtype=torch.float64)
+        num_groups = len(dist.distributed_c10d._world.pg_names)
+        synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
+        with pytest.raises(GradientMismatchError):
+            synchronizer.bind()
+        assert b.grad is None
+        accumulate(b, 1)
+        return len(dist.distributed_c10d._world.pg_names) - num_groups
+
+    assert ranks.run(4, program) == [0] * 4
+
+
+def test_an_accumulation_into_a_launched_bucket_is_refused_by_name(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, Replicate(), numel=512) for _ in "ab")
+        names = {a: "a", b: "b"}
+        groups = [[a, b]]
+        with GradientSynchronizer(groups, KIB_MB, 1, parameter_names=names):
+            accumulate(b, 1)
+            with pytest.raises(LateAccumulationError) as caught:
+                accumulate(b, 1)
+        return str(caught.value).splitlines()[:4]
+
+    for rank, lines in enumerate(ranks.run(2, program)):
+        assert lines == [
+            "b accumulated a gradient after its bucket was launched",
+            "  expected: 1 accumulations (require_accumulations=1)",
+            "  got:      accumulation 2 of b",
+            f"  where:    rank {rank} of 2, bucket 0, launched",
+        ]
+
+
+def test_zero_grad_is_refused_while_a_reduction_is_in_flight(ranks) -> None:
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, Replicate(), numel=512) for _ in "ab")
+        with GradientSynchronizer([[a, b]], KIB_MB, 1) as synchronizer:
+            accumulate(b, 1)
+            with pytest.raises(ReductionInFlightError) as caught:
+                synchronizer.zero_grad()
+            with pytest.raises(BucketNotReadyError):
+                synchronizer.wait()
+            accumulate(a, 1)
+            synchronizer.wait()
+            assert value(a) == value(b) == 2
+        return str(caught.value).splitlines()
+
+    assert ranks.run(2, program)[1] == [
+        "zero_grad() was called while gradients are being reduced",
+        "  expected: wait() between the last backward and zero_grad()",
+        "  got:      1 of 2 buckets in flight",
+        "  where:    rank 1 of 2, bucket 0",
+        "  hint: call wait() first, or reset() or unbind() on every rank to give up the step",
+    ]
+
+
+def test_a_gradient_replaced_after_launch_is_refused_by_wait(ranks) -> None:
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        a = parameter(mesh, Replicate())
+        with GradientSynchronizer([[a]], 1, 1) as synchronizer:
+            accumulate(a, 1)
+            a.grad = None
+            with pytest.raises(ReplacedGradientError):
+                synchronizer.wait()
+
+    ranks.run(2, program)
+
+
+def test_unbind_in_mid_step_leaves_plain_tensors_behind(ranks) -> None:
+    def program(rank: int) -> list[Any]:
+        mesh = init_device_mesh("cpu", (2,))
+        a, b = (parameter(mesh, Replicate(), numel=512) for _ in "ab")
+        synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
+        synchronizer.bind()
+        accumulate(b, 1)  # in flight
+        synchronizer.unbind()
+        found = [a.grad, b.grad, dict(b._backward_hooks or {})]
+        accumulate(b, 2**rank)
+        return [*found, value(b)]
+
+    assert ranks.run(2, program) == [[None, None, {}, 1], [None, None, {}, 2]]
+
+
+def test_plain_parameters_are_summed_over_a_process_group(ranks) -> None:
+    def program(rank: int) -> list[float]:
+        config = SynchronizerConfig(process_group=dist.group.WORLD)
+        a = nn.Parameter(torch.zeros(3))
+        with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
+            (a * 10**rank).sum().backward()
+            synchronizer.wait()
+            return a.grad.tolist()
+
+    assert ranks.run(3, program) == [[111.0] * 3] * 3

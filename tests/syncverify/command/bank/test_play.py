@@ -1,0 +1,101 @@
+"""One entry played: caught or missed, its twin silent or not, and the same every time."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entry_of
+from syncverify.bugbank.entry import Entry
+from syncverify.command.bank.play import Budget, EntryResult, Player
+from syncverify.command.bank.table import line_of, summary
+from syncverify.scenario.token import decode
+from syncverify.search.first_violation import FirstViolation, find_first
+from syncverify.subjects.subject import Subject
+
+QUICK = entry_of("size1-group-self-add")
+BUDGET = Budget(examples=5, twin_examples=3, seed=0)
+
+
+def played(entry: Entry) -> EntryResult:
+    return Player(SimBackend(), BUDGET).play(entry)
+
+
+@pytest.fixture(scope="module")
+def caught() -> EntryResult:
+    return played(QUICK)
+
+
+@pytest.mark.slow
+def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
+    row = caught
+    assert row.is_as_it_should_be
+    assert row.is_cause_right
+    assert row.caught is not None
+    assert (row.examples, row.twin_examples, row.alarm) == (1, 3, None)
+    assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
+    reproducer = decode(row.caught.token)
+    assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.cause)
+    told = line_of(row).rpartition(",")[0]
+    assert told == (
+        "size1-group-self-add: caught by unreduced_stay_local (scaled) after "
+        "1 scenario(s)"
+    )
+
+
+@pytest.mark.slow
+def test_same_seed_tells_the_same(caught: EntryResult) -> None:
+    again = played(QUICK)
+    timing = {"seconds": 0.0, "seconds_to_shrink": 0.0}
+    assert replace(caught, **timing) == replace(again, **timing)
+
+
+@pytest.mark.slow
+def test_what_has_no_defect_is_missed() -> None:
+    row = played(replace(QUICK, subject=QUICK.twin))
+    assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
+    assert not row.is_as_it_should_be
+    assert line_of(row).endswith(": MISSED in 5 scenario(s)")
+
+
+@pytest.mark.slow
+def test_twin_with_a_defect_is_an_alarm() -> None:
+    row = played(replace(QUICK, twin=QUICK.subject))
+    assert row.alarm is not None
+    assert not row.is_as_it_should_be
+    assert "FALSE ALARM about its twin: unreduced_stay_local (scaled)" in line_of(row)
+
+
+def test_another_cause_than_the_entry_names_is_wrong() -> None:
+    player = Player(SimBackend(), replace(BUDGET, twin_examples=0))
+    row = player.play(replace(QUICK, cause="stale"))
+    assert row.caught is not None
+    assert not row.is_cause_right
+
+
+@pytest.mark.slow
+def test_a_twin_of_two_entries_is_searched_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+
+    def search(subject: Subject, *plan: Any) -> FirstViolation:
+        searched.append(subject.name)
+        return find_first(subject, *plan)
+
+    monkeypatch.setattr("syncverify.command.bank.play.find_first", search)
+    player = Player(SimBackend(), BUDGET)
+    others = entry_of("size1-branch-overwrites")
+    rows = [player.play(QUICK), player.play(replace(others, twin=QUICK.twin))]
+    assert searched == [QUICK.id, f"{QUICK.id} (twin)", others.id]
+    assert [row.twin_played_for for row in rows] == [QUICK.id, QUICK.id]
+    *_, last = summary(rows)
+    assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenario(s) in all"
+
+
+def test_summary_counts(caught: EntryResult) -> None:
+    missed = replace(caught, caught=None, is_cause_right=False, alarm=caught.caught)
+    first, *_, last = summary([caught, missed])
+    assert first == "caught: 1 of 2 (50.0 %)"
+    assert last == "twins silent: 1 of 2 (50.0 %), over 6 scenario(s) in all"

@@ -1,0 +1,102 @@
+"""The command `bank`: its output, its file and its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+ROOT = Path(__file__).parents[4]
+QUICK = ("--only", "size1-group-self-add", "--twin-examples", "2")
+
+
+@pytest.mark.slow
+def test_entry_is_played_told_and_written(call: Call) -> None:
+    outcome = call("bank", *QUICK, "--json", "bank.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    first, *_ = outcome.out.splitlines()
+    assert first.startswith("[1 of 1] size1-group-self-add: caught by unreduced_")
+    (row,) = (line for line in outcome.out.splitlines() if "Megatron" in line)
+    assert row.split()[:5] == [
+        "size1-group-self-add",
+        "NVIDIA/Megatron-LM#6660",
+        "unreduced_stay_local",
+        "sim",
+        "1",
+    ]
+    assert row.rstrip().endswith("silent over 2")
+    assert "caught: 1 of 1 (100.0 %)\n" in outcome.out
+    written = json.loads(Path("bank.json").read_text())
+    assert (written["version"], written["seed"]) == (1, 0)
+    (entry,) = written["entries"]
+    assert entry["caught"]["cause"] == "scaled"
+
+
+def test_what_is_missed_fails(call: Call) -> None:
+    """One scenario is of one rank, where nothing has to be reduced."""
+    outcome = call(
+        "bank", "--only", "work-handle-empty", "--examples", "1", "--twin-examples", "0"
+    )
+    assert outcome.code == 1
+    assert "work-handle-empty: MISSED in 1 scenario(s)" in outcome.out
+    assert "caught: 0 of 1 (0.0 %)\n" in outcome.out
+
+
+def test_what_a_backend_cannot_play_is_named(call: Call) -> None:
+    outcome = call("bank", "--only", "final-join-missing", "--backend", "gloo")
+    assert outcome.code == 2
+    assert outcome.complaint == (
+        "nothing to play on gloo: final-join-missing takes streams from torch.cuda"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--only", "work-handle-emty"),
+            "unknown defect 'work-handle-emty': did you mean work-handle-empty?",
+        ),
+        (
+            (*QUICK, "--json", "nowhere/bank.json"),
+            "cannot write 'nowhere/bank.json': its folder does not exist",
+        ),
+    ],
+)
+def test_bad_usage_is_refused_in_one_line(
+    call: Call, arguments: tuple[str, ...], said: str
+) -> None:
+    outcome = call("bank", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.complaint == said
+
+
+@pytest.mark.long
+def test_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
+    """Workers hold stdout open while they live."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "syncverify", "bank", "--jobs", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    try:
+        assert running.stdout.readline().startswith("[1 of ")
+        os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
+    assert running.returncode == 130
+    assert err.strip() == "syncverify: interrupted"

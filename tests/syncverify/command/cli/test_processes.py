@@ -1,0 +1,127 @@
+"""The command as others start it: through the shell, and not always to the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import syncverify.command.main
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+MODULE = [sys.executable, "-m", "syncverify"]
+
+
+def start(*arguments: str, folder: Path, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MODULE, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_command_and_module_are_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entry = EntryPoint(
+        "syncverify", project["scripts"]["syncverify"], "console_scripts"
+    )
+    assert entry.load() is syncverify.command.main.main
+    source = (ROOT / "syncverify" / "__main__.py").read_text()
+    assert "from syncverify.command.main import main" in source
+
+
+@pytest.mark.long
+def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
+    """Started side by side, since most of it is importing torch."""
+    good = start(
+        "run", "synchronizer", "--examples", "3", "--seed", "0", folder=tmp_path
+    )
+    bad = start("run", "nosuch.module:Thing", folder=tmp_path)
+    out, err = good.communicate()
+    assert (good.returncode, err) == (0, "")
+    assert "NO VIOLATION: synchronizer held all properties" in out
+    out, err = bad.communicate()
+    assert (bad.returncode, out) == (2, "")
+    assert err == (
+        "syncverify: subject 'nosuch.module:Thing' cannot be imported: "
+        "ModuleNotFoundError: No module named 'nosuch'\n"
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("backend", "jobs"), [("gloo", "1"), ("sim", "1"), ("sim", "2")]
+)
+def test_interrupt_leaves_no_process_behind(
+    tmp_path: Path, backend: str, jobs: str
+) -> None:
+    """As Ctrl-C does, it reaches workers too; they hold stdout open while they live."""
+    running = start(
+        "run", "synchronizer", "--backend", backend,
+        "--examples", "100000", "--seed", "0", "--ranks", "2", "--jobs", jobs,
+        folder=tmp_path, start_new_session=True,
+    )  # fmt: skip
+    assert running.stdout is not None
+    try:
+        for line in running.stdout:
+            if line.startswith("searching, "):
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
+    assert running.returncode == 130
+    assert err.strip() == "syncverify: interrupted"
+
+
+@pytest.mark.long
+def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+    """As in `syncverify run ... | head -1`."""
+    running = start(
+        "run", "synchronizer", "--examples", "200", "--seed", "0", folder=tmp_path
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("verifying synchronizer")
+    running.stdout.close()
+    assert running.stderr is not None
+    assert running.stderr.read() == ""
+    running.stderr.close()
+    assert running.wait() == 141
+
+
+LOSES_INTERRUPTS = """
+import os, signal, threading
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0)  # the interrupt falls in here, and is dropped
+
+def factory(groups, bucket_size_mb, require_accumulations): ...
+
+Finalized()
+threading.Event().wait()
+"""
+
+
+@pytest.mark.long
+def test_interrupt_that_python_drops_ends_the_command_all_the_same(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "loses.py").write_text(LOSES_INTERRUPTS)
+    running = start("run", "loses:factory", folder=tmp_path)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err.strip() == "syncverify: interrupted"

@@ -1,0 +1,271 @@
+"""The output, the report and the exit code of a run."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.token import decode, encode
+
+Call = Callable[..., Any]
+SEARCH = ("--examples", "12", "--seed", "0", "--ranks", "2")
+
+
+def last_line(out: str) -> str:
+    return out.rstrip("\n").rpartition("\n")[2]
+
+
+@pytest.mark.slow
+def test_right_subject(call: Call) -> None:
+    outcome = call("run", "synchronizer", *SEARCH)
+    assert (outcome.code, outcome.err) == (0, "")
+    first = outcome.out.partition("\n")[0]
+    assert first == (
+        "verifying synchronizer on sim: 12 scenarios, up to 2 rank(s), seed 0"
+    )
+    assert re.fullmatch(
+        r"NO VIOLATION: synchronizer held all properties "
+        r"\(12 scenarios on sim, seed 0, \d+\.\d s\)",
+        last_line(outcome.out),
+    )
+
+
+@pytest.mark.slow
+def test_drawn_seed_is_printed_and_can_be_given(call: Call) -> None:
+    first = call("run", "synchronizer", "--examples", "3", "--json", "first.json")
+    (seed,) = re.findall(r"scenarios on sim, seed (\d+),", last_line(first.out))
+    assert f"rank(s), seed {seed}\n" in first.out
+    call(
+        "run", "synchronizer", "--examples", "3", "--seed", seed, "--json", "again.json"
+    )
+    reports = [
+        json.loads(Path(name).read_text()) for name in ("first.json", "again.json")
+    ]
+    for report in reports:
+        del report["seconds"]
+    assert reports[0] == reports[1]
+
+
+def test_time_limit_stops_early(call: Call) -> None:
+    outcome = call("run", "synchronizer", *SEARCH, "--time-limit", "1e-9")
+    assert outcome.code in {0, 1}
+    played = int(re.findall(r"\((\d+) scenarios on sim", last_line(outcome.out))[0])
+    assert played < 12
+
+
+def schema_problems(report: dict[str, Any]) -> list[str]:
+    """Check a report by hand against the documented format."""
+    types = {
+        "version": int, "subject": str, "backend": str, "seed": int, "examples": int,
+        "seconds": float, "coverage": dict, "violations": list,
+        "schedules": dict, "explored": list, "declared": dict, "untouched": dict,
+        "applied": dict,
+    }  # fmt: skip
+    problems = [
+        name for name, kind in types.items() if not isinstance(report.get(name), kind)
+    ]
+    problems += sorted(report.keys() - types.keys())
+    of_violation = {
+        "property": str, "summary": str, "ranks": list, "parameters": list,
+        "token": str, "scenario": dict, "schedule": list, "evidence": dict,
+    }  # fmt: skip
+    for violation in report["violations"]:
+        problems += [
+            f"violation.{name}"
+            for name, kind in of_violation.items()
+            if not isinstance(violation.get(name), kind)
+        ]
+        problems += sorted(violation.keys() - of_violation.keys())
+    return problems
+
+
+def strict(text: str) -> Any:
+    """Parse JSON as other languages do, without NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.fixture
+def report(call: Call) -> dict[str, Any]:
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--json", "report.json")
+    assert (outcome.code, outcome.err) == (1, "")
+    found: dict[str, Any] = strict(Path("report.json").read_text())
+    return found
+
+
+@pytest.mark.long
+def test_report_has_the_documented_shape(report: dict[str, Any]) -> None:
+    assert schema_problems(report) == []
+    assert report["version"] == 2
+    assert (report["subject"], report["backend"]) == ("cli_subjects:Doubles", "sim")
+    assert (report["seed"], report["examples"]) == (0, 12)
+    names = {entry.name for entry in ALL_PROPERTIES}
+    assert report["coverage"].keys() >= {"ranks", "mesh", "parameters", "event"}
+    assert report["applied"].keys() == names
+    assert report["applied"]["every_rank_finishes"] == 12
+    untouched = report["untouched"]
+    assert report["declared"]["pairs"] > len(untouched["pairs"]) > 0
+    assert all(len(pair) == 2 for pair in untouched["pairs"])
+    assert report["violations"]
+    for violation in report["violations"]:
+        assert violation["property"] in names
+        reproducer = decode(violation["token"])
+        assert reproducer.scenario == Scenario.from_json(violation["scenario"])
+        assert reproducer.property == violation["property"]
+        assert reproducer.cause == violation["evidence"]["cause"]
+
+
+@pytest.mark.slow
+def test_report_of_infinite_gradients_is_json_all_the_same(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Overflows", *SEARCH, "--json", "report.json")
+    assert outcome.code == 1
+    report = strict(Path("report.json").read_text())
+    assert schema_problems(report) == []
+    observed = [v["evidence"].get("observed") or [] for v in report["violations"]]
+    assert {"inf", "-inf", "nan"} & {str(x) for values in observed for x in values}
+
+
+@pytest.mark.slow
+def test_printed_replay_lines_are_those_of_the_report(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--json", "report.json")
+    tokens = [v["token"] for v in strict(Path("report.json").read_text())["violations"]]
+    lines = [line for line in outcome.out.splitlines() if "replay:" in line]
+    assert lines == [
+        f"  replay:     syncverify replay {token} cli_subjects:Doubles --backend sim"
+        for token in tokens
+    ]
+    assert last_line(outcome.out).startswith(
+        f"{len(tokens)} VIOLATION{'S' if len(tokens) > 1 else ''}: cli_subjects:Doubles"
+    )
+
+
+@pytest.mark.slow
+def test_replay_of_a_token_reproduces(call: Call, report: dict[str, Any]) -> None:
+    for violation in report["violations"]:
+        outcome = call("replay", violation["token"], "cli_subjects:Doubles")
+        assert (outcome.code, outcome.err) == (1, "")
+        assert last_line(outcome.out) == (
+            f"REPRODUCED: cli_subjects:Doubles violates {violation['property']} "
+            f"({violation['evidence']['cause']}) on sim"
+        )
+        assert violation["summary"] in outcome.out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("report")
+def test_replay_of_a_file(call: Call) -> None:
+    outcome = call("replay", "report.json#0", "cli_subjects:Doubles")
+    assert outcome.code == 1
+    assert last_line(outcome.out).startswith("REPRODUCED: ")
+
+
+@pytest.mark.slow
+def test_replay_on_a_fixed_subject_says_so(call: Call, report: dict[str, Any]) -> None:
+    violation = report["violations"][0]
+    outcome = call("replay", violation["token"], "synchronizer")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert last_line(outcome.out) == (
+        f"NOT REPRODUCED: synchronizer holds {violation['property']} "
+        f"({violation['evidence']['cause']}) on sim"
+    )
+    assert "smallest scenario: " in outcome.out
+
+
+@pytest.mark.long
+def test_replay_says_where_a_schedule_is_not_followed(
+    call: Call, report: dict[str, Any]
+) -> None:
+    reproducer = decode(report["violations"][0]["token"])
+    token = encode(dataclasses.replace(reproducer, schedule=Schedule((0, 1, 0, 2))))
+    note = "note: the token asks 2 time(s) for other timing than by default, "
+    assert note not in call("replay", token, "cli_subjects:Doubles").out
+    told = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
+    assert told.splitlines()[0] == (
+        f"{note}which only --backend sim can follow; on fake the machine's own decides"
+    )
+
+
+@pytest.mark.slow
+def test_replay_of_another_violation_says_so(call: Call) -> None:
+    call("run", "cli_subjects:SkipsRankOne", *SEARCH, "--json", "report.json")
+    (violation, *_) = strict(Path("report.json").read_text())["violations"]
+    outcome = call("replay", violation["token"], "cli_subjects:Doubles")
+    assert outcome.code == 1
+    assert last_line(outcome.out) == (
+        "NOT REPRODUCED: cli_subjects:Doubles violates something else than "
+        f"{violation['property']} ({violation['evidence']['cause']}) on sim"
+    )
+
+
+@pytest.mark.slow
+def test_deadlock_is_reported_with_what_each_rank_waits_for(call: Call) -> None:
+    outcome = call("run", "cli_subjects:SkipsRankOne", *SEARCH)
+    assert outcome.code == 1
+    assert "VIOLATION" in outcome.out
+    assert "every_wait_completes" in outcome.out
+    assert re.search(r"rank 0: (waits for rank 1 in )?barrier", outcome.out)
+
+
+@pytest.mark.long
+def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> None:
+    first = call("run", "cli_subjects:Doubles", *SEARCH)
+    again = call("run", "cli_subjects:Doubles", *SEARCH, "--examples", "1")
+    told = re.search(
+        r"played first: (\d+) scenario\(s\), with (\d+) distinct", again.out
+    )
+    assert told is not None
+    tokens = [re.findall(r"replay (sv2-\S+)", out) for out in (first.out, again.out)]
+    assert tokens[0] == tokens[1]
+    assert (int(told[1]), again.code) == (len(tokens[0]), 1)
+    other = call("run", "cli_subjects:Doubles", *SEARCH, "--no-database")
+    assert "played first" not in other.out
+    assert re.findall(r"replay (sv2-\S+)", other.out) == tokens[0]
+    moved = call("run", "cli_subjects:Doubles", *SEARCH, "--database", "elsewhere")
+    assert "played first" not in moved.out
+    assert Path("elsewhere").is_dir()
+
+
+@pytest.mark.slow
+def test_a_run_without_violations_leaves_no_folder(call: Call) -> None:
+    assert call("run", "synchronizer", *SEARCH).code == 0
+    assert not Path(".syncverify").exists()
+
+
+@pytest.mark.slow
+def test_a_gap_in_coverage_fails_with_a_code_of_its_own(call: Call) -> None:
+    outcome = call("run", "synchronizer", *SEARCH, "--require-coverage", "95")
+    assert outcome.code == 4
+    assert outcome.complaint.startswith(
+        "expected every feature value and 95 % of the pairs, but "
+    )
+    assert "NO VIOLATION" in outcome.out
+
+
+@pytest.mark.long
+def test_a_violation_outweighs_a_gap(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--require-coverage", "95")
+    assert outcome.code == 1
+
+
+@pytest.mark.long
+def test_coverage_takes_a_line_and_a_table_where_it_is_asked_for(call: Call) -> None:
+    brief = call("run", "synchronizer", *SEARCH)
+    assert re.search(
+        r"^coverage: \d+ of \d+ feature values, [\d,]+ of [\d,]+ pairs; never: ",
+        brief.out,
+        re.MULTILINE,
+    )
+    assert "never together" not in brief.out
+    table = call("run", "synchronizer", *SEARCH, "--show-coverage")
+    assert "never together: " in table.out
+    assert "every_rank_finishes: 12" in " ".join(table.out.split())

@@ -1,0 +1,194 @@
+"""Exit code 2, and one line on stderr that names the mistake."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, encode
+from syncverify.subjects.subject import BUILT_IN_SUBJECTS
+
+Call = Callable[..., Any]
+SHARDED = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (3,), ("S0",)),), (1,), 64
+)
+OWN_DTYPE = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (ParameterSpec("p0", (), ("R",), "bfloat16", "float32"),),
+    (1,),
+    64,
+)
+NAMES = ", ".join(sorted(BUILT_IN_SUBJECTS))
+BUILT_IN = f"expected one of {NAMES}, or module:attribute"
+REFUSED = {
+    "unknown subject": (("run", "nothing"), f"unknown subject 'nothing': {BUILT_IN}"),
+    "no such module": (
+        ("run", "nosuch.module:Thing"),
+        ("subject 'nosuch.module:Thing' cannot be imported: "
+        "ModuleNotFoundError: No module named 'nosuch'"),
+    ),
+    "no such attribute": (
+        ("run", "cli_subjects:Thing"),
+        ("subject 'cli_subjects:Thing' cannot be imported: "
+        "AttributeError: module 'cli_subjects' has no attribute 'Thing'"),
+    ),
+    "lacks a method": (
+        ("run", "cli_subjects:LacksWait"),
+        ("subject 'cli_subjects:LacksWait' lacks wait(): "
+        "a subject has bind(), wait(), zero_grad(), unbind()"),
+    ),
+    "factory of nothing": (
+        ("run", "cli_subjects:makes_nothing", "--examples", "1"),
+        ("subject 'cli_subjects:makes_nothing' lacks bind(), wait(), zero_grad(), "
+        "unbind(): a subject has bind(), wait(), zero_grad(), unbind()"),
+    ),
+    "no ranks": (
+        ("run", "synchronizer", "--ranks", "0"),
+        "Invalid value for '--ranks': 0 is not in the range x>=1.",
+    ),
+    "no examples": (
+        ("run", "synchronizer", "--examples", "-1"),
+        "Invalid value for '--examples': -1 is not in the range x>=1.",
+    ),
+    "seed is a word": (
+        ("run", "synchronizer", "--seed", "x"),
+        "Invalid value for '--seed': 'x' is not a valid integer range.",
+    ),
+    "negative seed": (
+        ("run", "synchronizer", "--seed", "-1"),
+        "Invalid value for '--seed': -1 is not in the range x>=0.",
+    ),
+    "no time": (
+        ("run", "synchronizer", "--time-limit", "0"),
+        "Invalid value for '--time-limit': 0.0 is not in the range x>0.",
+    ),
+    "not a time": (
+        ("run", "synchronizer", "--time-limit", "nan"),
+        "expected time limit > 0, got nan",
+    ),
+    "unknown backend": (
+        ("run", "synchronizer", "--backend", "mpi"),
+        ("Invalid value for '--backend': 'mpi' is not one of "
+        "'sim', 'gloo', 'nccl', 'fake'."),
+    ),
+    "fake with ddp": (
+        ("run", "ddp", "--backend", "fake"),
+        ("subject 'ddp' does not run on the fake backend: it needs the results of "
+        "collectives"),
+    ),
+    "folder of the report": (
+        ("run", "synchronizer", "--json", "missing/report.json"),
+        "cannot write 'missing/report.json': its folder does not exist",
+    ),
+    "no arguments of run": (("run",), "Missing argument 'SUBJECT'."),
+    "no arguments of replay": (("replay",), "Missing argument 'TOKEN_OR_FILE'."),
+    "no subject to replay": (("replay", "sv2-x"), "Missing argument 'SUBJECT'."),
+    "too many": (
+        ("run", "synchronizer", "ddp"), "Got unexpected extra argument (ddp)",
+    ),
+    "unknown option": (("run", "synchronizer", "--fast"), None),  # in words of click's
+    "unknown command": (("walk",), "No such command 'walk'."),
+    "no token": (
+        ("replay", "hello", "ddp"),
+        "not a token or file: 'hello' (tokens of this version start with 'sv2-')",
+    ),
+    "unreadable token": (("replay", "sv2-hello", "ddp"), None),
+    "token of another version": (
+        ("replay", "sv1-hello", "ddp"),
+        ("token 'sv1-hello' is of version 1, and this syncverify reads version 2: record "
+        "the violation again, or replay it with the syncverify that wrote it"),
+    ),
+    "unknown schedules": (
+        ("run", "synchronizer", "--schedules", "some"),
+        ("unknown schedules 'some': expected default, drawn, all, all:N, pct or pct:N "
+        "(at most N runs a scenario, N >= 1)"),
+    ),
+    "no schedules": (
+        ("run", "synchronizer", "--schedules", "all:0"),
+        ("unknown schedules 'all:0': expected default, drawn, all, all:N, pct or pct:N "
+        "(at most N runs a scenario, N >= 1)"),
+    ),
+    "schedules of real processes": (
+        ("run", "synchronizer", "--schedules", "all", "--backend", "gloo"),
+        "schedules 'all' need the sim backend: on gloo, the machine's own timing decides",
+    ),
+    "token with a line break": (("replay", "sv2-a\nb", "ddp"), None),
+    "scenario that the subject does not promise": (
+        ("replay", encode(Reproducer("p", "c", SHARDED)), "ddp"),
+        ("subject 'ddp' does not promise to handle parameters that are not replicated "
+        "over all ranks"),
+    ),
+    "dtype that the subject does not promise": (
+        ("replay", encode(Reproducer("p", "c", OWN_DTYPE)), "ddp"),
+        "subject 'ddp' does not promise to handle gradients with a dtype of their own",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_bad_usage_is_refused_in_one_line(
+    call: Call, arguments: tuple[str, ...], said: str | None
+) -> None:
+    outcome = call(*arguments)
+    assert outcome.code == 2
+    if said is not None:
+        assert outcome.complaint == said
+    else:
+        assert outcome.complaint
+
+
+def test_report_that_cannot_be_written_does_not_hide_the_verdict(call: Call) -> None:
+    outcome = call(
+        "run", "synchronizer", "--examples", "1", "--seed", "0", "--json", "/dev/full"
+    )
+    assert outcome.code == 2
+    assert outcome.complaint == "cannot write '/dev/full': No space left on device"
+    assert "NO VIOLATION: synchronizer held all properties" in outcome.out
+
+
+def test_collective_that_is_not_simulated_is_no_violation(call: Call) -> None:
+    outcome = call("run", "cli_subjects:TalksToItself", "--examples", "1")
+    assert outcome.code == 2
+    assert outcome.complaint.startswith(
+        "the sim backend does not simulate recv from any rank, issued at "
+    )
+    assert "VIOLATION" not in outcome.out
+
+
+def test_nccl_without_a_gpu_is_refused(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    outcome = call("run", "synchronizer", "--backend", "nccl")
+    assert outcome.code == 2
+    assert outcome.complaint == (
+        "the nccl backend needs CUDA GPUs and a torch built with NCCL; "
+        "without them, use --backend sim or gloo"
+    )
+
+
+def test_folder_is_no_report(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    outcome = call("run", "synchronizer", "--json", "folder")
+    assert outcome.code == 2
+    assert (
+        outcome.complaint == "Invalid value for '--json': File 'folder' is a directory."
+    )
+
+
+def test_help_says_what_there_is(call: Call) -> None:
+    for arguments in (("--help",), ("-h",), ("run", "-h"), ("replay", "--help")):
+        outcome = call(*arguments)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith("Usage: ")
+
+
+def test_without_a_command_help_is_shown(call: Call) -> None:
+    outcome = call()
+    assert outcome.code == 2
+    assert "Verify gradient synchronizers" in outcome.out + outcome.err
+    assert "Traceback" not in outcome.err

@@ -1,0 +1,75 @@
+"""Clocks contain all waits, and stay as small as the number of collectives in flight."""
+
+from micro_traces import traces
+
+from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
+from syncverify.judge.ordering.happens_before import walk
+from syncverify.judge.ordering.races import judge_orderings
+from syncverify.trace.records import MemoryUse, StorageFreed
+
+
+class Lanes:
+    """Collects the lanes that work was queued on."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, Lane] = {}
+
+    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+        self.seen[lane.index] = lane
+
+    def freed(self, index: int, lane: Lane, event: StorageFreed) -> None: ...
+
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None: ...
+
+
+def test_lanes_beside_the_host_are_used_again() -> None:
+    """Else each collective of a run would lengthen every clock."""
+    one = "reduce a{0} b[0:8] default>gloo; reduce c{0} d[0:8] default>gloo;"
+    program = "".join(
+        one.format(step) + f"await a{step} default; await c{step} default;"
+        for step in range(9)
+    )
+    lanes = Lanes()
+    walk(traces(program), "host", lanes)
+    assert len(lanes.seen) == 2
+
+
+def test_several_streams_may_wait_for_one_collective() -> None:
+    program = """
+        w b[0:8] default; reduce c b[0:8] default>nccl; await c default; await c side;
+        w b[0:4] default; w b[4:8] side
+    """
+    assert judge_orderings(traces(program)).races == ()
+    without = program.replace("await c side;", "")
+    assert len(judge_orderings(traces(without)).races) == 1
+
+
+def test_each_wait_of_the_host_orders_what_it_queues_from_then_on() -> None:
+    """Also on a stream that has seen an earlier one."""
+    once = "w {0}[0:8] default; mark {0} default; host {0}; r {0}[0:8] side;"
+    program = "".join(once.format(name) for name in "bcd")
+    assert judge_orderings(traces(program)).races == ()
+    for name in "bcd":
+        without = program.replace(f"host {name};", "")
+        assert len(judge_orderings(traces(without)).races) == 1
+
+
+def test_entries_are_numbered_from_one() -> None:
+    lane = Lane(3, 0, "side", {3: 0, 1: 7})
+    assert (lane.push(), lane.push()) == (1, 2)
+    assert lane.clock == {3: 2, 1: 7}
+
+
+def test_join_keeps_the_later_of_each_lane() -> None:
+    clock = {0: 3, 1: 1}
+    join(clock, {0: 2, 1: 5, 2: 4})
+    assert clock == {0: 3, 1: 5, 2: 4}
+
+
+def test_a_collective_starts_after_all_that_came_before_on_some_rank() -> None:
+    collective = CollectiveClock(num_absent=2)
+    collective.arrive({0: 1, 1: 2})
+    assert collective.num_absent == 1
+    collective.arrive({1: 3, 2: 1})
+    assert collective.num_absent == 0
+    assert collective.starts == {0: 1, 1: 3, 2: 1}

@@ -1,0 +1,55 @@
+"""Traces written by hand, for cases that no subject here shows."""
+
+from collections.abc import Sequence
+
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.run import Fault, RankRun, Run
+from syncverify.trace.slots import ParameterSlot
+
+PARAMETERS = (
+    ParameterSpec("p", (4,), ("R",)),
+    ParameterSpec("q", (4,), ("R",)),
+    ParameterSpec("few", (1,), ("S0",)),  # the last rank has no bytes of it
+)
+
+
+def launch(
+    communicator: str,
+    ranks: tuple[int, ...],
+    sequence: int,
+    slots: Sequence[tuple[str, int]] = (),
+    **changes: object,
+) -> CollectiveLaunch:
+    """Write down an all-reduce; slots are names and offsets, of 16 bytes each."""
+    said = {
+        "moment": Moment("wait", 0),
+        "operation": "all_reduce",
+        "reduce_op": "SUM",
+        "dtype": "float32",
+        "numel": 4,
+        "regions": (),
+        "parameters": tuple(name for name, _ in slots),
+        "source": f"a.py:{sequence} in {communicator}",
+        "slots": tuple(ParameterSlot(name, offset, 16) for name, offset in slots),
+        **changes,
+    }
+    return CollectiveLaunch(
+        communicator=communicator, ranks=ranks, sequence=sequence, **said
+    )
+
+
+def judgement(*events: Sequence[TraceRecord], fault: Fault | None = None) -> Judgement:
+    """Put the events of each rank beside a scenario on as many ranks."""
+    scenario = Scenario(MeshSpec((len(events),), ("dp",)), PARAMETERS, (1,), 64)
+    ranks = tuple(RankRun(trace=list(own)) for own in events)
+    run = Run("fake", ranks, fault, carries_data=False)
+    return Judgement(scenario, run, reference(scenario, Capabilities()))
+
+
+def causes(findings: Sequence[Finding]) -> set[str]:
+    return {finding.cause for finding in findings}

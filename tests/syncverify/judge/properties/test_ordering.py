@@ -1,0 +1,200 @@
+"""Which property a missing wait violates, and how it is told."""
+
+import pytest
+from micro_traces import traces
+from steps import STEPS, with_line, without
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.judgement import Judgement, merge
+from syncverify.judge.reference import reference
+from syncverify.judge.violation import Violation
+from syncverify.report.hints import hint
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.run import RankRun, Run
+
+ORDERINGS = {
+    "reduce_reads_after_accumulation", "bucket_is_exclusive_while_reducing",
+    "wait_orders_reads_after_reduce", "zero_grad_waits_for_reduce",
+    "memory_outlives_its_streams", "stream_context_is_restored", "overlap_is_possible",
+}  # fmt: skip
+
+
+def judgement(*programs: str, needs_nccl: bool = False) -> Judgement:
+    """Return traces as if they came from a scenario of three steps."""
+    scenario = Scenario(
+        MeshSpec((len(programs),), ("dp",)),
+        (ParameterSpec("b", (4,), ("R",)),),
+        (1, 1, 1),
+        64,
+    )
+    capabilities = Capabilities(overlaps_backward=True, needs_nccl=needs_nccl)
+    ranks = tuple(RankRun(trace=events) for events in traces(*programs))
+    run = Run("test", ranks)
+    return Judgement(scenario, run, reference(scenario, capabilities))
+
+
+def violations(*programs: str) -> list[Violation]:
+    judged = judgement(*programs)
+    return [
+        violation
+        for entry in ALL_PROPERTIES
+        if entry.name in ORDERINGS
+        for violation in merge(entry.name, entry.check(judged))
+    ]
+
+
+def test_correct_steps_violate_nothing() -> None:
+    assert violations(STEPS, STEPS) == []
+
+
+DEFECTS = {
+    "the launch does not wait": (
+        without("fork"),
+        "reduce_reads_after_accumulation",
+        "reduced_before_accumulated",
+    ),
+    "the flat copy on the side stream does not wait": (
+        with_line(
+            "launch",
+            "@copy r b[0:16] side; @launch gather c# f[0:16] f[0:16] side>nccl",
+            without("fork"),
+        ),
+        "reduce_reads_after_accumulation",
+        "accumulated_unordered",
+    ),
+    "a copy in a later step does not wait": (
+        "@fork wait side default".join(STEPS.split("@fork wait side default")[:-1])
+        + "@copy r b[0:16] side"
+        + STEPS.split("@fork wait side default")[-1],
+        "reduce_reads_after_accumulation",
+        "accumulated_unordered",
+    ),
+    "launched after the first gradient": (
+        with_line(
+            "launch",
+            "@launch reduce c# b[0:16] side>nccl; @late rw b[8:16] default",
+            STEPS.replace("@hook rw b[8:16] default;", ""),
+        ),
+        "bucket_is_exclusive_while_reducing",
+        "touched_in_flight",
+    ),
+    "the result is divided without waiting": (
+        without("await"),
+        "bucket_is_exclusive_while_reducing",
+        "touched_in_flight",
+    ),
+    "two communicators on one bucket": (
+        with_line(
+            "launch",
+            "@launch reduce c# b[0:16] side>nccl; @again reduce d# b[0:16] side>other",
+            with_line("await", "await c# side; await d# side"),
+        ),
+        "bucket_is_exclusive_while_reducing",
+        "collectives_overlap",
+    ),
+    "wait() waits for nothing": (
+        without("join"),
+        "wait_orders_reads_after_reduce",
+        "read_before_reduced",
+    ),
+    "wait() makes the wrong stream wait": (
+        with_line("join", "wait third side"),
+        "wait_orders_reads_after_reduce",
+        "read_before_reduced",
+    ),
+    "zeroed on another stream": (
+        with_line("zero", "@zero w b[0:16] third; wait default third"),
+        "zero_grad_waits_for_reduce",
+        "zeroed_in_flight",
+    ),
+    "the next step does not wait for the zeros": (
+        with_line("zero", "wait third default; @zero w b[0:16] third"),
+        "zero_grad_waits_for_reduce",
+        "used_before_zeroed",
+    ),
+    "a temporary of the side stream is dropped": (
+        with_line(
+            "divide",
+            "r t[0:4] default; wait side default; @use r t[0:4] side; free t default",
+        ),
+        "memory_outlives_its_streams",
+        "freed_in_use",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "cause"), DEFECTS.values(), ids=DEFECTS.keys()
+)
+def test_one_defect_violates_one_property(program: str, name: str, cause: str) -> None:
+    assert program != STEPS
+    (found,) = violations(STEPS, program)
+    assert found.identity == (name, cause)
+    assert found.ranks == (1,)
+    assert found.evidence["remedy"].endswith((": holds", ": orders 3 of 6 such pairs"))
+    assert hint(found.cause)
+
+
+def test_a_missing_wait_is_told_once() -> None:
+    (found,) = violations(STEPS, without("fork"))
+    assert found.parameters == ("b",)
+    assert found.summary == (
+        "rank 1: nothing orders aten.rw at hook before all_reduce at launch (gradients of b)"
+    )
+    assert told_in_full(found) == {
+        "first": "aten.rw at hook (step 0, micro-batch 0, backward), on stream 'default'",
+        "second": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
+        "micro-batch 0, backward), running on stream 'nccl'",
+        "memory": "bytes 8 to 16 of storage 98 (gradients of b)",
+        "remedy": "insert `side.wait_stream(default)` before launch: holds",
+    }
+
+
+def test_memory_that_is_freed_early_is_told_once() -> None:
+    program = (
+        "call backward 0 0; @launch reduce c b[0:16] default>nccl; free b default; return;"
+        "call wait 0; await c default; return"
+    )
+    (found,) = violations(program, program)
+    assert found.ranks == (0, 1)
+    assert found.summary == (
+        "rank 0: nothing orders all_reduce at launch before its memory is given out "
+        "again (gradients of b)"
+    )
+    assert told_in_full(found) == {
+        "first": "all_reduce SUM of 1 x float32 over ranks [0, 1], at launch (step 0, "
+        "micro-batch 0, backward), running on stream 'nccl'",
+        "second": "the next owner of the memory, from the pool of stream 'default'",
+        "memory": "storage 98, freed in step 0, micro-batch 0, backward (gradients of b)",
+        "remedy": "insert `work.wait()` of the all_reduce launched at launch, while "
+        "`default` is current, before the last reference to its memory goes away: holds",
+    }
+
+
+def told_in_full(found: Violation) -> dict[str, str]:
+    told = ("first", "second", "memory", "remedy")
+    return {name: found.evidence[name] for name in told}
+
+
+def test_traces_are_judged_once_for_all_properties(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[object, ...]] = []
+
+    def count(*given: object) -> list[object]:
+        calls.append(given)
+        return []
+
+    monkeypatch.setattr("syncverify.judge.properties.judgement.disorders", count)
+    assert violations(STEPS, STEPS) == []
+    assert [semantics for _, semantics in calls] == ["stream", "host"]
+
+
+def test_use_of_gradients_after_unbind_is_the_programs_own() -> None:
+    program = (
+        "call unbind 2; w b[0:16] side; return; call after_unbind 3; rw b[0:16] default"
+    )
+    (found,) = violations(program)
+    assert found.identity == ("wait_orders_reads_after_reduce", "read_before_reduced")

@@ -1,0 +1,155 @@
+"""Gradients that are recognized by their values, and values that stay unknown."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from handmade_traces import launch
+
+from syncverify.judge.properties.sent import elements, senders, sends, true_slots
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.records import CollectiveLaunch, Moment
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.slots import ParameterSlot
+
+WEIGHT = ParameterSpec("w", (3,), ("R", "R"))
+OTHER = ParameterSpec("other", (2,), ("R", "S0"))
+SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, OTHER), (2,), 2**20)
+ORACLE = reference(SCENARIO, Capabilities())
+BOTH = (0, 1)
+
+
+def local(spec: ParameterSpec, rank: int, *micro_batches: int) -> torch.Tensor:
+    return ORACLE.local(spec, rank, 0, micro_batches)
+
+
+OWN, OF_OTHER = local(WEIGHT, 1, *BOTH), local(OTHER, 1, *BOTH)
+ALONG_TP = OWN + local(WEIGHT, 0, *BOTH)
+ZERO = torch.zeros(1)
+
+
+def sent(
+    *parts: torch.Tensor, names: tuple[str, ...] = (), micro_batch: int | None = None
+) -> CollectiveLaunch:
+    """Let rank 1 send values out of one buffer."""
+    values = torch.cat([part.reshape(-1) for part in parts]).float()
+    phase = "wait" if micro_batch is None else "backward"
+    return launch(
+        "dp",
+        (1, 3),
+        0,
+        moment=Moment(phase, 0, micro_batch),
+        numel=len(values),
+        regions=(MemoryRegion(0, 0, 4 * len(values)),),
+        contents=(values.numpy().tobytes(),),
+        parameters=names,
+    )
+
+
+def test_elements_are_those_of_all_regions() -> None:
+    one, two = (sent(torch.ones(1) * number) for number in (1, 2))
+    regions, contents = one.regions + two.regions, one.contents + two.contents
+    both = launch("dp", (1, 3), 0, regions=regions, contents=contents)
+    assert torch.equal(elements(both), torch.tensor([1, 2], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("launched", "names"),
+    [
+        (sent(OWN), ("w",)),
+        (sent(OF_OTHER, OWN, ZERO), ("w", "other")),
+        (sent(ALONG_TP), ("w",)),
+        (sent(local(WEIGHT, 1, 0), micro_batch=0), ("w",)),
+        (sent(local(WEIGHT, 1, 1), micro_batch=1), ("w",)),
+        (sent(OWN, micro_batch=1), ("w",)),
+        (sent(ZERO), ()),
+        (sent(OWN / 2, names=("other",)), ("other",)),  # it lies there
+    ],
+)
+def test_gradients_are_recognized(
+    launched: CollectiveLaunch, names: tuple[str, ...]
+) -> None:
+    assert senders(ORACLE, 1, launched) == names
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        sent(OWN / 2),
+        sent(OWN.flip(0)),
+        sent(OWN[:-1]),
+        sent(OWN, torch.ones(1)),
+        sent(local(WEIGHT, 3, *BOTH)),
+        sent(OWN, micro_batch=0),
+        launch("dp", (1, 3), 0, regions=(MemoryRegion(0, 0, 12),)),
+    ],
+)
+def test_what_is_not_recognized_is_not_guessed(launched: CollectiveLaunch) -> None:
+    assert senders(ORACLE, 1, launched) is None
+
+
+def is_sent(launched: CollectiveLaunch, values: torch.Tensor, name: str = "w") -> bool:
+    return sends(ORACLE, 1, launched, (name, values))
+
+
+def test_values_are_sent_one_behind_the_other() -> None:
+    assert is_sent(sent(ZERO, OWN), OWN)
+    assert not is_sent(sent(OWN[:1], ZERO, OWN[1:]), OWN)
+    assert not is_sent(sent(ZERO, ZERO), ZERO)
+
+
+def test_values_among_others_that_nobody_knows_prove_nothing() -> None:
+    assert not is_sent(sent(OWN, OF_OTHER / 2), OWN)
+
+
+def test_values_in_the_place_of_another_prove_nothing() -> None:
+    own, of_other = (
+        ParameterSlot("w", 0, OWN.numel() * 4),
+        ParameterSlot("other", OWN.numel() * 4, OF_OTHER.numel() * 4),
+    )
+    launched = sent(OWN, OF_OTHER, names=("w", "other"))
+    placed = replace(launched, slots=(own, of_other))
+    assert is_sent(placed, OWN)
+    assert is_sent(placed, OF_OTHER, "other")
+    assert not is_sent(placed, OF_OTHER)
+
+
+def left(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
+    """Name the slots that are believed."""
+    found = true_slots(ORACLE, 1, replace(launched, slots=slots))
+    return [slot.parameter for slot in found]
+
+
+FIRST = ParameterSlot("other", 0, OF_OTHER.numel() * 4)
+WHOLE = ParameterSlot("w", 0, OWN.numel() * 4)
+
+
+def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
+    assert left(sent(OWN), FIRST, WHOLE) == ["w"]
+    assert left(sent(OF_OTHER), FIRST, WHOLE) == ["other"]  # which is shorter
+    assert left(sent(OF_OTHER), replace(WHOLE, offset_bytes=-4)) == []
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        sent(OF_OTHER, OWN),
+        sent(OF_OTHER / 2, ZERO),  # scaled, though not for a mean
+        sent(OWN[:1], ZERO, OWN[2:]),
+        launch("dp", (1, 3), 0, regions=(MemoryRegion(0, 0, 12),)),
+    ],
+)
+def test_a_slot_with_its_own_gradient_or_unknown_values_is_believed(
+    launched: CollectiveLaunch,
+) -> None:
+    assert left(launched, FIRST) == ["other"]
+
+
+def test_a_mean_may_be_divided_before_it_is_sent() -> None:
+    mean = reference(SCENARIO, Capabilities(reduction="mean"))
+    assert senders(mean, 1, sent(OWN / 4)) == ("w",)
+    assert senders(mean, 1, sent(OWN)) == ("w",)
+    assert senders(mean, 1, sent(OWN / 2)) is None

@@ -1,0 +1,85 @@
+"""Causes of gradients between micro-batches, where the end of the step tells more."""
+
+import pytest
+import torch
+
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.values import accumulation_is_local_until_reduced
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.records import CollectiveLaunch, Moment, SubjectReturn
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import Observation, RankRun, Run
+
+WEIGHT = ParameterSpec("w", (4,), ("R",))
+SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (2,), 2**20)
+ORACLE = reference(SCENARIO, Capabilities())
+IN_WAIT = Moment("wait", 0)
+
+
+def summed(*micro_batches: int, ranks: tuple[int, ...] = (0, 1)) -> torch.Tensor:
+    parts = [ORACLE.local(WEIGHT, rank, 0, micro_batches) for rank in ranks]
+    return torch.stack(parts).sum(dim=0)
+
+
+def launch(moment: Moment, sent: torch.Tensor) -> CollectiveLaunch:
+    return CollectiveLaunch(
+        moment=moment,
+        ranks=(0, 1),
+        sequence=0,
+        operation="all_reduce",
+        reduce_op="SUM",
+        dtype="float32",
+        numel=4,
+        regions=(MemoryRegion(0, 0, 16),),
+        parameters=(),
+        source="a.py:7 in launch",
+        contents=(sent.float().numpy().tobytes(),),
+    )
+
+
+def found(*events: CollectiveLaunch, **seen: torch.Tensor) -> list[Finding]:
+    """Judge rank 0; observations are named by their point."""
+    observations = [
+        Observation(point, 0, 0 if point == "accumulated" else None, {"w": own.float()})
+        for point, own in seen.items()
+    ]
+    rank_run = RankRun(observations, [*events, SubjectReturn(IN_WAIT)])
+    judgement = Judgement(SCENARIO, Run("sim", (rank_run, RankRun())), ORACLE)
+    return list(accumulation_is_local_until_reduced(judgement))
+
+
+def test_zeros_are_a_lost_micro_batch_where_later_ones_are_there() -> None:
+    (lost,) = found(accumulated=torch.zeros(4), reduced=summed(1))
+    assert lost.cause == "micro_batch_missing"
+    assert "micro-batch 0 of rank 0 is missing" in lost.summary
+
+
+@pytest.mark.parametrize("at_the_end", [{}, {"reduced": summed(0, 1)}])
+def test_zeros_without_such_an_end_were_never_written(
+    at_the_end: dict[str, torch.Tensor],
+) -> None:
+    (written,) = found(accumulated=torch.zeros(4), **at_the_end)
+    assert written.cause == "never_written"
+
+
+def on_arrival(last: torch.Tensor) -> list[CollectiveLaunch]:
+    each = [launch(Moment("backward", 0, m), summed(m, ranks=(0,))) for m in (0, 1)]
+    return [*each, launch(IN_WAIT, last)]
+
+
+def test_sums_that_are_summed_again_are_not_early() -> None:
+    (twice,) = found(*on_arrival(summed(0, 1)), reduced=2 * summed(0, 1))
+    assert twice.cause == "reduced_twice"
+    assert twice.summary == (
+        "rank 0 reduced in micro-batch 0 of 2 (step 0), and later reduced the result again: "
+        "all_reduce SUM of 4 x float32 over ranks [0, 1], at a.py:7 in launch"
+    )
+
+
+def test_sums_that_others_were_added_to_are_early() -> None:
+    later = summed(0) + summed(1, ranks=(0,))
+    (early,) = found(*on_arrival(later), reduced=2 * summed(0) + summed(1))
+    assert early.cause == "reduced_early"

@@ -1,0 +1,382 @@
+"""Each wrong value is built from single contributions, apart from how decoding does it."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from strategies import scenarios
+from syncverify.judge.decoding import Cause, explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contributions import contribution
+from syncverify.scenario.layout import contributing_ranks
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+WEIGHT = ParameterSpec("w", (17,), ("R", "R"))
+TWIN = ParameterSpec("twin", (17,), ("R", "R"))
+SHARDED = ParameterSpec("sharded", (34,), ("R", "S0"))
+HALF = ParameterSpec("half", (17,), ("R", "R"), "bfloat16")
+SCENARIO = Scenario(GRID, (WEIGHT, TWIN, SHARDED, HALF), (3, 3), 2**20)
+RANKS, MICRO_BATCHES = range(4), range(3)
+ONCE = Counter(product(RANKS, MICRO_BATCHES))
+STEP = 1
+
+
+def expected(
+    spec: ParameterSpec = WEIGHT,
+    rank: int = 1,
+    reduction: str = "sum",
+    step: int = STEP,
+) -> ExpectedGradient:
+    oracle = reference(SCENARIO, Capabilities(reduction=reduction))
+    return ExpectedGradient(
+        oracle,
+        spec,
+        rank,
+        step,
+        3,
+        oracle.contributors(spec, rank),
+        oracle.divisor(spec, rank),
+    )
+
+
+def add_up(
+    counts: Counter[tuple[int, int]],
+    spec: ParameterSpec = WEIGHT,
+    step: int = STEP,
+    scenario: Scenario = SCENARIO,
+) -> torch.Tensor:
+    """Sum contributions, each as often as it is counted, by (rank, micro-batch)."""
+    return sum(
+        times * contribution(scenario, spec, rank=rank, step=step, micro_batch=m)
+        for (rank, m), times in counts.items()
+    )  # type: ignore[return-value]  # never empty
+
+
+def diagnose(wrong: torch.Tensor, **kwargs: object) -> Cause | None:
+    return explain(expected(**kwargs), wrong.to(torch.float32))
+
+
+def only(*ranks: int) -> Counter[tuple[int, int]]:
+    return Counter(product(ranks, MICRO_BATCHES))
+
+
+@pytest.mark.parametrize("spec", SCENARIO.parameters, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_right_gradient_needs_no_explanation(
+    spec: ParameterSpec, rank: int, reduction: str
+) -> None:
+    due = expected(spec, rank, reduction)
+    right = add_up(only(*contributing_ranks(GRID, spec, rank)), spec)
+    if reduction == "mean":
+        right = right / len(contributing_ranks(GRID, spec, rank))
+    assert explain(due, right.to(getattr(torch, spec.dtype))) is None
+
+
+CASES = {
+    "zeros": (0 * add_up(ONCE), "never_written", "it is all zeros"),
+    "own": (
+        add_up(only(1)),
+        "rank_contribution_missing",
+        "it is rank 1's own gradient: it was never reduced",
+    ),
+    "one rank missing": (
+        add_up(only(0, 1, 2)),
+        "rank_contribution_missing",
+        "the contributions of rank 3 are missing",
+    ),
+    "one axis only": (
+        add_up(only(0, 1)),
+        "rank_contribution_missing",
+        ("the contributions of ranks 2, 3 are missing; "
+        "as if it were reduced over mesh axes ['tp'] only"),
+    ),
+    "reduced after the second": (
+        add_up(Counter(product(RANKS, (0, 1))) + Counter([(1, 2)])),
+        "reduced_early",
+        "it was reduced after 2 of 3 micro-batches; the later ones are rank 1's own",
+    ),
+    "only the last was reduced": (
+        add_up(Counter(product(RANKS, (2,))) + Counter([(1, 0), (1, 1)])),
+        "rank_contribution_missing",
+        ("of the first 2 of 3 micro-batches it has rank 1's own only: the reduction had but "
+        "the later ones"),
+    ),
+    "own left out": (
+        add_up(only(0, 2, 3)),
+        "rank_contribution_missing",
+        "the contributions of rank 1 are missing",
+    ),
+    "last on every rank": (
+        add_up(Counter(product(RANKS, (0, 1)))),
+        "micro_batch_missing",
+        "micro-batches [2] of 3 are missing on every rank",
+    ),
+    "all but the last": (
+        add_up(Counter(product(RANKS, (2,)))),
+        "micro_batch_missing",
+        "micro-batches [0, 1] of 3 are missing on every rank",
+    ),
+    "one micro-batch of one rank": (
+        add_up(ONCE - Counter([(2, 1)])),
+        "micro_batch_missing",
+        "micro-batch 1 of rank 2 is missing",
+    ),
+    "rank twice": (
+        add_up(ONCE + only(3)),
+        "contribution_doubled",
+        "the contribution of rank 3 is counted twice",
+    ),
+    "micro-batch of one rank twice": (
+        add_up(ONCE + Counter([(0, 2)])),
+        "contribution_doubled",
+        "micro-batch 2 of rank 0 is counted twice",
+    ),
+    "micro-batch twice": (
+        add_up(ONCE + Counter(product(RANKS, (0,)))),
+        "contribution_doubled",
+        "micro-batch 0 is counted twice on every rank",
+    ),
+    "last step's": (
+        add_up(ONCE, step=0),
+        "stale",
+        "it is the reduced gradient of step 0",
+    ),
+    "last step's own": (
+        add_up(only(1), step=0),
+        "stale",
+        "it is the own gradient of step 0",
+    ),
+    "not zeroed": (
+        add_up(ONCE) + add_up(ONCE, step=0),
+        "stale",
+        "it still contains the reduced gradient of step 0",
+    ),
+    "not zeroed, then reduced again": (
+        add_up(ONCE) + 4 * add_up(ONCE, step=0),
+        "stale",
+        "it still contains the reduced gradient of step 0",
+    ),
+    "own not zeroed": (
+        add_up(ONCE) + add_up(only(1), step=0),
+        "stale",
+        "it still contains the own gradient of step 0",
+    ),
+    "averaged": (
+        add_up(ONCE) / 4,
+        "scaled",
+        "it is divided by 4, the number of ranks that contribute",
+    ),
+    "averaged over one axis": (
+        add_up(ONCE) / 2,
+        "scaled",
+        "it is divided by 2, the size of mesh axis 'dp'",
+    ),
+    "divided by accumulations": (
+        add_up(ONCE) / 3,
+        "scaled",
+        "it is divided by 3, the number of accumulations",
+    ),
+    "divided by elements": (
+        add_up(ONCE) / 17,
+        "scaled",
+        "it is divided by 17, the number of elements",
+    ),
+    "times accumulations": (
+        add_up(ONCE) * 3,
+        "scaled",
+        "it is multiplied by 3, the number of accumulations",
+    ),
+    "times 5/8": (
+        add_up(ONCE) * 0.625, "scaled", "every element is multiplied by 5/8",
+    ),
+    "another parameter's": (
+        add_up(ONCE, TWIN),
+        "misplaced",
+        "on ranks 0, 1, 2, 3 the value belongs to parameter 'twin'",
+    ),
+    "another parameter's on one rank": (
+        add_up(only(0, 1, 3)) + add_up(only(2), TWIN),
+        "misplaced",
+        "on rank 2 the value belongs to parameter 'twin'",
+    ),
+    "first half written": (
+        torch.cat([add_up(ONCE)[:8], add_up(only(1))[8:]]),
+        "partly_wrong",
+        "elements 8..16 of 17 (flattened) hold rank 1's own, unreduced gradient",
+    ),
+    "tail zero": (
+        torch.cat([add_up(ONCE)[:16], torch.zeros(1)]),
+        "partly_wrong",
+        "elements 16..16 of 17 (flattened) hold zeros",
+    ),
+    "one element off": (
+        add_up(ONCE) + 20_000 * torch.eye(17, dtype=torch.float64)[5],
+        "partly_wrong",
+        "elements 5..5 of 17 (flattened) hold wrong values",
+    ),
+    "counted oddly": (
+        add_up(ONCE + Counter([(0, 0), (0, 0), (3, 2)]) - Counter([(1, 1)])),
+        "miscounted",
+        ("micro-batch 0 of rank 0 counted 3 times instead of 1; "
+        "micro-batch 1 of rank 1 counted 0 times instead of 1; "
+        "micro-batch 2 of rank 3 counted 2 times instead of 1"),
+    ),
+    "noise": (
+        add_up(ONCE) + 100 * torch.arange(1, 18) ** 2,
+        "unexplained",
+        "no known defect gives this value",
+    ),
+    "overflow": (add_up(ONCE) * torch.inf, "not_finite", "it contains inf or nan"),
+    "nan": (add_up(ONCE) * torch.nan, "not_finite", "it contains inf or nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "kind", "text"), CASES.values(), ids=CASES.keys())
+def test_wrong_gradient_is_decoded(wrong: torch.Tensor, kind: str, text: str) -> None:
+    assert diagnose(wrong) == Cause(kind, text)
+
+
+def test_no_gradient_is_said() -> None:
+    assert explain(expected(), None) == Cause(
+        "gradient_missing", "there is no gradient at all"
+    )
+
+
+def test_wrong_shape_is_said() -> None:
+    assert diagnose(add_up(ONCE)[:16]) == Cause("wrong_shape", "shape (16,), not (17,)")
+
+
+def test_wrong_dtype_is_said_even_if_the_values_are_right() -> None:
+    assert explain(expected(), add_up(ONCE)) == Cause(
+        "wrong_dtype", "dtype float64, not float32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "counts"), [("reduced", ONCE), ("own", only(1))], ids=["reduced", "own"]
+)
+def test_what_is_never_cleared_holds_all_earlier_steps(
+    whose: str, counts: Counter[tuple[int, int]]
+) -> None:
+    three = replace(SCENARIO, accumulations=(3, 3, 3))
+    oracle = reference(three, Capabilities())
+    due = ExpectedGradient(oracle, WEIGHT, 1, 2, 3, oracle.contributors(WEIGHT, 1), 1)
+    left = [add_up(counts, step=step, scenario=three) for step in (0, 1)]
+    cause = explain(due, (due.value() + sum(left)).to(torch.float32))
+    text = f"it still contains the {whose} gradients of steps 0 to 1"
+    assert cause == Cause("stale", text)
+
+
+def test_first_step_cannot_be_stale() -> None:
+    cause = explain(expected(step=0), add_up(ONCE, step=1).to(torch.float32))
+    assert cause is not None
+    assert cause.kind == "unexplained"
+
+
+def test_foreign_ranks_are_named_with_the_axes() -> None:
+    """Sharded over tp: rank 1 shares its part with rank 3 only."""
+    observed = add_up(only(0, 1, 2, 3), SHARDED).to(torch.float32)
+    assert explain(expected(SHARDED), observed) == Cause(
+        "foreign_contribution",
+        "ranks 0, 2 must not contribute but did; "
+        "as if it were reduced over mesh axes ['dp', 'tp'] only",
+    )
+
+
+def test_wrong_ranks_on_both_sides_are_named() -> None:
+    observed = add_up(only(0, 1), SHARDED).to(torch.float32)
+    assert explain(expected(SHARDED), observed) == Cause(
+        "foreign_contribution",
+        "the contributions of rank 3 are missing; rank 0 must not contribute but did; "
+        "as if it were reduced over mesh axes ['tp'] only",
+    )
+
+
+def test_forgotten_division_is_a_scale() -> None:
+    observed = add_up(ONCE).to(torch.float32)
+    assert explain(expected(reduction="mean"), observed) == Cause(
+        "scaled", "it is multiplied by 4, the number of ranks that contribute"
+    )
+
+
+def test_one_wrong_rank_of_a_mean_is_named() -> None:
+    observed = (add_up(only(0, 1, 2)) / 4).to(torch.float32)
+    assert explain(expected(reduction="mean"), observed) == Cause(
+        "rank_contribution_missing", "the contributions of rank 3 are missing"
+    )
+
+
+def test_narrow_dtype_is_decoded_too() -> None:
+    observed = add_up(ONCE - Counter([(2, 1)]), HALF).to(torch.bfloat16)
+    assert explain(expected(HALF), observed) == Cause(
+        "micro_batch_missing", "micro-batch 1 of rank 2 is missing"
+    )
+
+
+def test_empty_gradient_is_right() -> None:
+    empty = ParameterSpec("e", (0,), ("R", "R"))
+    scenario = replace(SCENARIO, parameters=(empty, WEIGHT))
+    oracle = reference(scenario, Capabilities())
+    due = ExpectedGradient(oracle, empty, 0, 0, 3, (0, 1, 2, 3), 1)
+    assert explain(due, torch.zeros(0)) is None
+
+
+PLAIN_STEPS = Capabilities(
+    varying_accumulations=True, outside=frozenset({"event", "used", "module"})
+)
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(scenarios(max_ranks=6, capabilities=PLAIN_STEPS), st.data())
+def test_a_dropped_contribution_is_explained(
+    scenario: Scenario, data: st.DataObject
+) -> None:
+    """The cause must account for the value; where only one fits, it is the true one."""
+    spec = data.draw(
+        st.sampled_from([s for s in scenario.parameters if s.requires_grad])
+    )
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
+    step = data.draw(st.integers(0, scenario.num_steps - 1))
+    count = scenario.accumulations[step]
+    ranks = contributing_ranks(scenario.mesh, spec, rank)
+    dropped = data.draw(st.tuples(st.sampled_from(ranks), st.integers(0, count - 1)))
+    oracle = reference(scenario, Capabilities())
+    due = ExpectedGradient(oracle, spec, rank, step, count, ranks, 1)
+    assume(due.value().numel() > 0)
+    kept = Counter(product(ranks, range(count))) - Counter([dropped])
+    rest = add_up(kept, spec, step, scenario) if kept else torch.zeros_like(due.value())
+    cause = explain(due, rest.to(getattr(torch, spec.effective_grad_dtype)))
+    assert cause is not None
+    where, m = dropped
+    if len(ranks) == count == 1:
+        assert cause == Cause("never_written", "it is all zeros")
+    elif due.value().numel() >= 8 and spec.effective_grad_dtype == "float32":
+        if count == 1 and (len(ranks) > 2 or where == rank):
+            truth = f"rank {where}"
+        elif count == 1:
+            truth = f"rank {rank}'s own gradient"
+        elif len(ranks) == 1:
+            truth = f"[{m}] of {count}"
+        elif m == count - 1 and len(ranks) == 2 and where != rank:
+            truth = f"reduced after {m} of {count} micro-batches"
+        elif m == 0 and len(ranks) == 2 and where != rank:
+            truth = f"of the first 1 of {count} micro-batches it has rank {rank}'s own"
+        else:
+            truth = f"micro-batch {m} of rank {where} is missing"
+        assert truth in cause.text
+        assert cause.kind in {
+            "rank_contribution_missing", "micro_batch_missing", "reduced_early",
+        }  # fmt: skip
+    else:  # few bits or elements: several stories may fit, but one does
+        assert cause.kind != "unexplained"

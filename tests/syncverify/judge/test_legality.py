@@ -1,0 +1,94 @@
+"""Errors that a subject may raise, and the findings beside them."""
+
+from dataclasses import replace
+
+import pytest
+
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.contracts import only
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+TWO_RANKS = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 64
+)
+EMPTY_FIRST = replace(TWO_RANKS, events=("empty_step", "plain"))
+EMPTY_LAST = replace(TWO_RANKS, events=("plain", "empty_step"))
+
+
+class RefusesEmptySteps(Careful):
+    outside = only("event=empty_step")
+    message = "expected a backward in this step, got none"
+
+    def wait(self) -> None:
+        if not any(bucket.counts for bucket in self.buckets):
+            raise self.error()
+        super().wait()
+
+    def error(self) -> Exception:
+        return RuntimeError(self.message)
+
+
+class SaysNothing(RefusesEmptySteps):
+    message = ""
+
+
+class Slips(RefusesEmptySteps):
+    def error(self) -> Exception:
+        return IndexError("list index out of range")
+
+
+class RefusesTheStepAfter(RefusesEmptySteps):
+    def wait(self) -> None:
+        if getattr(self, "was_empty", False):
+            raise self.error()
+        self.was_empty = not any(bucket.counts for bucket in self.buckets)
+        Careful.wait(self)
+
+
+def identities(subject: type[Careful], scenario: Scenario) -> list[tuple[str, str]]:
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    assert run.fault is not None
+    return [v.identity for v in check(scenario, run, found.capabilities)]
+
+
+def test_a_clear_error_is_as_good_as_the_right_gradient() -> None:
+    assert identities(RefusesEmptySteps, EMPTY_FIRST) == []
+
+
+@pytest.mark.parametrize("subject", [SaysNothing, Slips])
+def test_an_error_that_explains_nothing_is_a_violation(subject: type[Careful]) -> None:
+    wanted = [("every_rank_finishes", "unclear_error")]
+    assert identities(subject, EMPTY_FIRST) == wanted
+
+
+def test_an_error_in_the_step_after_is_a_violation() -> None:
+    wanted = [("every_rank_finishes", "raised_RuntimeError")]
+    assert identities(RefusesTheStepAfter, EMPTY_FIRST) == wanted
+
+
+def test_what_came_before_an_allowed_error_is_judged() -> None:
+    class NeverReduces(RefusesEmptySteps):
+        def launch(self, bucket: object) -> None:
+            self.num_launched += 1
+
+    found = identities(NeverReduces, EMPTY_LAST)
+    assert ("gradient_equals_reference", "not_reduced") in found
+    assert "every_rank_finishes" not in dict(found)
+
+
+@pytest.mark.long
+def test_an_allowed_error_is_none_on_real_processes() -> None:
+    backend, subject = GlooBackend(), resolve("synchronizer")
+    try:
+        run = backend.run(EMPTY_FIRST, subject)
+    finally:
+        backend.close()
+    assert run.fault is not None
+    assert run.fault.is_clear
+    assert check(EMPTY_FIRST, run, subject.capabilities) == []

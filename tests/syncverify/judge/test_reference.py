@@ -1,0 +1,144 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+
+from strategies import scenarios
+from syncverify.judge.reference import (
+    MicroBatchKey,
+    _plainly_used,
+    reference,
+    same_part,
+    trainable,
+)
+from syncverify.scenario import step_plan
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contributions import contribution
+from syncverify.scenario.layout import contributing_ranks
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+GRID = MeshSpec((2, 2), ("dp", "tp"))
+WEIGHT = ParameterSpec("w", (5,), ("R", "S0"))
+PLAIN = ParameterSpec("b", (), None, "bfloat16", "float32")
+FROZEN = ParameterSpec("f", (3,), ("R", "R"), requires_grad=False)
+SCENARIO = Scenario(GRID, (WEIGHT, PLAIN, FROZEN), (2, 1), 64)
+SUM, MEAN = Capabilities(), Capabilities(reduction="mean")
+EXACT = Capabilities(outside=frozenset({"module"}))  # gradients of modules round
+
+
+@pytest.mark.long
+@given(scenarios(capabilities=EXACT))
+def test_micro_batches_are_the_contributions(scenario: Scenario) -> None:
+    """Autograd on the scenario's loss gives the contributions that the loss is built from."""
+    oracle = reference(scenario, SUM)
+    expected = {
+        (spec.name, rank, step, m): contribution(
+            scenario, spec, rank=rank, step=step, micro_batch=m
+        )
+        * step_plan.contributes(scenario, spec, rank, step, m)
+        for spec in scenario.parameters
+        if spec.requires_grad
+        for rank in range(scenario.mesh.num_ranks)
+        for step in range(scenario.num_steps + 1)
+        for m in range(step_plan.num_micro_batches(scenario, step))
+    }
+    for key, value in expected.items():
+        assert torch.equal(oracle.micro_batches[MicroBatchKey(*key)], value)
+    assert oracle.micro_batches.keys() == expected.keys()
+
+
+def test_local_sums_the_first_micro_batches_of_one_rank() -> None:
+    oracle = reference(SCENARIO, SUM)
+    one, two = (
+        contribution(SCENARIO, WEIGHT, rank=3, step=0, micro_batch=m) for m in range(2)
+    )
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, [0]), one)
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, [0, 1]), one + two)
+    assert torch.equal(oracle.local(WEIGHT, 3, 0, []), one - one)
+    assert oracle.local(WEIGHT, 3, 0, []).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("capabilities", "divisor"), [(SUM, 1), (MEAN, 2)])
+def test_reduced_adds_up_the_contributors(
+    capabilities: Capabilities, divisor: int
+) -> None:
+    oracle = reference(SCENARIO, capabilities)
+    by_hand = sum(
+        contribution(SCENARIO, WEIGHT, rank=rank, step=0, micro_batch=m)
+        for rank in (1, 3)
+        for m in (0, 1)
+    )
+    assert oracle.contributors(WEIGHT, 1) == (1, 3)
+    assert oracle.divisor(WEIGHT, 1) == divisor
+    assert torch.equal(oracle.reduced(WEIGHT, 1, 0), by_hand / divisor)
+
+
+@pytest.mark.long
+@given(scenarios())
+def test_replicas_of_one_part_agree(scenario: Scenario) -> None:
+    oracle = reference(scenario, SUM)
+    for spec in trainable(scenario):
+        first, *others = contributing_ranks(scenario.mesh, spec, 0)
+        for other in others:
+            assert torch.equal(
+                oracle.reduced(spec, other, 0), oracle.reduced(spec, first, 0)
+            )
+
+
+def test_plain_parameter_is_the_ranks_own() -> None:
+    oracle = reference(SCENARIO, MEAN)
+    assert oracle.contributors(PLAIN, 2) == (2,)
+    assert oracle.divisor(PLAIN, 2) == 1
+    assert torch.equal(oracle.reduced(PLAIN, 2, 1), oracle.local(PLAIN, 2, 1, [0]))
+
+
+def test_frozen_parameter_has_no_gradient() -> None:
+    assert trainable(SCENARIO) == (WEIGHT, PLAIN)
+    oracle = reference(SCENARIO, SUM)
+    oracle.micro_batches.play(0)
+    assert {name for name, *_ in oracle.micro_batches} == {"w", "b"}
+
+
+def test_gradients_are_kept_in_float64_and_made_of_products_only() -> None:
+    """An engine that is on trial for its other features is no witness."""
+    oracle = reference(SCENARIO, SUM)
+    assert oracle.micro_batches[MicroBatchKey("b", 0, 0, 0)].dtype == torch.float64
+    specs = (replace(WEIGHT, use="twice"), PLAIN, FROZEN)
+    assert _plainly_used(replace(SCENARIO, parameters=specs)) == SCENARIO
+
+
+def test_ranks_that_nobody_asks_about_are_not_played() -> None:
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=65), SUM)
+    oracle.local(WEIGHT, 3, 0, [0])
+    assert {rank for _, rank, *_ in oracle.micro_batches} == {3}
+
+
+@pytest.mark.parametrize("key", [("f", 0, 0, 0), ("w", 4, 0, 0), ("w", -1, 0, 0)])
+def test_a_gradient_that_does_not_exist_is_a_key_error_every_time(
+    key: tuple[str, int, int, int],
+) -> None:
+    oracle = reference(replace(SCENARIO, bucket_cap_bytes=66 + key[1]), SUM)
+    for _ in range(2):  # a rank that was played is not played again
+        with pytest.raises(KeyError) as caught:
+            oracle.micro_batches[MicroBatchKey(*key)]
+        assert caught.value.args == (key,)
+
+
+def test_same_part_lists_ranks_of_equal_shape() -> None:
+    """Five elements over two: ranks 0 and 2 hold three, 1 and 3 hold two."""
+    assert same_part(SCENARIO, WEIGHT, 0) == (0, 2)
+    assert same_part(SCENARIO, WEIGHT, 3) == (1, 3)
+    assert same_part(SCENARIO, PLAIN, 3) == (0, 1, 2, 3)
+
+
+def test_same_part_stays_short_in_a_large_world() -> None:
+    mesh = MeshSpec((4096,), ("dp",))
+    spec = ParameterSpec("w", (3,), ("R",))
+    assert same_part(Scenario(mesh, (spec,), (1,), 64), spec, 7) == tuple(range(64))
+
+
+def test_reference_is_computed_once_per_scenario_and_capabilities() -> None:
+    assert reference(SCENARIO, SUM) is reference(replace(SCENARIO), Capabilities())
+    assert reference(SCENARIO, SUM) is not reference(SCENARIO, MEAN)

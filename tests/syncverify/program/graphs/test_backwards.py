@@ -1,0 +1,133 @@
+"""Each way to run backward accumulates the plain gradient, to the bit."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from syncverify.program.graphs.backwards import (
+    BACKWARDS,
+    backwards_per_micro_batch,
+    run_backward,
+)
+from syncverify.program.graphs.losses import Losses
+from syncverify.program.graphs.products import dot
+from syncverify.program.graphs.uses import USES
+from syncverify.scenario import vocabulary
+from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+from syncverify.scenario.vocabulary import HALVING, RARE
+
+every_backward = pytest.mark.parametrize(
+    "word", [word for word in BACKWARDS if word not in RARE]
+)
+
+
+class Model:
+    """Three parameters with gradients that are whole numbers, halved or not."""
+
+    def __init__(self) -> None:
+        self.parameters = {
+            name: nn.Parameter(torch.full((3,), 2.0)) for name in ("a", "b", "c")
+        }
+        self.constants = {
+            name: 2 * (torch.arange(3.0) + 10 * place)
+            for place, name in enumerate(self.parameters)
+        }
+
+    def losses(self, use: str = vocabulary.PLAIN) -> Losses:
+        terms = {
+            name: USES[use](parameter, self.constants[name])
+            for name, parameter in self.parameters.items()
+        }
+        return Losses(terms, self.parameters, nullcontext)
+
+    def gradients(self) -> list[list[float]]:
+        return [parameter.grad.tolist() for parameter in self.parameters.values()]
+
+    def expected(self, count: int = 1) -> list[list[float]]:
+        return [(count * constant).tolist() for constant in self.constants.values()]
+
+
+def is_right(word: str, model: Model, use: str) -> bool:
+    try:
+        run_backward(word, model.losses(use))
+    except RuntimeError:
+        return False
+    gradients = [parameter.grad for parameter in model.parameters.values()]
+    return None not in gradients and model.gradients() == model.expected()
+
+
+@every_backward
+def test_every_parameter_gets_its_gradient(word: str) -> None:
+    model = Model()
+    for count in (1, 2):
+        run_backward(word, model.losses())
+        assert model.gradients() == model.expected(count)
+
+
+@every_backward
+def test_one_parameter_alone_will_do(word: str) -> None:
+    model = Model()
+    whole = model.losses()
+    run_backward(word, whole.without({"a", "c"}))
+    assert model.parameters["b"].grad.tolist() == model.constants["b"].tolist()
+    assert model.parameters["a"].grad is None
+
+
+@every_backward
+def test_terms_without_a_parameter_are_run_plainly(word: str) -> None:
+    leaf = torch.ones((), requires_grad=True)
+    run_backward(word, Losses({"": leaf * 3}, {}, nullcontext))
+    assert leaf.grad.item() == 3
+
+
+@every_backward
+def test_no_hook_and_no_mode_is_left(word: str) -> None:
+    model = Model()
+    run_backward(word, model.losses())
+    assert not any(p._backward_hooks for p in model.parameters.values())
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters.values())
+    assert not torch.is_anomaly_enabled()
+
+
+@every_backward
+def test_accumulations_are_as_many_as_said(word: str) -> None:
+    """Count hook calls, as a subject would."""
+    model = Model()
+    calls: list[torch.Tensor] = []
+    model.parameters["a"].register_post_accumulate_grad_hook(calls.append)
+    run_backward(word, model.losses())
+    assert len(calls) == (2 if word in HALVING else 1)
+    assert backwards_per_micro_batch(word) == (
+        2 if word == "twice_over_one_graph" else 1
+    )
+
+
+@every_backward
+@pytest.mark.parametrize("use", [use for use in USES if use not in RARE])
+def test_uses_compose_with_backwards_unless_torch_forbids(word: str, use: str) -> None:
+    model = Model()
+    if frozenset({f"use={use}", f"backward={word}"}) in NEVER_TOGETHER:
+        assert not is_right(word, model, use)
+        return
+    for count in (1, 2):
+        run_backward(word, model.losses(use))
+        assert model.gradients() == model.expected(count)
+
+
+def test_every_word_has_a_function_a_meaning_and_a_promise() -> None:
+    assert [*BACKWARDS] == [*vocabulary.BACKWARDS]
+    assert {*OPTIONAL_FEATURES["backward"], vocabulary.PLAIN} == {*BACKWARDS}
+    assert {*OPTIONAL_FEATURES["use"], vocabulary.PLAIN} == {*USES}
+    assert {*RARE} <= {*USES, *BACKWARDS}
+    assert {*HALVING} <= {*BACKWARDS}
+
+
+def test_terms_of_one_name_are_left_out() -> None:
+    model = Model()
+    assert [*model.losses().without({"b"}).terms] == ["a", "c"]
+    assert torch.equal(
+        model.losses().total(),
+        sum(dot(p, model.constants[n]) for n, p in model.parameters.items()),
+    )

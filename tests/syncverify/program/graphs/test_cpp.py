@@ -1,0 +1,55 @@
+"""Operators in C++ are compiled before ranks are watched, and only if a run uses them."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from torch.utils import cpp_extension
+
+from pages.engine_matrix import scenario_of
+from syncverify.backends.sim import SimBackend
+from syncverify.program.graphs import cpp
+from syncverify.program.graphs.uses import USES
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.subjects.subject import resolve
+
+
+def test_words_are_those_that_are_compiled() -> None:
+    assert {*cpp.IN_CPP} == {word for word in USES if word.startswith("cpp_")}
+
+
+@pytest.mark.parametrize(("word", "expected"), [("cpp_kernel", 1), (PLAIN, 0)])
+def test_ranks_do_not_compile(
+    word: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[threading.Thread] = []
+
+    def refuse() -> None:
+        asked.append(threading.current_thread())
+        raise cpp.NoCompilerError("no compiler in this test")
+
+    monkeypatch.setattr(cpp, "load_operators", refuse)
+    subject = resolve("synchronizer")
+    if expected:
+        with pytest.raises(cpp.NoCompilerError):
+            SimBackend().run(scenario_of("use", word), subject)
+    else:
+        assert SimBackend().run(scenario_of("use", word), subject).fault is None
+    assert asked == [threading.main_thread()] * expected
+
+
+def test_a_build_that_was_killed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folders: list[Path] = []
+
+    def load(*, build_directory: str, **_: object) -> None:
+        folders.append(Path(build_directory))
+        assert not (folders[0] / "lock").exists()
+        (folders[0] / "lock").touch()  # and is killed
+
+    monkeypatch.setattr(cpp_extension, "load", load)
+    for _ in range(2):
+        cpp.load_operators.__wrapped__()
+    assert [folder.parent for folder in folders] == [tmp_path, tmp_path]

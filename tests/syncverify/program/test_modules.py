@@ -1,0 +1,145 @@
+"""Real modules: their parameters, and that only sums of gradients may round."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import ScenarioFormatError
+from syncverify.judge.reference import MicroBatchKey, reference
+from syncverify.program.model import build_model
+from syncverify.program.modules import find_model, module_parameters
+from syncverify.program.modules.model import initial_value
+from syncverify.report.text import scenario_lines
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from syncverify.scenario.vocabulary import MODULES
+from syncverify.subjects.subject import resolve
+
+PAIR, GRID = MeshSpec((2,), ("dp",)), MeshSpec((1, 3), ("dp", "ep"))
+NAMES = list(MODULES)[1:]
+
+
+def scenario_of(
+    name: str, mesh: MeshSpec = PAIR, dtype: str = "float32", grad: str | None = None
+) -> Scenario:
+    specs = tuple(
+        replace(spec, dtype=dtype, grad_dtype=grad)
+        for spec in module_parameters(name, mesh)
+    )
+    return Scenario(mesh, specs, (2,), 200, module=name)
+
+
+def test_tied_parameters_are_listed_once() -> None:
+    names = [spec.name for spec in module_parameters("gpt", PAIR)]
+    assert names[:2] == ["tokens.weight", "positions.weight"]
+    assert "head.weight" not in names
+
+
+def test_experts_are_spread_over_the_last_axis_and_their_router_is_not() -> None:
+    placed = {spec.name: spec.placements for spec in module_parameters("moe", GRID)}
+    assert placed["up"] == placed["down"] == ("R", "S0")
+    assert placed["router.weight"] == ("R", "R")
+
+
+def test_parts_of_a_parameter_make_up_the_whole() -> None:
+    (up,) = (spec for spec in module_parameters("moe", GRID) if spec.name == "up")
+    whole = initial_value(MeshSpec((1,), ("ep",)), replace(up, placements=("S0",)), 0)
+    parts = [initial_value(GRID, up, rank) for rank in range(3)]
+    assert [len(part) for part in parts] == [2, 2, 0]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "grad"),
+    [("float32", None), ("bfloat16", None), ("bfloat16", "float32")],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_one_micro_batch_are_those_of_plain_tensors_to_the_bit(
+    name: str, dtype: str, grad: str | None
+) -> None:
+    """The bound on rounding starts from terms without an error."""
+    scenario, subject = (
+        scenario_of(name, dtype=dtype, grad=grad),
+        resolve("synchronizer"),
+    )
+    run = SimBackend().run(scenario, subject)
+    expected = reference(scenario, subject.capabilities).micro_batches
+    for rank, point in ((0, ("accumulated", 0, 0)), (1, ("unbound", 1))):
+        observation = run.ranks[rank].at(*point)
+        assert observation is not None
+        for spec in scenario.parameters:
+            gradient = observation.gradients[spec.name]
+            assert gradient is not None
+            exact = expected[MicroBatchKey(spec.name, rank, point[1], 0)]
+            assert torch.equal(gradient.to(torch.float64), exact)
+
+
+def test_each_micro_batch_has_data_of_its_own() -> None:
+    parts = reference(scenario_of("mlp"), resolve("synchronizer").capabilities)
+    seen = {
+        tuple(
+            parts.micro_batches[MicroBatchKey("up.weight", rank, step, m)]
+            .flatten()
+            .tolist()
+        )
+        for rank in range(2)
+        for step, m in ((0, 0), (0, 1), (1, 0))
+    }
+    assert len(seen) == 6
+
+
+def test_module_of_others_is_found_by_its_path() -> None:
+    path = "syncverify.program.modules.mlp:MLP"
+    assert find_model(path) is find_model("mlp")
+    scenario = replace(scenario_of("mlp"), module=path)
+    assert Scenario.from_json(scenario.to_json()) == scenario
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "syncverify.program.modules.mlp:Perceptron",
+            "which is no syncverify.program.modules.Model",
+        ),
+        (
+            "syncverify.nothing:HERE",
+            "which cannot be imported: No module named 'syncverify.nothing'",
+        ),
+    ],
+)
+def test_path_to_no_model_is_refused(path: str, message: str) -> None:
+    with pytest.raises(ScenarioFormatError) as caught:
+        find_model(path)
+    assert str(caught.value) == f"the scenario trains {path!r}, {message}"
+
+
+def test_word_that_is_no_module_is_refused() -> None:
+    with pytest.raises(
+        ScenarioFormatError, match=r"^malformed scenario: module is one of"
+    ):
+        replace(scenario_of("mlp"), module="llm")
+
+
+@pytest.mark.parametrize("change", [{"global_shape": (4, 4)}, {"dtype": "bfloat16"}])
+def test_parameters_that_the_module_has_not_are_refused(
+    change: dict[str, object],
+) -> None:
+    scenario = scenario_of("mlp")
+    first, *others = scenario.parameters
+    strange = replace(scenario, parameters=(replace(first, **change), *others))
+    with pytest.raises(ScenarioFormatError) as caught:
+        build_model(strange, rank=0, device=torch.device("cpu"), mesh=None)
+    assert str(caught.value) == (
+        "malformed scenario: parameters of module 'mlp' are up.weight, up.bias, "
+        "down.weight, down.bias, placed as the module says and of one dtype"
+    )
+
+
+def test_report_names_the_module() -> None:
+    assert "  module: mlp: two linear layers" in list(
+        scenario_lines(scenario_of("mlp"))
+    )

@@ -1,0 +1,263 @@
+"""Whole texts of reports."""
+
+import json
+import math
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from syncverify.judge.ordering.races import Race
+from syncverify.judge.violation import Violation
+from syncverify.report.report import Report, violation_json
+from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Decision, Schedule
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, decode
+from syncverify.search.found_violation import FoundViolation
+from syncverify.trace.records import Access, Moment
+from syncverify.trace.regions import MemoryRegion
+from syncverify.witness.witness import NoWitness, Witness
+
+SCENARIO = Scenario(
+    MeshSpec((2, 2), ("dp", "tp")),
+    (
+        ParameterSpec("p0", (5,), ("R", "S0"), "bfloat16", "float32"),
+        ParameterSpec("p1", (), None, requires_grad=False, group=1),
+    ),
+    (2, 1),
+    2**20,
+)
+VIOLATION = Violation(
+    property="gradient_equals_reference",
+    cause="rank_contribution_missing",
+    summary="gradient of 'p0' on rank 0, step 0 is wrong: rank 2 is missing",
+    ranks=(0, 2),
+    parameters=("p0",),
+    evidence={
+        "expected": [1.0, -2.5, 1048576.0],
+        "observed": [1.0, 0.0, 3e-05],
+        "collectives": ["all_reduce SUM of 3 x float32 over ranks [0, 2], at a.py:1"],
+        "rank": 0,
+    },
+)
+ENTRY = FoundViolation(VIOLATION, SCENARIO)
+REPORT = Report(
+    subject="mine:Sync",
+    backend="sim",
+    seed=7,
+    examples=20,
+    seconds=1.25,
+    coverage={"ranks": {"4": 20}},
+    violations=(ENTRY,),
+)
+
+
+def test_full_diagnosis() -> None:
+    assert (
+        diagnosis(REPORT)
+        == f"""\
+VIOLATION: gradient_equals_reference (rank_contribution_missing)
+  After `wait()`, every reduced gradient equals naive DDP's, exactly.
+
+  gradient of 'p0' on rank 0, step 0 is wrong: rank 2 is missing
+  expected:   [1, -2.5, 1048576]
+  observed:   [1, 0, 3e-05]
+  collective: all_reduce SUM of 3 x float32 over ranks [0, 2], at a.py:1
+  seen on:    rank(s) 0, 2; parameter(s) p0
+
+  smallest scenario: 4 rank(s), mesh (dp=2, tp=2)
+    micro-batches per step: 2, 1; bucket cap 1048576 bytes
+    p0: shape (5,), bfloat16, gradient in float32, placements (Replicate, Shard(0)), group 0
+    p1: shape (), float32, plain tensor, frozen, group 1
+
+  hint:       reduce every bucket, over every mesh axis on which its parameters are Replicate, and wait for it
+  replay:     syncverify replay {ENTRY.token} mine:Sync --backend sim
+
+1 VIOLATION: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"""
+    )
+
+
+def test_several_violations_are_numbered() -> None:
+    other = FoundViolation(replace(VIOLATION, cause="stale"), SCENARIO)
+    lines = diagnosis(replace(REPORT, violations=(ENTRY, other))).splitlines()
+    titles = [line for line in lines if line.startswith("VIOLATION")]
+    assert titles == [
+        "VIOLATION 1 of 2: gradient_equals_reference (rank_contribution_missing)",
+        "VIOLATION 2 of 2: gradient_equals_reference (stale)",
+    ]
+    assert lines[-1] == "2 VIOLATIONS: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"
+
+
+def test_fault_shows_its_details() -> None:
+    fault = Violation(
+        property="every_wait_completes",
+        cause="deadlock",
+        summary="no rank can go on: rank 1 never arrives",
+        evidence={"details": ["rank 0: waits for rank 1", "rank 1: has finished"]},
+    )
+    text = violation_text(
+        FoundViolation(fault, SCENARIO), subject="a b", backend="gloo"
+    )
+    assert text.splitlines()[3:7] == [
+        "  no rank can go on: rank 1 never arrives",
+        "              rank 0: waits for rank 1",
+        "              rank 1: has finished",
+        "  seen on:    all ranks",
+    ]
+
+
+def test_missing_gradient_is_not_a_number() -> None:
+    gone = replace(VIOLATION, evidence={"expected": [1.0], "observed": None})
+    text = violation_text(FoundViolation(gone, SCENARIO), subject="ddp", backend="sim")
+    assert "  observed:   no gradient" in text.splitlines()
+
+
+def test_timing_that_a_violation_needs_is_told() -> None:
+    decisions = (
+        Decision("rank", 2, 0, "rank 0 moves next"),
+        Decision("rank", 2, 1, "rank 1 moves next"),
+    )
+    timed = replace(ENTRY, decisions=decisions)
+    lines = violation_text(timed, subject="ddp", backend="sim").splitlines()
+    assert [line for line in lines if "timing" in line] == [
+        "    timing, decision 1: rank 1 moves next"
+    ]
+    assert decode(timed.token).schedule == Schedule((0, 1))
+    assert violation_json(timed)["schedule"] == [0, 1]
+
+
+def test_replay_line_can_be_pasted_into_a_shell() -> None:
+    text = violation_text(ENTRY, subject="my mod:Sync;x", backend="gloo")
+    line = text.splitlines()[-1].removeprefix("  replay:     ")
+    command, verb, token, subject, option, backend = shlex.split(line)
+    assert (command, verb, subject) == ("syncverify", "replay", "my mod:Sync;x")
+    assert (option, backend) == ("--backend", "gloo")
+    assert decode(token) == Reproducer(VIOLATION.property, VIOLATION.cause, SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("examples", "violations", "words"),
+    [
+        (20, (), "NO VIOLATION: mine:Sync held all properties"),
+        (0, (), "NOTHING VERIFIED: mine:Sync"),
+        (20, (ENTRY,), "1 VIOLATION: mine:Sync"),
+        (20, (ENTRY, ENTRY), "2 VIOLATIONS: mine:Sync"),
+    ],
+)
+def test_verdict(
+    examples: int, violations: tuple[FoundViolation, ...], words: str
+) -> None:
+    report = replace(REPORT, examples=examples, violations=violations)
+    assert verdict(report) == f"{words} ({examples} scenarios on sim, seed 7, 1.2 s)"
+
+
+def test_scenario_lines_of_one_rank() -> None:
+    one = Scenario(
+        MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2, 3), ("R",)),), (1,), 64
+    )
+    assert list(scenario_lines(one)) == [
+        "smallest scenario: 1 rank(s), mesh (dp=1)",
+        "  micro-batches per step: 1; bucket cap 64 bytes",
+        "  w: shape (2, 3), float32, placements (Replicate), group 0",
+    ]
+
+
+def test_json_report() -> None:
+    data = REPORT.to_json()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    (violation,) = data.pop("violations")
+    assert data == {
+        "version": 2,
+        "subject": "mine:Sync",
+        "backend": "sim",
+        "seed": 7,
+        "examples": 20,
+        "seconds": 1.25,
+        "coverage": {"ranks": {"4": 20}},
+        "declared": {"values": 0, "pairs": 0},
+        "untouched": {"values": [], "pairs": []},
+        "applied": {},
+        "schedules": {},
+        "explored": [],
+    }
+    assert violation == {
+        "property": "gradient_equals_reference",
+        "summary": VIOLATION.summary,
+        "ranks": [0, 2],
+        "parameters": ["p0"],
+        "token": ENTRY.token,
+        "scenario": SCENARIO.to_json(),
+        "schedule": [],
+        "evidence": {"cause": "rank_contribution_missing", **VIOLATION.evidence},
+    }
+
+
+_USE = Access(Moment("wait", 0), "side", "aten.add_", (), (), "a.py:1")
+RACE = Race(1, 0, 1, _USE, replace(_USE, stream="default"), MemoryRegion(0, 0, 4))
+WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("witness", "lines"),
+    [
+        (
+            WITNESS,
+            [
+                "  witness:    when second runs before first on rank 1:",
+                "              it is wrong",
+                "              expected: [7]",
+                "              observed: [3]",
+                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+            ],
+        ),
+        (
+            replace(WITNESS, observed=[math.nan]),
+            [
+                "  witness:    when second runs before first on rank 1:",
+                "              it is wrong",
+                "              expected: [7]",
+                "              observed: [nan]",
+                (
+                    "              nan stands for memory that is not written yet or has another "
+                    "owner by then, and for values computed from it"
+                ),
+            ],
+        ),
+        (
+            NoWitness(3),
+            [
+                (
+                    "  witness:    none: no wrong gradient in this scenario, in 3 legal order(s) that "
+                    "were played; nothing forbids one in another"
+                ),
+                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+            ],
+        ),
+    ],
+)
+def test_what_a_missing_order_comes_to(
+    witness: Witness | NoWitness, lines: list[str]
+) -> None:
+    entry = FoundViolation(VIOLATION, SCENARIO, witness=witness)
+    text = violation_text(entry, subject="a", backend="sim").split("\n")
+    start = next(n for n, line in enumerate(text) if "witness" in line)
+    assert text[start : start + len(lines)] == lines
+
+
+def test_a_witness_is_plain_json() -> None:
+    entry = FoundViolation(
+        VIOLATION, SCENARIO, witness=replace(WITNESS, observed=[math.nan])
+    )
+    assert json.loads(json.dumps(violation_json(entry), allow_nan=False))[
+        "witness"
+    ] == {
+        "order": "second runs before first on rank 1",
+        "outcome": "it is wrong",
+        "expected": [7.0],
+        "observed": ["nan"],
+    }
+    none = FoundViolation(VIOLATION, SCENARIO, witness=NoWitness(3, ("why",)))
+    assert violation_json(none)["witness"] == {"orders_played": 3, "reasons": ["why"]}
+    assert "witness" not in violation_json(ENTRY)

@@ -1,0 +1,220 @@
+"""The verdict has zero tolerance because these sums are exact."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from strategies import scenarios
+from syncverify.scenario.contributions import contribution
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import HALVING
+
+
+def everything(
+    scenario: Scenario, spec: ParameterSpec, rank: int, step: int
+) -> torch.Tensor:
+    """Stack the contributions to a rank's gradient, shape (contributor, element)."""
+    ranks = contributing_ranks(scenario.mesh, spec, rank)
+    return torch.stack(
+        [
+            contribution(scenario, spec, rank=r, step=step, micro_batch=m).reshape(-1)
+            for r in ranks
+            for m in range(scenario.accumulations[step])
+        ]
+    )
+
+
+def exact(values: torch.Tensor, dtype: str) -> bool:
+    return torch.equal(values.to(getattr(torch, dtype)).to(torch.float64), values)
+
+
+def wide(num_ranks: int, dtype: str = "bfloat16", accumulations: int = 4) -> Scenario:
+    """One replicated vector in a narrow dtype: the least room for exact sums."""
+    spec = ParameterSpec("p0", (33,), ("R",), dtype)
+    return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (accumulations,), 2**20)
+
+
+@pytest.mark.long
+@settings(max_examples=2 * settings.default.max_examples)  # type: ignore[union-attr]  # conftest loads one
+@given(scenarios(max_ranks=16), st.data())
+@example(wide(3), None)
+@example(wide(9), None)
+@example(wide(13), None)
+@example(wide(64), None)
+@example(wide(255), None)
+@example(wide(15, "float16"), None)
+def test_every_sum_is_exact(scenario: Scenario, data: st.DataObject | None) -> None:
+    """In the dtypes of parameter and gradient; in any order, hence also every prefix."""
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1)) if data else 0
+    for step in range(scenario.num_steps):
+        for spec in scenario.parameters:
+            parts = everything(scenario, spec, rank, step)
+            count = len(contributing_ranks(scenario.mesh, spec, rank))
+            assert exact(parts, spec.dtype)
+            for sums in (parts.cumsum(dim=0), parts.flip(0).cumsum(dim=0)):
+                assert exact(sums, spec.effective_grad_dtype)
+                assert exact(sums / count, spec.effective_grad_dtype)
+            assert exact(parts / count, spec.effective_grad_dtype)
+
+
+@pytest.mark.slow
+@given(scenarios(), st.data())
+def test_contributions_of_one_element_share_their_sign(
+    scenario: Scenario, data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
+    for spec in scenario.parameters:
+        signs = everything(scenario, spec, rank, 0).sign()
+        assert torch.equal(signs, signs[:1].expand_as(signs))
+        assert signs.all()
+
+
+@pytest.mark.long
+@given(scenarios(), st.data())
+def test_contributions_have_the_local_shape_and_are_whole(
+    scenario: Scenario, data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
+    spec = data.draw(st.sampled_from(scenario.parameters))
+    values = contribution(scenario, spec, rank=rank, step=0, micro_batch=0)
+    assert values.dtype == torch.float64
+    assert tuple(values.shape) == local_shape(scenario.mesh, spec, rank)
+    assert torch.equal(values, values.round())
+
+
+@pytest.mark.long
+@given(scenarios(), st.data())
+def test_contributions_are_divisible_by_the_odd_part_of_the_mean(
+    scenario: Scenario, data: st.DataObject
+) -> None:
+    """3 ranks average: a third of each contribution is a whole number."""
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
+    for spec in scenario.parameters:
+        count = len(contributing_ranks(scenario.mesh, spec, rank))
+        odd = count // math.gcd(count, 2**10)
+        parts = everything(scenario, spec, rank, 0)
+        assert not parts.remainder(odd).any()
+
+
+def distinct_per_element(parts: torch.Tensor) -> bool:
+    return all(len(set(column)) == len(column) for column in parts.T.tolist())
+
+
+@pytest.mark.long
+@given(scenarios(), st.data())
+def test_contributions_of_one_element_are_distinct(
+    scenario: Scenario, data: st.DataObject
+) -> None:
+    """Up to 4 ranks and 4 micro-batches, in float32 and float16."""
+    rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
+    for step in range(scenario.num_steps):
+        for spec in scenario.parameters:
+            if "bfloat16" not in {spec.dtype, spec.effective_grad_dtype}:
+                assert distinct_per_element(everything(scenario, spec, rank, step))
+
+
+def test_bfloat16_contributions_are_distinct_as_far_as_256_reaches() -> None:
+    """1 + ... + 22 = 253; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
+    for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4), (2, 11)):
+        scenario = wide(num_ranks, accumulations=accumulations)
+        parts = everything(scenario, scenario.parameters[0], 0, 0)
+        assert distinct_per_element(parts), (num_ranks, accumulations)
+
+
+def test_contributions_depend_on_step_parameter_rank_and_micro_batch() -> None:
+    mesh = MeshSpec((2,), ("dp",))
+    specs = tuple(ParameterSpec(f"p{i}", (17,), ("R",)) for i in range(2))
+    scenario = Scenario(mesh, specs, (2, 2), 2**20)
+    values = {
+        (spec.name, rank, step, m): tuple(
+            contribution(scenario, spec, rank=rank, step=step, micro_batch=m).tolist()
+        )
+        for spec in specs
+        for rank in range(2)
+        for step in range(2)
+        for m in range(2)
+    }
+    assert len(set(values.values())) == 16
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "dtype", "accumulations", "expected"),
+    [
+        (2, "float32", 2, [11612, -11174, -10503, 1412, 15134, 6990]),
+        (3, "float32", 1, [7557, -6627, -4707, 1647, 6228, 6489]),
+        (4, "bfloat16", 4, [12, -9, -6, 11, 4, 4]),
+        (3, "bfloat16", 3, [9, -27, -3, 12, 27, 9]),
+        (64, "bfloat16", 4, [1, -1, -1, 1, 1, 1]),
+        (6, "float16", 2, [87, -57, -51, 21, 27, 81]),
+    ],
+)
+def test_numbers_are_the_same_in_every_run_and_version(
+    num_ranks: int, dtype: str, accumulations: int, expected: list[int]
+) -> None:
+    """A replayed token shows the numbers of the report that it was taken from."""
+    scenario = wide(num_ranks, dtype, accumulations)
+    (spec,) = scenario.parameters
+    last = accumulations - 1
+    numbers = contribution(scenario, spec, rank=1, step=0, micro_batch=last)
+    assert numbers.tolist()[:6] == expected
+
+
+def test_numbers_of_each_step_and_parameter_are_the_same_in_every_version() -> None:
+    specs = tuple(ParameterSpec(f"p{i}", (5,), ("R",)) for i in range(3))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 2), 64)
+    numbers = contribution(scenario, specs[2], rank=1, step=1, micro_batch=0)
+    assert numbers.tolist() == [-5922, -4863, 15346, -14406, -15514]
+
+
+@pytest.mark.parametrize("backward", sorted(HALVING))
+def test_a_quarter_of_a_contribution_is_whole(backward: str) -> None:
+    scenario = replace(wide(2, "float32"), backward=backward)
+    parts = everything(scenario, scenario.parameters[0], 0, 0)
+    assert not parts.remainder(4).any()
+    assert parts.remainder(8).any()
+
+
+def test_the_backward_after_unbind_is_a_step_of_one_micro_batch() -> None:
+    scenario = wide(2, "float32")
+    (spec,) = scenario.parameters
+    after = contribution(scenario, spec, rank=0, step=1, micro_batch=0)
+    last = contribution(scenario, spec, rank=0, step=0, micro_batch=0)
+    assert after.shape == last.shape
+    assert not torch.equal(after, last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [9, 13, 64, 259])
+def test_every_rank_of_a_wide_world_contributes_somewhere(num_ranks: int) -> None:
+    scenario = wide(num_ranks)
+    parts = everything(scenario, scenario.parameters[0], 0, 0)
+    assert parts.any(dim=0).all()
+    by_rank = parts.reshape(num_ranks, -1).any(dim=1)
+    assert by_rank.all()
+
+
+@pytest.mark.parametrize(("num_ranks", "accumulations"), [(2, 3), (4, 3), (4, 4)])
+def test_contributors_are_linearly_independent(
+    num_ranks: int, accumulations: int
+) -> None:
+    """With as many elements as contributors, how often each came can be solved for."""
+    scenario = wide(num_ranks, "float32", accumulations)
+    parts = everything(scenario, scenario.parameters[0], 0, 0)
+    count = len(parts)
+    assert torch.linalg.matrix_rank(parts[:, :count]) == count
+
+
+def test_writes_of_a_caller_change_no_later_contribution() -> None:
+    scenario = wide(2)
+    given = {"rank": 0, "step": 0, "micro_batch": 0}
+    first = contribution(scenario, scenario.parameters[0], **given)
+    kept = first.clone()
+    first.zero_()
+    assert kept.any()
+    assert contribution(scenario, scenario.parameters[0], **given).equal(kept)

@@ -1,0 +1,228 @@
+import pytest
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage, scenario_features
+from syncverify.scenario.features import (
+    ALL_OPTIONAL_TOPICS,
+    NEVER_TOGETHER,
+    OPTIONAL_FEATURES,
+)
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import BY_CONSTRUCTION, Space
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+PLAIN = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
+LOCAL = Capabilities(
+    tensors="local", separate_grad_dtype=False, outside=ALL_OPTIONAL_TOPICS
+)
+
+LINE = MeshSpec((4,), ("dp",))
+SMALL = Scenario(LINE, (ParameterSpec("p0", (), ("R",)),), (1,), 2**20)
+LARGE = Scenario(
+    MeshSpec((2, 2), ("dp", "tp")),
+    (
+        ParameterSpec("p0", (5,), ("R", "S0"), "bfloat16", "float32"),
+        ParameterSpec("p1", (5,), ("R", "R"), group=1),
+        ParameterSpec("p2", (2,), None, "float16", requires_grad=False),
+    ),
+    (2, 1),
+    16,
+)
+
+
+def nonzero(coverage: Coverage) -> dict[str, dict[str, int]]:
+    table = coverage.table()
+    return {
+        topic: {name: count for name, count in counts.items() if count}
+        for topic, counts in table.items()
+        if any(counts.values())
+    }
+
+
+def test_nothing_covered_shows_zeros() -> None:
+    names = {
+        "ranks": ["1", "2", "3", "4"],
+        "mesh": ["1 axis", "2 axes", "axis of size 1"],
+        "parameters": [
+            "replicated", "sharded", "uneven or empty shard", "plain", "frozen", "scalar",
+        ],
+        "dtype": ["float32", "bfloat16", "float16", "own gradient dtype"],
+        "reduction": ["none", "over 1 axis", "over 2 axes"],
+        "accumulations": ["1", "2", "3", "4", "varying"],
+        "steps": ["1", "2", "3"],
+        "buckets": ["cap splits", "cap does not split", "2 groups"],
+    }  # fmt: skip
+    table = Coverage(Space(PLAIN, 4)).table()
+    assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}
+
+
+def test_small_scenario() -> None:
+    coverage = Coverage()
+    coverage.add(SMALL)
+    assert nonzero(coverage) == {
+        "ranks": {"4": 1},
+        "mesh": {"1 axis": 1},
+        "parameters": {"replicated": 1, "scalar": 1},
+        "dtype": {"float32": 1},
+        "reduction": {"over 1 axis": 1},
+        "accumulations": {"1": 1},
+        "steps": {"1": 1},
+        "buckets": {"cap does not split": 1},
+    }
+
+
+def test_large_scenario() -> None:
+    coverage = Coverage()
+    coverage.add(LARGE)
+    assert nonzero(coverage) == {
+        "ranks": {"4": 1},
+        "mesh": {"2 axes": 1},
+        "parameters": {
+            "replicated": 1,
+            "sharded": 1,
+            "uneven or empty shard": 1,
+            "plain": 1,
+            "frozen": 1,
+        },
+        "dtype": {"float32": 1, "bfloat16": 1, "float16": 1, "own gradient dtype": 1},
+        "reduction": {"none": 1, "over 1 axis": 1, "over 2 axes": 1},
+        "accumulations": {"1": 1, "2": 1, "varying": 1},
+        "steps": {"2": 1},
+        "buckets": {"cap splits": 1, "2 groups": 1},
+    }
+
+
+def test_a_feature_counts_once_per_scenario() -> None:
+    coverage = Coverage()
+    for _ in range(3):
+        coverage.add(SMALL)
+    coverage.add(LARGE)
+    assert coverage.num_scenarios == 4
+    assert nonzero(coverage)["ranks"] == {"4": 4}
+    assert coverage.table()["parameters"]["scalar"] == 3
+
+
+def test_cap_splits_counts_trainable_local_bytes_of_one_group() -> None:
+    """Two of 8 elements: 32 bytes each, 16 where the gradient is bfloat16."""
+
+    def split(cap: int, *, group: int = 0, **changes: object) -> int:
+        specs = (
+            ParameterSpec("p0", (8,), ("R",)),
+            ParameterSpec("p1", (8,), ("R",), group=group, **changes),
+        )
+        coverage = Coverage()
+        coverage.add(Scenario(LINE, specs, (1,), cap))
+        return coverage.table()["buckets"]["cap splits"]
+
+    assert (split(63), split(64)) == (1, 0)
+    assert (split(47, dtype="bfloat16"), split(48, dtype="bfloat16")) == (1, 0)
+    assert (split(31, group=1), split(32, group=1)) == (1, 0)
+    assert (split(31, requires_grad=False), split(32, requires_grad=False)) == (1, 0)
+
+
+def test_missing_features_never_occurred() -> None:
+    coverage = Coverage(Space(PLAIN, 4))
+    coverage.add(SMALL)
+    values, pairs = coverage.missing_values(), coverage.missing_pairs()
+    assert ("mesh", "2 axes") in values
+    assert ("mesh", "1 axis") not in values
+    together = ("ranks", "4"), ("mesh", "1 axis")
+    assert together not in pairs
+    assert (("ranks", "3"), ("mesh", "1 axis")) in pairs
+    coverage.add(LARGE)
+    assert ("mesh", "2 axes") not in coverage.missing_values()
+    assert (("mesh", "2 axes"), ("dtype", "float16")) not in coverage.missing_pairs()
+
+
+def test_values_of_two_scenarios_are_no_pair() -> None:
+    coverage = Coverage(Space(PLAIN, 4))
+    coverage.add(SMALL)
+    coverage.add(LARGE)
+    assert (("mesh", "1 axis"), ("dtype", "float16")) in coverage.missing_pairs()
+
+
+def test_two_searches_count_as_one() -> None:
+    one, other, both = (Coverage(Space(PLAIN, 4)) for _ in range(3))
+    one.add(SMALL, ["zero_grad_clears"])
+    other.add(LARGE, ["zero_grad_clears"])
+    for scenario in (SMALL, LARGE):
+        both.add(scenario, ["zero_grad_clears"])
+    one.update(other)
+    assert one.table() == both.table()
+    assert one.missing_pairs() == both.missing_pairs()
+    assert one.applied == both.applied == {"zero_grad_clears": 2}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        (("steps", "1"), ("accumulations", "varying"), "one step has one count"),
+        (("ranks", "3"), ("reduction", "over 2 axes"), "3 rank(s) have no 2 axes of"),
+        (("ranks", "1"), ("reduction", "over 1 axis"), "1 rank(s) have no 1 axes of"),
+        (
+            ("mesh", "axis of size 1"), ("reduction", "over 2 axes"),
+            "a reduction over two axes needs two ranks on each",
+        ),
+    ],
+)  # fmt: skip
+def test_pairs_that_cannot_occur_have_a_reason(
+    one: tuple[str, str], other: tuple[str, str], why: str
+) -> None:
+    space = Space(PLAIN, 4)
+    assert (space.why_not(one, other) or "").startswith(why)
+    assert space.why_not(one, other) == space.why_not(other, one)
+    pairs = set(space.pairs())
+    assert (one, other) not in pairs
+    assert (other, one) not in pairs
+
+
+def test_a_third_axis_leaves_room_for_one_of_size_1() -> None:
+    pair = ("mesh", "axis of size 1"), ("reduction", "over 2 axes")
+    assert Space(Capabilities(), 4).why_not(*pair) is None
+
+
+def test_replicated_everywhere_is_reduced_wherever_there_are_ranks() -> None:
+    pair = ("ranks", "2"), ("reduction", "none")
+    assert (
+        Space(LOCAL, 4).why_not(*pair) == "every parameter is replicated over all ranks"
+    )
+    assert Space(PLAIN, 4).why_not(*pair) is None
+
+
+def test_features_outside_of_a_contract_are_not_declared() -> None:
+    outside = {f"event={name}" for name in OPTIONAL_FEATURES["event"]} - {
+        "event=rebind"
+    }
+    values = Space(Capabilities(outside=frozenset(outside)), 4).values()
+    assert values["event"] == ["rebind"]
+    assert "event" not in Space(PLAIN, 4).values()
+
+
+@pytest.mark.parametrize("max_ranks", [1, 2, 4, 8])
+def test_impossible_pairs_name_features_that_exist(max_ranks: int) -> None:
+    """A table that names nothing forbids nothing."""
+    known = {
+        f"{topic}={name}"
+        for topic, names in Space(Capabilities(varying_accumulations=True), 8)
+        .values()
+        .items()
+        for name in names
+    }
+    known |= {
+        f"{topic}={name}"
+        for topic in OPTIONAL_FEATURES
+        for name in OPTIONAL_FEATURES[topic]
+    }
+    for pair in (*BY_CONSTRUCTION, *NEVER_TOGETHER):
+        assert len(pair) == 2
+        assert pair <= known
+    reductions = Space(PLAIN, max_ranks).values()["reduction"]
+    assert len(reductions) == {1: 1, 2: 2, 4: 3, 8: 3}[max_ranks]
+
+
+def test_words_beyond_the_plain_step_are_features() -> None:
+    scenario = Scenario(
+        LINE, (ParameterSpec("p0", (2,), ("R",), used="never"),), (1, 1), 64,
+        events=("plain", "rebind"),
+    )  # fmt: skip
+    assert {("used", "never"), ("event", "rebind")} <= set(scenario_features(scenario))

@@ -1,0 +1,232 @@
+import json
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from strategies import scenarios
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec, shard
+
+WEIGHT = ParameterSpec("w", (4, 3), ("R", "S0"))
+BIAS = ParameterSpec("b", (3,), None, "bfloat16", "float32", group=1)
+SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, BIAS), (2, 1), 64)
+
+
+@pytest.mark.slow
+@given(scenarios(max_ranks=8))
+def test_json_round_trip(scenario: Scenario) -> None:
+    text = json.dumps(scenario.to_json(), allow_nan=False)
+    assert Scenario.from_json(json.loads(text)) == scenario
+
+
+def test_json_has_the_documented_format() -> None:
+    """Recorded reports outlive releases: a change here needs a new version."""
+    assert SCENARIO.to_json() == {
+        "version": 2,
+        "mesh": {"shape": [2, 2], "axis_names": ["dp", "tp"]},
+        "parameters": [
+            {
+                "name": "w",
+                "global_shape": [4, 3],
+                "placements": ["R", "S0"],
+                "dtype": "float32",
+                "grad_dtype": None,
+                "requires_grad": True,
+                "group": 0,
+            },
+            {
+                "name": "b",
+                "global_shape": [3],
+                "placements": None,
+                "dtype": "bfloat16",
+                "grad_dtype": "float32",
+                "requires_grad": True,
+                "group": 1,
+            },
+        ],
+        "accumulations": [2, 1],
+        "bucket_cap_bytes": 64,
+    }
+
+
+def test_scenario_is_an_immutable_value() -> None:
+    again = Scenario.from_json(SCENARIO.to_json())
+    assert hash(again) == hash(SCENARIO)
+    with pytest.raises(FrozenInstanceError):
+        SCENARIO.bucket_cap_bytes = 1  # type: ignore[misc]  # the point
+
+
+def test_counts() -> None:
+    assert SCENARIO.mesh.num_ranks == 4
+    assert SCENARIO.num_steps == 2
+    assert SCENARIO.groups == ((WEIGHT,), (BIAS,))
+    assert (WEIGHT.effective_grad_dtype, BIAS.effective_grad_dtype) == ("float32",) * 2
+
+
+def test_groups_keep_registration_order_and_skip_unused_indices() -> None:
+    specs = [
+        ParameterSpec(name, (), None, group=g)
+        for name, g in zip("abc", (5, 0, 5), strict=False)
+    ]
+    scenario = Scenario(MeshSpec((1,), ("dp",)), tuple(specs), (1,), 1)
+    assert [[s.name for s in group] for group in scenario.groups] == [["b"], ["a", "c"]]
+
+
+def test_shard_spells_the_dim() -> None:
+    assert shard(2) == "S2"
+
+
+@pytest.mark.parametrize("version", [0, 1, "2", None, -1])
+def test_other_version_is_refused(version: object) -> None:
+    with pytest.raises(ScenarioFormatError) as caught:
+        Scenario.from_json({**SCENARIO.to_json(), "version": version})
+    assert str(caught.value) == (
+        f"scenario version {version!r} is not supported "
+        "(this syncverify reads version 2)"
+    )
+
+
+@pytest.mark.parametrize("data", [None, [], "sv1", 7, {}, {"mesh": {}}])
+def test_data_without_a_version_is_refused(data: object) -> None:
+    with pytest.raises(ScenarioFormatError) as caught:
+        Scenario.from_json(data)
+    assert str(caught.value) == "expected a scenario object with a version"
+
+
+def edit(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
+    def apply(data: Any) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = to
+
+    return apply
+
+
+def remove(*path: str | int) -> Callable[[dict[str, Any]], None]:
+    def apply(data: Any) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        del data[path[-1]]
+
+    return apply
+
+
+P0 = ("parameters", 0)
+WHOLE = "sizes are whole numbers"
+MALFORMED = {
+    "no mesh": (remove("mesh"), "KeyError('mesh')"),
+    "mesh is a list": (
+        edit("mesh", to=[2, 2]),
+        "TypeError('list indices must be integers or slices, not str')",
+    ),
+    "mesh without axes": (edit("mesh", "shape", to=[]), "a mesh has at least one axis"),
+    "axis without a name": (
+        edit("mesh", "axis_names", to=["dp"]),
+        "each mesh axis has a name of its own, or none has a name",
+    ),
+    "two axes of one name": (
+        edit("mesh", "axis_names", to=["dp", "dp"]),
+        "each mesh axis has a name of its own, or none has a name",
+    ),
+    "axis name is a number": (
+        edit("mesh", "axis_names", to=["dp", 1]), "names are strings"
+    ),
+    "axis of size 0": (edit("mesh", "shape", to=[2, 0]), "mesh axes have sizes >= 1"),
+    "axis of size 2.0": (edit("mesh", "shape", to=[2, 2.0]), WHOLE),
+    "no steps": (edit("accumulations", to=[]), "a scenario has at least one step"),
+    "no micro-batch": (edit("accumulations", to=[0]), "accumulations are >= 1"),
+    "half a micro-batch": (edit("accumulations", to=[1.5]), WHOLE),
+    "true micro-batches": (edit("accumulations", to=[True]), WHOLE),
+    "accumulations is a number": (
+        edit("accumulations", to=2), '''TypeError("'int' object is not iterable")'''
+    ),
+    "no cap": (edit("bucket_cap_bytes", to=0), "bucket_cap_bytes is >= 1"),
+    "cap is text": (edit("bucket_cap_bytes", to="64"), WHOLE),
+    "cap is none": (edit("bucket_cap_bytes", to=None), WHOLE),
+    "parameters is none": (
+        edit("parameters", to=None), '''TypeError("'NoneType' object is not iterable")'''
+    ),
+    "no parameters": (edit("parameters", to=[]), "at least one parameter is trainable"),
+    "same name twice": (edit(*P0, "name", to="b"), "parameter names are unique"),
+    "name is a list": (edit(*P0, "name", to=["w"]), "names are strings"),
+    "unknown dtype": (
+        edit(*P0, "dtype", to="int8"),
+        "dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
+    ),
+    "unknown gradient dtype": (
+        edit(*P0, "grad_dtype", to="int64"),
+        "grad_dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",
+    ),
+    "negative size": (edit(*P0, "global_shape", to=[4, -3]), "sizes are >= 0"),
+    "size is none": (edit(*P0, "global_shape", to=[4, None]), WHOLE),
+    "negative group": (edit(*P0, "group", to=-1), "group indices are >= 0"),
+    "requires_grad is text": (
+        edit(*P0, "requires_grad", to="no"), "requires_grad is true or false"
+    ),
+    "placement of no dim": (
+        edit(*P0, "placements", to=["R", "S2"]),
+        "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('R', 'S2')",
+    ),
+    "placement of one axis only": (
+        edit(*P0, "placements", to=["R"]),
+        "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('R',)",
+    ),
+    "partial sum of products": (
+        edit(*P0, "placements", to=["P*", "R"]),
+        "'w' has one placement of ['-', 'P', 'R', 'S0', 'S1', '_S0', '_S1'] per mesh axis, not ('P*', 'R')",
+    ),
+    "absent from every axis": (
+        edit(*P0, "placements", to=["-", "-"]),
+        "'w' lives on some axis of a mesh with names: others have no sub-meshes",
+    ),
+    "strided, and no later axis cuts first": (
+        edit(*P0, "placements", to=["_S0", "R"]),
+        "an axis after axis 0 cuts dim 0 of 'w' first",
+    ),
+    "strided and uneven": (
+        edit(*P0, "placements", to=["_S1", "S1"]),
+        "dim 1 of 'w' is strided and divides by 4",
+    ),
+    "transposed vector": (
+        edit("parameters", 1, "memory_format", to="transposed"),
+        "'b' has dims enough to be transposed",
+    ),
+    "channels last of a matrix": (
+        edit(*P0, "memory_format", to="channels_last"),
+        "'w' has dims enough to be channels_last",
+    ),
+    "no placements": (remove(*P0, "placements"), "KeyError('placements')"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_is_refused(
+    change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    data = SCENARIO.to_json()
+    change(data)
+    with pytest.raises(ScenarioFormatError) as caught:
+        Scenario.from_json(data)
+    assert str(caught.value) == f"malformed scenario: {words}"
+
+
+def test_unknown_parameter_field_is_refused() -> None:
+    data = SCENARIO.to_json()
+    data["parameters"][0]["colour"] = "red"
+    with pytest.raises(ScenarioFormatError) as caught:
+        Scenario.from_json(data)
+    assert "\n" not in str(caught.value)
+    assert "unexpected keyword argument 'colour'" in str(caught.value)
+
+
+def test_all_frozen_is_refused() -> None:
+    frozen = tuple(replace(spec, requires_grad=False) for spec in SCENARIO.parameters)
+    with pytest.raises(ScenarioFormatError) as caught:
+        replace(SCENARIO, parameters=frozen)
+    assert (
+        str(caught.value) == "malformed scenario: at least one parameter is trainable"
+    )

@@ -1,0 +1,150 @@
+"""The plan of a step: effect of each word on micro-batches and on contributions."""
+
+from dataclasses import replace
+
+import pytest
+
+from syncverify.scenario import step_plan
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import may_raise
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+PLAIN = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{index}", (2,), ("R",)) for index in range(3)),
+    (2, 2),
+    64,
+)
+
+
+def with_event(event: str, step: int = 0) -> Scenario:
+    events = ["plain", "plain"]
+    events[step] = event
+    return replace(PLAIN, events=tuple(events))
+
+
+def with_used(used: str) -> Scenario:
+    first, *others = PLAIN.parameters
+    return replace(PLAIN, parameters=(replace(first, used=used), *others))
+
+
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [
+        ("wait_twice", 2),
+        ("empty_step", 0),
+        ("extra_backward", 3),
+        ("missing_backward", 1),
+        ("tail", 1),
+        ("raise_in_backward", 2),
+    ],
+)
+def test_number_of_backwards(event: str, count: int) -> None:
+    assert step_plan.num_micro_batches(with_event(event), 0) == count
+    assert step_plan.num_micro_batches(with_event(event), 1) == 2
+    assert step_plan.num_agreed_micro_batches(with_event(event), 0) == 2
+
+
+def test_one_plain_backward_follows_unbind() -> None:
+    assert step_plan.num_micro_batches(with_event("empty_step", 1), 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "places"),
+    [
+        ("always", {(0, 0), (0, 1), (1, 0), (1, 1)}),
+        ("never", set()),
+        ("not_on_odd_ranks", {(0, 0), (0, 1)}),
+        ("not_in_first_micro_batch", {(0, 1), (1, 1)}),
+        ("not_in_last_micro_batch", {(0, 0), (1, 0)}),
+    ],
+)
+def test_which_ranks_and_micro_batches_use_a_parameter(
+    used: str, places: set[tuple[int, int]]
+) -> None:
+    scenario = with_used(used)
+    spec = scenario.parameters[0]
+    everywhere = [(rank, micro_batch) for rank in (0, 1) for micro_batch in (0, 1)]
+    found = {p for p in everywhere if step_plan.is_used(scenario, spec, p[0], 0, p[1])}
+    assert found == places
+    assert step_plan.has_gradient(scenario, spec, (0, 1), 0) == bool(places)
+
+
+def test_every_other_rank_leaves_a_parameter_out() -> None:
+    spec = with_used("not_on_odd_ranks").parameters[0]
+    used = [step_plan.is_used(PLAIN, spec, rank, 0, 0) for rank in range(6)]
+    assert used == [True, False] * 3
+
+
+def test_forward_comes_to_parameters_in_order_on_every_rank() -> None:
+    assert step_plan.used_parameters(PLAIN, 0, 0, 0) == PLAIN.parameters
+    assert step_plan.used_parameters(PLAIN, 1, 0, 0) == PLAIN.parameters
+
+
+def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
+    spec = PLAIN.parameters[0]
+    scenarios = [PLAIN, with_event("missing_backward"), with_event("empty_step")]
+    found = [
+        [step_plan.contributes(scenario, spec, 0, 0, m) for m in range(3)]
+        for scenario in scenarios
+    ]
+    assert found == [[True, True, False], [True, False, False], [False] * 3]
+
+
+def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
+    scenario = with_event("freeze", 1)
+    frozen = [
+        [
+            spec.name
+            for spec in scenario.parameters
+            if step_plan.is_frozen(scenario, spec, s)
+        ]
+        for s in range(3)
+    ]
+    assert frozen == [[], ["p1"], ["p1"]]
+    spec = scenario.parameters[1]
+    assert step_plan.has_gradient(scenario, spec, (0,), 0)
+    assert not step_plan.has_gradient(scenario, spec, (0,), 1)
+
+
+def test_parameters_without_gradients_are_frozen_and_not_counted() -> None:
+    specs = [
+        ParameterSpec(f"p{n}", (2,), ("R",), requires_grad=n != 1) for n in range(6)
+    ]
+    scenario = replace(with_event("freeze"), parameters=tuple(specs))
+    frozen = [step_plan.is_frozen(scenario, spec, 0) for spec in specs]
+    assert frozen == [False, True, True, False, True, False]
+    plain = replace(PLAIN, parameters=tuple(specs))
+    assert [step_plan.is_frozen(plain, spec, 0) for spec in specs].count(True) == 1
+
+
+def test_each_rank_starts_with_another_parameter() -> None:
+    scenario = replace(PLAIN, readiness="by_rank")
+    orders = [
+        [s.name for s in step_plan.used_parameters(scenario, rank, 0, 0)]
+        for rank in (0, 1)
+    ]
+    assert orders == [["p0", "p1", "p2"], ["p1", "p2", "p0"]]
+
+
+@pytest.mark.parametrize(
+    ("event", "excused"),
+    [
+        ("wait_twice", []),
+        ("empty_step", [0]),
+        ("set_to_none", [0, 1]),
+        ("freeze", [0, 1, 2]),
+    ],
+)
+def test_an_event_excuses_errors_in_its_own_time(
+    event: str, excused: list[int]
+) -> None:
+    scenario, nothing = with_event(event), Capabilities()
+    assert [s for s in range(3) if may_raise(scenario, nothing, s)] == excused
+    promised = Capabilities(promises=frozenset({f"event={event}"}))
+    assert not any(may_raise(scenario, promised, step) for step in range(3))
+
+
+def test_no_event_excuses_an_error_before_it() -> None:
+    assert not may_raise(with_event("freeze", 1), Capabilities(), 0)

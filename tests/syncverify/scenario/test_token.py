@@ -1,0 +1,299 @@
+import base64
+import contextlib
+import json
+import string
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import scenarios, schedules
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, decode, encode, load
+
+SMALLEST = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
+)
+REPRODUCER = Reproducer(
+    "gradient_equals_reference", "rank_contribution_missing", SMALLEST
+)
+TOKEN = encode(REPRODUCER)
+ALPHABET = string.ascii_letters + string.digits + "-_"
+
+
+def token_of(packed: object, *, text: bytes | None = None) -> str:
+    squeezed = zlib.compress(json.dumps(packed).encode() if text is None else text)
+    return "sv2-" + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
+
+
+def packed(**changes: Any) -> list[Any]:
+    """The contents of a token, with parts of the scenario replaced."""
+    parts = {
+        "shape": [2],
+        "names": ["dp"],
+        "parameters": [["p0", [], ["R"], 0, None, 1, 0]],
+        "accumulations": [1],
+        "cap": 64,
+        **changes,
+    }
+    return ["some_property", "some_cause", list(parts.values()), []]
+
+
+@pytest.mark.long
+@given(scenarios(max_ranks=8), schedules(100), st.text(min_size=1), st.text())
+def test_token_round_trip(
+    scenario: Scenario, schedule: Schedule, name: str, cause: str
+) -> None:
+    reproducer = Reproducer(name, cause, scenario, schedule)
+    token = encode(reproducer)
+    assert decode(token) == reproducer
+    assert decode(f"  {token}\n") == reproducer
+
+
+@pytest.mark.slow
+@given(scenarios())
+def test_token_survives_a_shell(scenario: Scenario) -> None:
+    token = encode(Reproducer("p", "c", scenario))
+    assert token.startswith("sv2-")
+    assert set(token) <= set(ALPHABET)
+
+
+def test_token_of_a_shrunk_scenario_is_short() -> None:
+    assert len(TOKEN) <= 200
+
+
+def test_token_of_a_few_late_choices_is_short() -> None:
+    late = Schedule((*[0] * 500, 1, 0, 0, 2))
+    assert len(encode(replace(REPRODUCER, schedule=late))) <= len(TOKEN) + 40
+
+
+@pytest.mark.parametrize("version", ["1", "3", "17"])
+def test_token_of_another_version_is_refused(version: str, tmp_path: Path) -> None:
+    token = f"sv{version}-{TOKEN.removeprefix('sv2-')}"
+    shown = token[:40] + "..."
+    said = (
+        f"token {shown!r} is of version {version}, and this syncverify reads version 2: "
+        "record the violation again, or replay it with the syncverify that wrote it"
+    )
+    assert refusal(token) == said
+    for file in (written(tmp_path, token), written(tmp_path, report(token))):
+        assert load_refusal(file) == said
+
+
+def test_equal_recordings_have_equal_tokens() -> None:
+    assert encode(Reproducer(*["p", "c"], SMALLEST)) == encode(
+        Reproducer("p", "c", Scenario.from_json(SMALLEST.to_json()))
+    )
+
+
+def refusal(token: str) -> str:
+    with pytest.raises(ScenarioFormatError) as caught:
+        decode(token)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "SV2-abc", "sv-abc", "{}", "no/such/file.json"]
+)
+def test_text_that_is_no_token_is_refused(text: str) -> None:
+    assert refusal(text) == (
+        f"not a token or file: {text!r} (tokens of this version start with 'sv2-')"
+    )
+
+
+BAD_TOKENS = {
+    "empty": "sv2-",
+    "not base64": "sv2-$$$$",
+    "not ascii": "sv2-é",
+    "newline inside": TOKEN[:20] + "\n" + TOKEN[20:],
+    "space inside": TOKEN[:20] + " " + TOKEN[20:],
+    "one character": "sv2-a",
+    "not compressed": "sv2-" + base64.urlsafe_b64encode(b"[1, 2, 3]").decode(),
+    "not json": token_of(None, text=b"hello"),
+    "not utf-8": token_of(None, text=b"\xff\xfe\xfd"),
+    "nested deeply": token_of(None, text=b"[" * 100_000),
+    "far too long": token_of(None, text=b"[" + b" " * 2**21 + b"]"),
+    "none": token_of(None),
+    "number": token_of(7),
+    "object": token_of({"a": 1, "b": 2, "c": 3}),
+    "two entries": token_of(["p", "c"]),
+    "five entries": token_of([*packed(), 1]),
+    "schedule is none": token_of([*packed()[:3], None]),
+    "schedule of text": token_of([*packed()[:3], "12"]),
+    "choices of text": token_of([*packed()[:3], ["1"]]),
+    "choice is true": token_of([*packed()[:3], [True]]),
+    "choice is negative": token_of([*packed()[:3], [0, -1]]),
+    "property is a number": token_of([1, *packed()[1:]]),
+    "cause is none": token_of(["p", None, *packed()[2:]]),
+    "scenario is text": token_of(["p", "c", "abcde", []]),
+    "scenario of three": token_of(["p", "c", [1, 2, 3], []]),
+    "mesh is none": token_of(packed(shape=None)),
+    "mesh of nothing": token_of(packed(shape=[])),
+    "mesh of zero": token_of(packed(shape=[0])),
+    "mesh of text": token_of(packed(shape="2")),
+    "mesh of halves": token_of(packed(shape=[2.5])),
+    "mesh of infinity": token_of(
+        None, text=b'["p","c",[[Infinity],["dp"],[],[1],1],[]]'
+    ),
+    "no parameter": token_of(packed(parameters=[])),
+    "parameter too short": token_of(packed(parameters=[["p0", []]])),
+    "dtype out of range": token_of(
+        packed(parameters=[["p", [], ["R"], 9, None, 1, 0]])
+    ),
+    "dtype negative": token_of(packed(parameters=[["p", [], ["R"], -1, None, 1, 0]])),
+    "dtype is text": token_of(packed(parameters=[["p", [], ["R"], "f", None, 1, 0]])),
+    "grad dtype out of range": token_of(
+        packed(parameters=[["p", [], ["R"], 0, 4, 1, 0]])
+    ),
+    "placement unknown": token_of(packed(parameters=[["p", [], ["Q"], 0, None, 1, 0]])),
+    "placement is a list": token_of(
+        packed(parameters=[["p", [], [["R"]], 0, None, 1, 0]])
+    ),
+    "no steps": token_of(packed(accumulations=[])),
+    "steps of text": token_of(packed(accumulations=["1"])),
+    "no cap": token_of(packed(cap=None)),
+}
+
+
+@pytest.mark.parametrize("token", BAD_TOKENS.values(), ids=BAD_TOKENS.keys())
+def test_bad_token_is_refused_in_one_line(token: str) -> None:
+    message = refusal(token)
+    assert "\n" not in message
+    assert len(message) < 300
+    assert message.startswith(
+        ("unreadable token 'sv2-", "malformed scenario: ", "malformed schedule: ")
+    )
+
+
+def test_packed_by_hand_is_a_good_token() -> None:
+    """Or the test above would pass for the wrong reason."""
+    (spec,) = decode(token_of(packed())).scenario.parameters
+    assert spec == ParameterSpec("p0", (), ("R",))
+
+
+@given(st.integers(4, len(TOKEN) - 1), st.sampled_from(ALPHABET))
+def test_mistyped_token_never_replays_another_scenario(place: int, typed: str) -> None:
+    mistyped = TOKEN[:place] + typed + TOKEN[place + 1 :]
+    with contextlib.suppress(ScenarioFormatError):  # else padding bits differ, no more
+        assert decode(mistyped) == REPRODUCER
+
+
+@given(st.integers(0, len(TOKEN) - 1))
+def test_cut_token_is_refused(length: int) -> None:
+    assert "\n" not in refusal(TOKEN[:length])
+
+
+@given(st.text(ALPHABET, min_size=1, max_size=8))
+def test_continued_token_is_refused(tail: str) -> None:
+    assert "\n" not in refusal(TOKEN + tail)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
+    for candidate in (text, "sv2-" + text):
+        with pytest.raises(ScenarioFormatError) as caught:
+            load(candidate)
+        assert "\n" not in str(caught.value)
+
+
+def written(folder: Path, content: str | bytes) -> str:
+    file = folder / "recorded"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(file)
+
+
+def report(*tokens: str) -> str:
+    return json.dumps({"version": 1, "violations": [{"token": t} for t in tokens]})
+
+
+def test_load_reads_a_token() -> None:
+    assert load(TOKEN) == REPRODUCER
+
+
+@pytest.mark.parametrize(
+    "content",
+    [TOKEN, f"\n{TOKEN}\n", report(TOKEN), json.dumps({"token": TOKEN})],
+    ids=["token", "token and newlines", "report", "violation"],
+)
+def test_load_reads_a_file(tmp_path: Path, content: str) -> None:
+    assert load(written(tmp_path, content)) == REPRODUCER
+
+
+def test_load_reads_the_chosen_violation(tmp_path: Path) -> None:
+    other = Reproducer("p", "c", SMALLEST)
+    file = written(tmp_path, report(TOKEN, encode(other)))
+    assert load(f"{file}#0") == REPRODUCER
+    assert load(f"{file}#1") == other
+
+
+def load_refusal(text: str) -> str:
+    with pytest.raises(ScenarioFormatError) as caught:
+        load(text)
+    return str(caught.value)
+
+
+def test_load_asks_which_of_several(tmp_path: Path) -> None:
+    file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
+    assert load_refusal(file) == (
+        f"{file!r} has 3 violations: choose one with {file}#0 to {file}#2"
+    )
+
+
+@pytest.mark.parametrize("index", ["3", "-1", "x", "", "1.0", "²"])
+def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) -> None:
+    file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
+    assert load_refusal(f"{file}#{index}") == (
+        f"{file!r} has no violation #{index}: it has 3"
+    )
+
+
+def test_load_says_that_a_report_has_no_violation(tmp_path: Path) -> None:
+    file = written(tmp_path, report())
+    assert load_refusal(file) == (
+        f"{file!r} has 0 violations: choose one with {file}#0, if there were one"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "hello", "[]", "7", "null", '"text"', "{}", "[" * 100_000,
+        '{"violations": 3}', '{"violations": [1]}', '{"violations": [{}]}',
+        b"\xff\xfe\x00", b"\x00" * 100,
+    ],
+    ids=lambda content: repr(content[:20]),
+)  # fmt: skip
+def test_load_refuses_another_file(tmp_path: Path, content: str | bytes) -> None:
+    file = written(tmp_path, content)
+    assert load_refusal(file) == f"{file!r} holds neither a token nor a report"
+
+
+def test_load_refuses_a_bad_token_in_a_report(tmp_path: Path) -> None:
+    file = written(tmp_path, json.dumps({"token": None}))
+    assert load_refusal(file) == (
+        "not a token or file: 'None' (tokens of this version start with 'sv2-')"
+    )
+
+
+def test_load_refuses_a_folder(tmp_path: Path) -> None:
+    shown = repr(str(tmp_path)[:40] + "...") if len(str(tmp_path)) > 40 else tmp_path
+    assert load_refusal(str(tmp_path)).startswith(f"not a token or file: {shown}")
+
+
+def test_load_refuses_a_file_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, TOKEN)
+
+    def refuse(*_arguments: object, **_options: object) -> str:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert load_refusal(file) == f"cannot read {file!r}: Permission denied"

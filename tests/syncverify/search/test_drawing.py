@@ -1,0 +1,130 @@
+"""Scenarios of a search: independent of each other, none discarded, and shrunk."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import Phase
+from hypothesis import strategies as st
+
+import syncverify.search.drawing
+from strategies import scenarios
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.features import optional_features, without_clear_errors
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.search.drawing import Drawing, ReproducedError
+from syncverify.search.parallel import _shares
+from syncverify.search.result import SearchPlan
+from syncverify.subjects.subject import resolve
+
+NUM_RANKS = 4
+ABLE = resolve("synchronizer").capabilities
+
+
+def drawn(num_scenarios: int, *, random_seed: int = 0) -> list[Scenario]:
+    listed: list[Scenario] = []
+    drawing = Drawing(ABLE, NUM_RANKS, num_scenarios, random_seed)
+    drawing.for_each(lambda scenario, _: listed.append(scenario), Phase.generate)
+    return listed
+
+
+def counted(listed: Iterable[Scenario]) -> Coverage:
+    coverage = Coverage(Space(ABLE, NUM_RANKS))
+    for scenario in listed:
+        coverage.add(scenario)
+    return coverage
+
+
+def share_of_pairs(coverage: Coverage) -> float:
+    num_pairs = sum(1 for _ in coverage.space.pairs())
+    return 1 - len(coverage.missing_pairs()) / num_pairs
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("random_seed", [0, 1, 2])
+def test_a_thorough_search_meets_every_value_and_all_pairs_but_few(
+    random_seed: int, jobs: int
+) -> None:
+    plan = SearchPlan(NUM_RANKS, 2000, random_seed)
+    shares = [plan] if jobs == 1 else _shares(plan, jobs)
+    coverage = counted(
+        scenario
+        for share in shares
+        for scenario in drawn(share.num_examples, random_seed=share.random_seed)
+    )
+    assert coverage.missing_values() == []
+    assert share_of_pairs(coverage) >= 0.99
+
+
+@pytest.fixture
+def num_starts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Hold the number of scenarios that are begun, kept or not."""
+    number = [0]
+
+    @st.composite
+    def counting(draw: st.DrawFn, **options: object) -> Scenario:
+        number[0] += 1
+        return draw(scenarios(**options))
+
+    monkeypatch.setattr(syncverify.search.drawing, "scenarios", counting)
+    return number
+
+
+@pytest.mark.long
+def test_a_short_search_keeps_what_it_draws_and_meets_most_pairs(
+    num_starts: list[int],
+) -> None:
+    listed = drawn(200)
+    assert len(listed) == num_starts[0] == 200
+    assert len(set(listed)) >= 195
+    assert share_of_pairs(counted(listed)) >= 0.8
+
+
+@pytest.mark.long
+def test_most_scenarios_hold_no_excuse_for_an_error() -> None:
+    listed = drawn(200)
+    asked = without_clear_errors(ABLE)
+    strict = [
+        s for s in listed if all(asked.covers(*each) for each in optional_features(s))
+    ]
+    assert 0.55 * len(listed) < len(strict) < 0.9 * len(listed)
+
+
+@pytest.mark.nightly
+def test_a_thorough_search_discards_no_more_than_one_in_twenty(
+    num_starts: list[int],
+) -> None:
+    assert len(drawn(2000)) >= 0.95 * num_starts[0]
+
+
+def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
+    """Draw until a scenario has the wanted features, and shrink it as a search does."""
+    last: list[Scenario] = []
+
+    def probe(scenario: Scenario, _: syncverify.search.drawing.Draw) -> None:
+        if wanted <= set(optional_features(scenario)):
+            last.append(scenario)
+            raise ReproducedError
+
+    Drawing(ABLE, NUM_RANKS, 1000, 0).for_each(probe, Phase.generate, Phase.shrink)
+    return last[-1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {("use", "twice")},
+        {("event", "tail"), ("backward", "reentrant")},
+        {("readiness", "by_rank"), ("mesh", "3 axes")},
+    ],
+    ids=lambda wanted: " and ".join(sorted(map("=".join, wanted))),
+)
+def test_shrunk_scenarios_have_no_word_that_they_do_not_need(
+    wanted: set[tuple[str, str]],
+) -> None:
+    scenario = shrunk(wanted)
+    assert set(optional_features(scenario)) == wanted
+    assert scenario.mesh.num_ranks == 1
+    assert len(scenario.parameters) <= 2

@@ -1,0 +1,122 @@
+"""Several processes search as one."""
+
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from search_subjects import Doubles, Naive
+
+import syncverify.search.parallel
+from syncverify.backends.pool import WorkerProcess
+from syncverify.errors import InternalError, SubjectError
+from syncverify.judge.violation import Violation
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.parallel import search_in_parallel
+from syncverify.search.result import SearchPlan, SearchResult, merged
+from syncverify.search.statistics import RunStatistics
+from syncverify.subjects.subject import resolve
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Listening:
+    num_played: list[int] = field(default_factory=list)
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        self.num_played.append(num_examples)
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None: ...
+
+
+def look(
+    subject: Any, *, examples: int = 10, heard: Listening | None = None
+) -> SearchResult:
+    plan = SearchPlan(2, examples, 0)
+    return search_in_parallel(resolve(subject), "sim", 2, plan, heard or Listening())
+
+
+@pytest.mark.long
+def test_same_seed_and_jobs_same_result() -> None:
+    heard = Listening()
+    one, other = look(Doubles, examples=5, heard=heard), look(Doubles, examples=5)
+    assert one.violations == other.violations
+    assert [each.violation.cause for each in one.violations]
+    assert one.coverage.table() == other.coverage.table()
+    assert one.num_examples == 5
+    assert heard.num_played == [1, 2, 3, 4, 5]
+
+
+def test_shares_are_equal_and_their_seeds_differ() -> None:
+    shares = list(syncverify.search.parallel._shares(SearchPlan(4, 11, 5), 3))
+    assert [share.num_examples for share in shares] == [4, 4, 3]
+    assert len({share.random_seed for share in shares}) == 3
+    assert len(list(syncverify.search.parallel._shares(SearchPlan(4, 2, 5), 3))) == 2
+
+
+class MakesNothing:
+    """Found out only where it is made."""
+
+    def __new__(cls, groups: Any, mb: float, count: int) -> Any:
+        return object()
+
+    def bind(self) -> None: ...
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+@pytest.mark.long
+def test_an_error_in_a_process_is_raised_here() -> None:
+    with pytest.raises(SubjectError, match=r"lacks bind\(\), wait\(\)"):
+        look(MakesNothing)
+
+
+@pytest.mark.long
+def test_a_process_that_dies_is_a_fault_of_the_harness_and_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[WorkerProcess] = []
+
+    class Dying(WorkerProcess):
+        def await_ready(self) -> None:
+            super().await_ready()
+            started.append(self)
+            if len(started) == 2:
+                os.kill(self.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(syncverify.search.parallel, "WorkerProcess", Dying)
+    with pytest.raises((InternalError, BrokenPipeError)):
+        look(Naive, examples=1000)
+    assert [worker.process.poll() for worker in started] == [-9, -9]
+
+
+def found(cause: str, *, ranks: int) -> FoundViolation:
+    scenario = Scenario(
+        MeshSpec((ranks,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1
+    )
+    name = "gradient_equals_reference"
+    return FoundViolation(Violation(name, cause, "", (), (), {}), scenario)
+
+
+def result(*entries: FoundViolation, seconds: float = 1.0) -> SearchResult:
+    coverage = Coverage(Space(Capabilities(), 4))
+    return SearchResult(3, seconds, coverage, list(entries), RunStatistics(1, 2))
+
+
+def test_of_each_violation_the_smallest_counts() -> None:
+    one = result(found("scaled", ranks=3), found("stale", ranks=2))
+    other = result(found("scaled", ranks=2), seconds=2.0)
+    both = merged([one, other])
+    by_cause = {each.violation.cause: each.scenario for each in both.violations}
+    assert by_cause["scaled"].mesh.num_ranks == 2
+    assert by_cause["stale"].mesh.num_ranks == 2
+    assert (both.num_examples, both.seconds) == (6, 2.0)
+    assert both.statistics == RunStatistics(2, 4)

@@ -1,0 +1,86 @@
+"""Calls in several processes end with the command that makes them."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from syncverify.search.process_pool import run_in_processes
+
+COMMAND = """
+import multiprocessing, os, re
+import click
+from syncverify.command.process_exit import run_command
+from syncverify.search.process_pool import run_in_processes
+
+def wait_for_ever(number):
+    if number:
+        os.write(1, b"waits\\n")
+        re.match('(a+)+$', 'a' * 99 + 'b')  # for years; no other thread runs
+
+@click.command()
+def command():
+    fork = multiprocessing.get_context("fork")
+    for _ in run_in_processes(wait_for_ever, [0, 1, 2, 3], jobs=2, context=fork):
+        pass
+
+run_command(command, "some.command")
+"""
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.long
+def test_every_item_comes_with_its_result() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    found = run_in_processes(double, range(3), jobs=2, context=spawn)
+    assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
+
+
+@contextmanager
+def at_work() -> Iterator[subprocess.Popen[str]]:
+    """Start the command, and wait until two processes wait for ever."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", COMMAND],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    try:
+        assert [running.stdout.readline() for _ in range(2)] == ["waits\n"] * 2
+        yield running
+    except BaseException:
+        os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
+        running.communicate()
+        raise
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("send", [os.killpg, os.kill])
+def test_interrupted_command_leaves_no_process(send) -> None:
+    """Whether or not processes are told as well: they hold stdout open while they live."""
+    with at_work() as running:
+        send(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert (out, err.strip()) == ("", "some.command: interrupted")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_killed_command_leaves_no_process(number) -> None:
+    with at_work() as running:
+        running.send_signal(number)
+        running.communicate(timeout=60)
+    assert running.returncode == -number

@@ -1,0 +1,310 @@
+"""The search is deterministic, plays nothing twice, and reports each violation."""
+
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from search_subjects import Doubles, Naive, SkipsThird
+
+import syncverify.search.budget
+import syncverify.search.judge
+import syncverify.search.shrinking
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import InternalError
+from syncverify.judge.properties import check
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.result import SearchPlan, SearchResult
+from syncverify.search.search import search
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.run import Fault, RankRun, Run
+
+ONE_RANK = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
+)
+
+
+@dataclass
+class Counting:
+    """The sim backend, and how often it played each scenario."""
+
+    name: str = "sim"
+    played: Counter[Scenario] = field(default_factory=Counter)
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        self.played[scenario] += 1
+        return SimBackend().run(scenario, subject)
+
+
+@dataclass
+class Failing:
+    """A backend on which every run ends in the same fault."""
+
+    name: str
+    fault: Fault
+    num_runs: int = 0
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        self.num_runs += 1
+        ranks = tuple(RankRun() for _ in range(scenario.mesh.num_ranks))
+        return Run(self.name, ranks, self.fault)
+
+
+@dataclass
+class Listening:
+    said: list[tuple[str, object, int]] = field(default_factory=list)
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        self.said.append(("played", num_violations, num_examples))
+
+    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        self.said.append(("shrinking", identity, num_runs))
+
+
+def look(
+    subject: Any,
+    backend: Any = None,
+    *,
+    seed: int = 0,
+    examples: int = 20,
+    ranks: int = 2,
+    limit: float | None = None,
+    progress: Listening | None = None,
+) -> SearchResult:
+    return search(
+        resolve(subject),
+        backend or SimBackend(),
+        SearchPlan(ranks, examples, seed, limit),
+        progress or Listening(),
+    )
+
+
+def identities(result: SearchResult) -> list[tuple[str, str]]:
+    return [found.violation.identity for found in result.violations]
+
+
+@pytest.mark.slow
+def test_right_subject_has_no_violation() -> None:
+    result = look(Naive, examples=40)
+    assert result.violations == []
+    assert result.num_examples == 40
+    assert sum(result.coverage.table()["ranks"].values()) == 40
+
+
+@pytest.mark.long
+def test_same_seed_same_result() -> None:
+    first, second = look(Doubles, seed=5), look(Doubles, seed=5)
+    assert first.violations == second.violations
+    assert first.coverage.table() == second.coverage.table()
+
+
+@pytest.mark.long
+def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypothesis goes on after a failure, for ten seconds, unless it is told not to."""
+    fast, slow = Counting(), Counting()
+    found = look(SkipsThird, fast, examples=60).violations
+    clock = itertools.count(step=11.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert look(SkipsThird, slow, examples=60).violations == found
+    assert slow.played == fast.played
+
+
+@pytest.mark.slow
+def test_other_seed_other_scenarios() -> None:
+    tables = [look(Naive, seed=seed).coverage.table() for seed in (1, 2)]
+    assert tables[0] != tables[1]
+
+
+@pytest.mark.long
+def test_each_distinct_violation_is_found_and_shrunk() -> None:
+    result = look(Doubles)
+    met = identities(result)
+    assert len(set(met)) == len(met)
+    assert ("unbind_restores_parameters", "hook_left") in met
+    names = {name for name, _ in met}
+    assert names == {
+        "gradient_equals_reference",
+        "unreduced_stay_local",
+        "unbind_restores_parameters",
+    }
+    by_identity = {
+        found.violation.identity: found.scenario for found in result.violations
+    }
+    assert by_identity["unbind_restores_parameters", "hook_left"] == ONE_RANK
+    # Features beyond a plain training step shrink away as well.
+    assert [
+        feature for s in by_identity.values() for feature in optional_features(s)
+    ] == []
+
+
+@pytest.fixture(scope="module")
+def third() -> tuple[SearchResult, Counting, Listening]:
+    """Return one search that has to shrink, its backend and its progress."""
+    backend, progress = Counting(), Listening()
+    result = look(SkipsThird, backend, examples=60, progress=progress)
+    return result, backend, progress
+
+
+@pytest.mark.long
+def test_a_defect_of_the_third_parameter_shrinks_to_three(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    shrunk = {
+        found.violation.identity: found.scenario for found in third[0].violations
+    }["gradient_equals_reference", "not_reduced"]
+    assert len(shrunk.parameters) == 3
+    assert shrunk.mesh.shape == (2,)
+    assert shrunk.accumulations == (1,)
+    assert [spec.global_shape for spec in shrunk.parameters] == [(), (), ()]
+
+
+def test_no_scenario_is_played_twice(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    _, backend, progress = third
+    assert max(backend.played.values()) == 1
+    simpler = sum(kind == "shrinking" for kind, _, _ in progress.said)
+    assert simpler > 0
+    assert len(backend.played) <= 60 + simpler
+
+
+def test_progress_is_told_of_every_scenario_and_every_simpler_one(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    said = third[2].said
+    played = [count for kind, _, count in said if kind == "played"]
+    assert played == list(range(1, 61))
+    simpler = [(name, n) for kind, name, n in said if kind == "shrinking"]
+    numbered = Counter(identity for identity, _ in simpler)
+    assert numbered
+    for identity, count in numbered.items():
+        assert [n for name, n in simpler if name == identity] == [*range(1, count + 1)]
+
+
+@pytest.mark.slow
+def test_the_reported_violation_is_that_of_the_reported_scenario() -> None:
+    for found in look(Doubles).violations:
+        again = look_at(Doubles, found.scenario)
+        assert found.violation in again
+
+
+def look_at(subject: Any, scenario: Scenario) -> list[Any]:
+    resolved = resolve(subject)
+    run = SimBackend().run(scenario, resolved)
+    return check(scenario, run, resolved.capabilities)
+
+
+class Clock:
+    """Seconds pass with runs, and with nothing else."""
+
+    def __init__(self, backend: Counting, seconds_per_run: float) -> None:
+        self._backend = backend
+        self._seconds_per_run = seconds_per_run
+
+    def monotonic(self) -> float:
+        return self._backend.played.total() * self._seconds_per_run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "expected"), [(0.5, 1), (4.5, 5), (1000, 20)])
+def test_time_limit_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch, limit: float, expected: int
+) -> None:
+    backend = Counting()
+    for module in (syncverify.search.search, syncverify.search.budget):
+        monkeypatch.setattr(module, "time", Clock(backend, 1.0))
+    result = look(Naive, backend, ranks=1, limit=limit)
+    assert backend.played.total() <= expected
+    assert result.num_examples >= expected
+    assert result.seconds == backend.played.total()
+
+
+def test_time_limit_ends_shrinking_with_what_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = Counting()
+    for module in (syncverify.search.search, syncverify.search.budget):
+        monkeypatch.setattr(module, "time", Clock(backend, 1.0))
+    result = look(Doubles, backend, ranks=1, limit=2.5)
+    assert backend.played.total() == 3
+    assert ("unbind_restores_parameters", "hook_left") in identities(result)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [("gloo", "deadlock"), ("gloo", "process_died"), ("sim", "never_returns")],
+)
+def test_few_runs_that_cost_seconds_are_made(backend: str, kind: Any) -> None:
+    """Three to search, and three more to shrink."""
+    failing = Failing(backend, Fault(kind, (0,), "it hangs"))
+    result = look(Naive, failing, examples=50)
+    assert [cause for _, cause in identities(result)] == [kind]
+    assert failing.num_runs <= 6
+    assert result.num_examples <= 3
+
+
+@pytest.mark.slow
+def test_cheap_faults_do_not_end_the_search() -> None:
+    failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))
+    result = look(Naive, failing, examples=50)
+    assert result.num_examples == 50
+    assert [found.scenario for found in result.violations] == [ONE_RANK]
+
+
+@dataclass
+class Broken:
+    """A backend that is itself at fault, with another message on every call."""
+
+    name: str = "sim"
+    num_runs: int = 0
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        self.num_runs += 1
+        raise InternalError(f"call {self.num_runs} failed")
+
+
+@pytest.mark.long
+def test_shrinking_stops_where_its_runs_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing more is asked about then, before the next violation's turn."""
+    monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SHRINK_RUNS", 6)
+    verdict = syncverify.search.judge.Judge.judge_scenario
+    asked: list[int | str | None] = []
+
+    def noted(judge: Any, scenario: Scenario, *rest: Any, **more: Any) -> Any:
+        asked.append(judge.budget.runs_left)
+        try:
+            return verdict(judge, scenario, *rest, **more)
+        except syncverify.search.budget.OutOfBudgetError:
+            asked.append("ended")
+            raise
+
+    monkeypatch.setattr(syncverify.search.judge.Judge, "judge_scenario", noted)
+    result = look(SkipsThird, examples=60)
+    assert result.violations
+    followed = [after for one, after in itertools.pairwise(asked) if one == "ended"]
+    assert followed
+    assert {*followed} == {6}
+
+
+@pytest.mark.long
+def test_known_violations_are_not_made_small_again() -> None:
+    known = frozenset(identities(look(Doubles)))
+    plan = SearchPlan(2, 20, 0, known=known)
+    progress = Listening()
+    again = search(resolve(Doubles), SimBackend(), plan, progress)
+    assert again.violations == []
+    assert {kind for kind, _, _ in progress.said} == {"played"}
+
+
+def test_error_of_the_harness_ends_the_search_unchanged() -> None:
+    backend = Broken()
+    with pytest.raises(InternalError) as caught:
+        look(Naive, backend)
+    assert str(caught.value) == "call 1 failed"
+    assert backend.num_runs == 1

@@ -1,0 +1,92 @@
+"""Each candidate leaves out one thing of a scenario, and is legal."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from strategies import scenarios
+from syncverify.program.modules.named import module_parameters
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.result import scenario_size
+from syncverify.search.simpler_scenarios import simpler_scenarios
+
+ANYTHING = Capabilities(varying_accumulations=True)
+UNIFORM = Capabilities()
+P0 = ParameterSpec("p0", (4,), ("R", "S0"))
+P1 = ParameterSpec("p1", (4,), ("-", "R"))
+TWO_AXES = Scenario(
+    MeshSpec((2, 4), ("dp", "tp")), (P0, P1), (1, 3), 64, ("plain", "tail")
+)
+LEAST = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64)
+
+
+def test_each_candidate_leaves_out_one_thing() -> None:
+    found = list(simpler_scenarios(TWO_AXES, ANYTHING))
+    meshes = [each.mesh.shape for each in found if each.mesh != TWO_AXES.mesh]
+    assert meshes == [(4,), (1, 4), (2, 1), (2, 2), (2, 3)]
+    rest = [each for each in found if each.mesh == TWO_AXES.mesh]
+    names = [[spec.name for spec in each.parameters] for each in rest]
+    assert names[:3] == [["p1"], ["p0"], ["p0", "p1"]]
+    steps = [(each.accumulations, each.events) for each in rest[2:]]
+    assert steps == [
+        ((3,), ("tail",)),
+        ((1,), ()),
+        ((1, 1), TWO_AXES.events),
+        ((1, 2), TWO_AXES.events),
+        ((1, 1), TWO_AXES.events),
+        ((1, 2), TWO_AXES.events),
+    ]
+
+
+def test_placements_go_with_their_axis() -> None:
+    without_dp = next(simpler_scenarios(TWO_AXES, ANYTHING))
+    assert without_dp.mesh == MeshSpec((4,), ("tp",))
+    assert [spec.placements for spec in without_dp.parameters] == [("S0",), ("R",)]
+
+
+def test_plain_tensors_have_no_placements_to_lose() -> None:
+    plain = replace(TWO_AXES, parameters=(replace(P0, placements=None),))
+    assert next(simpler_scenarios(plain, ANYTHING)).parameters[0].placements is None
+
+
+def test_nothing_is_left_out_of_the_least() -> None:
+    assert list(simpler_scenarios(LEAST, ANYTHING)) == []
+
+
+def test_last_trainable_parameter_stays() -> None:
+    frozen = replace(LEAST.parameters[0], name="p1", requires_grad=False)
+    both = replace(LEAST, parameters=(*LEAST.parameters, frozen))
+    assert list(simpler_scenarios(both, ANYTHING)) == [LEAST]
+
+
+def test_counts_stay_equal_where_the_subject_needs_that() -> None:
+    equal = replace(LEAST, accumulations=(3, 3))
+    counts = {each.accumulations for each in simpler_scenarios(equal, UNIFORM)}
+    assert counts == {(3,), (1, 1), (2, 2)}
+
+
+def test_a_real_module_keeps_its_parameters() -> None:
+    mesh = TWO_AXES.mesh
+    listed = module_parameters("mlp", mesh)
+    trained = replace(
+        TWO_AXES, parameters=listed, accumulations=(1,), events=(), module="mlp"
+    )
+    found = list(simpler_scenarios(trained, ANYTHING))
+    shapes = [each.mesh.shape for each in found]
+    assert shapes == [(4,), (1, 4), (2,), (2, 1), (2, 2), (2, 3)]
+    for each in found:
+        assert each.parameters == module_parameters("mlp", each.mesh)
+
+
+@pytest.mark.slow
+@given(scenarios(max_ranks=8, capabilities=UNIFORM))
+def test_candidates_are_smaller_and_as_legal(scenario: Scenario) -> None:
+    features = {*optional_features(scenario)}
+    for candidate in simpler_scenarios(scenario, UNIFORM):
+        assert scenario_size(candidate) < scenario_size(scenario)
+        assert {*optional_features(candidate)} <= features
+        assert not UNIFORM.lacking(candidate)

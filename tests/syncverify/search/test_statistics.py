@@ -1,0 +1,44 @@
+"""Statistics describe the runs of a search, and several searches merge into one."""
+
+from syncverify.judge.ordering.held_memory import HeldMemory
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.schedules import (
+    DRAWN,
+    SAME,
+    ScheduleCoverage,
+    num_scenarios_by_extent,
+)
+from syncverify.search.statistics import RunStatistics, StatisticsCollector
+from syncverify.trace.run import RankRun, Run
+
+SCENARIO = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
+)
+
+
+def test_scenario_that_is_drawn_twice_counts_once() -> None:
+    collector = StatisticsCollector()
+    collector.schedules_played(SCENARIO, ScheduleCoverage(SAME))
+    collector.schedules_played(SCENARIO, ScheduleCoverage(DRAWN))
+    assert collector.statistics() == RunStatistics(schedules=(ScheduleCoverage(DRAWN),))
+
+
+def test_run_without_records_adds_nothing() -> None:
+    collector = StatisticsCollector()
+    collector.run_judged(SCENARIO, Run("sim", (RankRun(),)))
+    assert collector.statistics() == RunStatistics()
+
+
+def test_merged_statistics_keep_the_most_memory_and_all_schedules() -> None:
+    pile = HeldMemory(num_blocks=2, num_bytes=8, largest=4)
+    one = RunStatistics(1, 2, schedules=(ScheduleCoverage(SAME),))
+    other = RunStatistics(3, 4, pile, (ScheduleCoverage(DRAWN),) * 2)
+    assert RunStatistics.merged([one, other]) == RunStatistics(
+        4, 6, pile, (*one.schedules, *other.schedules)
+    )
+
+
+def test_scenarios_are_counted_by_extent_in_a_fixed_order() -> None:
+    played = [ScheduleCoverage(extent) for extent in (DRAWN, SAME, DRAWN)]
+    assert list(num_scenarios_by_extent(played).items()) == [(SAME, 1), (DRAWN, 2)]

@@ -1,0 +1,210 @@
+"""Autograd works on the streams that torch's engine would use."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from syncverify.sim.device.streams import own_streams
+
+
+def streams_seen(parameter: torch.Tensor) -> list[str]:
+    seen: list[str] = []
+    parameter.register_post_accumulate_grad_hook(
+        lambda _: seen.append(torch.cuda.current_stream().name)
+    )
+    return seen
+
+
+def test_backward_runs_where_forward_ran_and_joins_at_the_end(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        leaf = nn.Parameter(torch.ones(2))
+        seen = streams_seen(leaf)
+        with torch.cuda.stream(side):
+            loss = (leaf * 3).sum()
+        loss.backward()
+        assert seen == ["stream 1"]
+        leaf.grad.add_(1)
+
+    orders = [
+        line for line in said(program) if "reads" not in line and "freed" not in line
+    ]
+    assert orders == [
+        "mark 1 in default",  # the first node waits for the caller
+        "stream 1 waits for 1",
+        "mark 2 in stream 1",  # and the caller for the leaves, in the end
+        "default waits for 2",
+    ]
+
+
+def test_accumulation_stays_on_the_stream_of_its_node(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        leaf = nn.Parameter(torch.ones(2))
+        seen = streams_seen(leaf)
+        held = [leaf.view_as(leaf)]  # its graph keeps the node of the default stream
+        for _ in range(2):
+            with torch.cuda.stream(side):
+                with own_streams()._recorder.computing_loss([leaf]):
+                    loss = (leaf * 3).sum()
+                loss.backward()
+            held.clear()
+            del loss
+        assert seen == ["default", "stream 1"]
+
+    lines = said(program)
+    accumulations = [line for line in lines if line.startswith("default waits")]
+    assert accumulations == ["default waits for 1"]  # the producer was on the side
+    assert "stream 1 waits for 2" in lines  # the join of the first backward
+
+
+def test_a_node_that_a_subject_makes_beside_the_default_stream_stays_there(
+    traced,
+) -> None:
+    """A hook inherited a side stream; the reduction was ordered after another.
+
+    NVIDIA/Megatron-LM#3670
+    """
+
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        seen = streams_seen(leaf)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            held = leaf.expand_as(leaf).grad_fn.next_functions[0][0]
+        (leaf * 3).sum().backward()
+        del held
+        (leaf * 3).sum().backward()
+        assert seen == ["stream 1", "default"]
+
+    traced(program)
+
+
+def test_everything_on_one_side_stream_needs_no_order(said) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        seen = streams_seen(leaf)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            (leaf * 3).sum().backward()
+        assert seen == ["stream 1"]
+
+    assert not [line for line in said(program) if "waits" in line]
+
+
+def test_what_a_hook_makes_current_ends_with_its_node(traced) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        first, second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        first.register_post_accumulate_grad_hook(lambda _: torch.cuda.set_stream(side))
+        second.register_post_accumulate_grad_hook(lambda _: torch.cuda.set_stream(side))
+        seen = streams_seen(first), streams_seen(second)
+        (first * second).sum().backward()
+        assert seen == (["stream 1"], ["stream 1"])
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+    traced(program)
+
+
+def test_a_side_stream_in_a_hook_leaves_other_nodes_alone(traced) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        first, second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        first.register_hook(lambda _: torch.cuda.set_stream(side))
+        seen = streams_seen(second)
+        (second * 2 + first).sum().backward()
+        assert seen == ["default"]
+
+    traced(program)
+
+
+def test_final_callbacks_run_after_the_join(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        leaf = nn.Parameter(torch.ones(2))
+        engine = torch.autograd.Variable._execution_engine
+
+        def callback() -> None:
+            assert torch.cuda.current_stream() == torch.cuda.default_stream()
+            torch.cuda.current_stream().record_event()
+
+        leaf.register_post_accumulate_grad_hook(
+            lambda _: engine.queue_callback(callback)
+        )
+        with torch.cuda.stream(side):
+            loss = (leaf * 3).sum()
+        loss.backward()
+
+    orders = [line for line in said(program) if "mark" in line or "waits" in line]
+    assert orders[2:] == [
+        "mark 2 in stream 1",
+        "default waits for 2",
+        "mark 3 in default",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numel", "placement"), [(2, Replicate()), (0, Shard(0))], ids=["whole", "empty"]
+)
+def test_a_dtensor_leaf_has_the_stream_of_its_first_use(
+    traced, numel: int, placement: Placement
+) -> None:
+    def program(_: int) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        local = DTensor.from_local(
+            torch.ones(numel), mesh, [placement], run_check=False
+        )
+        leaf = nn.Parameter(local)
+        seen = streams_seen(leaf)
+        recorder = own_streams()._recorder
+        with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
+            loss = leaf.to_local().sum()
+        loss.backward()
+        assert seen == ["stream 1"]
+
+    traced(program)
+
+
+def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
+    def program(_: int) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        local = DTensor.from_local(torch.ones(2), mesh, [Replicate()], run_check=False)
+        leaf = nn.Parameter(local)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            held = leaf.view_as(
+                leaf
+            )  # its graph keeps the node, and the node its stream
+        leaf.grad = DTensor.from_local(
+            torch.zeros(2), mesh, [Replicate()], run_check=False
+        )
+        (leaf.to_local() * 3).sum().backward()
+        del held
+
+    lines = said(program)
+    assert "stream 1: add_ reads [0:0-8 1:0-8] writes [0:0-8]" in lines
+    assert "storage 1 of default freed, passed to stream 1" in lines
+
+
+def test_a_gradient_that_is_asked_for_is_waited_for(said) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        held = leaf.view_as(leaf)  # and with it the node, on the default stream
+        recorder = own_streams()._recorder
+        with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
+            loss = (leaf * 3).sum()
+        torch.autograd.grad(loss, leaf)
+        del held
+
+    lines = said(program)
+    assert "mark 2 in stream 1" in lines
+    assert "default waits for 2" in lines
+
+
+def test_memory_that_backward_starts_with_is_kept_for_the_first_node(said) -> None:
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(2))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            loss = (leaf * 3).sum()
+        loss.backward(torch.ones(()))
+
+    assert "storage 1 of default freed, passed to stream 1" in said(program)

@@ -1,0 +1,188 @@
+"""Whole scenarios: subjects with side streams, and edges that are missing."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import synchronizer.bucket.bucket
+from synchronizer.transport.streams import SideStream
+from syncverify.backends.sim import SimBackend
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.records import Access, HostWait, Mark, StorageFreed, StreamWait
+from syncverify.trace.run import Run
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{i}", (3,), ("R",)) for i in range(2)),
+    (2, 1),
+    64,
+)
+
+
+def play(subject: Subject) -> Run:
+    run = SimBackend().run(SCENARIO, subject)
+    assert run.fault is None, run.fault
+    return run
+
+
+def edges(run: Run) -> list[tuple[str, str]]:
+    """The waits of streams on rank 0, outside of `unbind`."""
+    events = [e for e in run.ranks[0].trace if e.moment.phase != "unbind"]
+    marks = {e.mark: e.stream for e in events if isinstance(e, Mark)}
+    waits = (e for e in events if isinstance(e, StreamWait))
+    return [(wait.stream, marks[wait.mark]) for wait in waits]
+
+
+def test_the_synchronizer_orders_its_streams_both_ways() -> None:
+    seen = edges(play(resolve("synchronizer")))
+    assert ("stream 1", "default") in seen
+    assert ("default", "stream 1") in seen
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "lost"),
+    [
+        (SideStream, "wait_for", ("stream 1", "default")),
+        (SideStream, "release_to", ("default", "stream 1")),
+    ],
+)
+def test_an_edge_that_is_removed_is_missing(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, lost: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(owner, method, lambda *_: None)
+    assert lost not in edges(play(resolve("synchronizer")))
+
+
+class OnASideStream:
+    """Runs every other micro-batch on a second stream, as pipelines do."""
+
+    made: Callable[..., Any] = staticmethod(resolve("synchronizer").factory)
+
+    def __init__(self, groups: Any, cap: float, accumulations: int) -> None:
+        self._made = type(self).made(groups, cap, accumulations)
+        self._stream = torch.cuda.Stream()
+        for name in (
+            "bind",
+            "wait",
+            "zero_grad",
+            "unbind",
+            "set_required_accumulations",
+        ):
+            setattr(self, name, getattr(self._made, name))
+
+    def run_micro_batch(self, compute_loss: Any, *, is_last: bool) -> None:
+        stream = torch.cuda.current_stream() if is_last else self._stream
+        stream.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(stream):
+            compute_loss().backward()
+
+
+def side_subject() -> Subject:
+    capabilities = Capabilities(varying_accumulations=True)
+    return Subject("side", OnASideStream, capabilities)
+
+
+def test_a_loss_runs_where_the_subject_has_put_it() -> None:
+    run = play(side_subject())
+    accumulations = [
+        (event.moment.micro_batch, event.stream)
+        for event in run.ranks[0].trace
+        if isinstance(event, Access) and event.operator == "aten.add_.Tensor"
+    ]
+    assert {stream for batch, stream in accumulations if batch == 1} == {"default"}
+    first = [s for batch, s in accumulations if batch == 0]
+    assert set(first[:2]) == {"stream 1"}
+
+
+@pytest.mark.slow
+def test_each_stream_that_wrote_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reduction was ordered after the stream of the last gradient alone.
+
+    deepspeedai/DeepSpeed#8061
+    """
+    communication = "stream 2"
+    assert (communication, "stream 1") in edges(play(side_subject()))
+
+    launch = synchronizer.bucket.bucket.Bucket.launch
+
+    def only_current(self: Any) -> None:
+        self._writers = {torch.cpu.current_stream(): None}
+        launch(self)
+
+    monkeypatch.setattr(synchronizer.bucket.bucket.Bucket, "launch", only_current)
+    assert (communication, "stream 1") not in edges(play(side_subject()))
+
+
+class OneStream:
+    """Reduces each gradient in `wait()`, without any stream or handle."""
+
+    def __init__(self, groups: Any, _cap: float, _accumulations: int) -> None:
+        self._parameters = [p for group in groups for p in group]
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        for parameter in self._parameters:
+            dist.all_reduce(parameter.grad.to_local())
+
+    def zero_grad(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+class TwoStreamsLater(OneStream):
+    """Proves to have a second stream only in some runs."""
+
+    uses_two = False
+
+    def bind(self) -> None:
+        if type(self).uses_two:
+            self._stream = torch.cuda.Stream()
+            shared = torch.zeros(2)
+            with torch.cuda.stream(self._stream):
+                shared.add_(1)
+
+
+def test_a_subject_with_one_stream_leaves_no_accesses() -> None:
+    order = (Access, Mark, StreamWait, HostWait, StorageFreed)
+    events = play(Subject("one", OneStream, Capabilities())).ranks[0].trace
+    assert not [event for event in events if isinstance(event, order)]
+
+
+def test_traces_do_not_depend_on_what_was_played_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject, backend = Subject("two", TwoStreamsLater, Capabilities()), SimBackend()
+    backend.run(SCENARIO, subject)
+    monkeypatch.setattr(TwoStreamsLater, "uses_two", True)
+    late, fresh = backend.run(SCENARIO, subject), SimBackend().run(SCENARIO, subject)
+    assert [r.trace for r in late.ranks] == [r.trace for r in fresh.ranks]
+    assert any(isinstance(event, Access) for event in late.ranks[0].trace)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("d9d") is None,
+    reason="d9d is not installed; pip install --no-deps d9d==0.24.0",
+)
+def test_d9d_runs_unmodified() -> None:
+    theirs = importlib.import_module("d9d.internals.grad_sync").GradientSynchronizer
+
+    def make(groups: Any, cap: float, accumulations: int) -> Any:
+        made = theirs(groups, cap)
+        made.set_required_accumulations(accumulations)
+        return made
+
+    spec = [ParameterSpec("p0", (3,), ("R",), grad_dtype="float32")]
+    scenario = Scenario(SCENARIO.mesh, tuple(spec), (1, 1), 64)
+    run = SimBackend().run(scenario, Subject("d9d", make, Capabilities()))
+    assert run.fault is None, run.fault
+    assert set(edges(run)) == {("stream 1", "default"), ("default", "stream 1")}

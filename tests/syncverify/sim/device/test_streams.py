@@ -1,0 +1,130 @@
+"""Virtual streams and events order the same work as CUDA's."""
+
+import pytest
+import torch
+
+
+def side_by_side() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    return torch.cuda.Stream(), torch.cuda.Stream()
+
+
+def test_streams_are_named_in_order_of_creation_and_compare_by_queue(traced) -> None:
+    def program(_: int) -> None:
+        one, other = side_by_side()
+        assert [one.name, other.name] == ["stream 1", "stream 2"]
+        assert torch.cuda.current_stream() == torch.cuda.default_stream() != one
+        with torch.cuda.stream(one):
+            assert torch.cuda.current_stream() == one
+            assert {torch.cuda.current_stream(): 1}[one] == 1
+        assert torch.cuda.Stream(device="cpu", priority=-1).priority == -1
+
+    traced(program)
+
+
+def test_contexts_nest_and_end_even_after_an_error(traced) -> None:
+    def program(_: int) -> None:
+        one, other = side_by_side()
+        with torch.cuda.stream(one):
+            with pytest.raises(ValueError, match="x"), torch.cuda.stream(other):
+                raise ValueError("x")
+            with torch.cuda.stream(None):
+                assert torch.cuda.current_stream() == one
+            with other:
+                assert torch.cuda.current_stream() == other
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+        torch.cuda.set_stream(one)
+        assert torch.accelerator.current_stream() == one
+        assert torch.get_device_module("cpu").current_stream() == one
+
+    traced(program)
+
+
+def test_wait_stream_waits_for_what_is_queued_now(said) -> None:
+    def program(_: int) -> None:
+        one, other = side_by_side()
+        one.wait_stream(torch.cuda.current_stream())
+        other.wait_stream(one)
+
+    assert said(program) == [
+        "mark 1 in default",
+        "stream 1 waits for 1",
+        "mark 2 in stream 1",
+        "stream 2 waits for 2",
+    ]
+
+
+def test_an_event_stands_for_its_last_record(said) -> None:
+    def program(_: int) -> None:
+        one, other = side_by_side()
+        event = torch.cuda.Event(enable_timing=True)
+        event.wait(one)  # never recorded: orders nothing
+        event.synchronize()
+        assert event.query()
+        event.record(one)
+        other.wait_event(event)
+        start = one.record_event(torch.cuda.Event(enable_timing=True))
+        with torch.cuda.stream(other):
+            event.record()
+        event.wait()
+        event.synchronize()
+        assert start.elapsed_time(event) > 0
+
+    assert said(program) == [
+        "mark 1 in stream 1",
+        "stream 2 waits for 1",
+        "mark 2 in stream 1",
+        "mark 3 in stream 2",
+        "default waits for 3",
+        "host waits for 3",
+    ]
+
+
+def test_elapsed_time_refuses_as_torch_does(traced) -> None:
+    def program(_: int) -> None:
+        timed = torch.cuda.Event(True)
+        with pytest.raises(RuntimeError, match="enable_timing=True"):
+            timed.elapsed_time(torch.cuda.Event())
+        with pytest.raises(RuntimeError, match="must be recorded"):
+            timed.elapsed_time(torch.Event(enable_timing=True))
+
+    traced(program)
+
+
+def test_the_host_waits_for_a_stream_or_for_all(said) -> None:
+    def program(_: int) -> None:
+        one, _other = side_by_side()
+        one.synchronize()
+        assert one.query()
+        torch.cuda.synchronize()
+
+    assert said(program) == [
+        "mark 1 in stream 1",
+        "host waits for 1",
+        "mark 2 in stream 1",
+        "host waits for 2",
+        "mark 3 in default",
+        "host waits for 3",
+        "mark 4 in stream 1",
+        "host waits for 4",
+        "mark 5 in stream 2",
+        "host waits for 5",
+    ]
+
+
+def test_one_stream_needs_no_order(said) -> None:
+    def program(_: int) -> None:
+        torch.zeros(3).add_(1).sum().item()
+        torch.cuda.current_stream().record_event().synchronize()
+
+    assert said(program) == []
+
+
+def test_each_rank_has_streams_of_its_own(traced) -> None:
+    seen = {}
+
+    def program(rank: int) -> None:
+        seen[rank] = torch.cuda.Stream()
+
+    traced(program, num_ranks=2)
+    assert seen[0].name == seen[1].name == "stream 1"
+    assert seen[0] != seen[1]

@@ -1,0 +1,70 @@
+"""Facts about private names of torch; a release of torch that changes one fails here."""
+
+import weakref
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from syncverify.sim.device.torch_internals import (
+    forget_backend,
+    next_sequence_number,
+    running_node,
+    schema_arguments,
+    sequence_number_of,
+    without_new_versions,
+)
+
+
+def test_the_next_node_gets_the_next_sequence_number() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    expected = next_sequence_number()
+    assert sequence_number_of((leaf * 2).grad_fn) == expected
+    assert next_sequence_number() == expected + 1
+
+
+def test_a_node_is_running_within_its_hook_alone() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    doubled = leaf * 2
+    seen: list[object] = []
+    doubled.register_hook(lambda _: seen.append(running_node()))
+    assert running_node() is None
+    doubled.sum().backward()
+    assert seen == [doubled.grad_fn]
+    assert running_node() is None
+
+
+def test_hidden_writes_leave_the_version_and_the_graph_alone() -> None:
+    factor = torch.ones(2)
+    loss = (torch.ones(2, requires_grad=True) * factor).sum()
+    version = factor._version
+    with torch.no_grad(), without_new_versions([factor]):
+        factor.fill_(3)
+    assert factor._version == version
+    loss.backward()
+
+
+def test_a_schema_tells_which_arguments_are_written() -> None:
+    arguments = schema_arguments(torch.ops.aten.add_.Tensor)
+    written = {
+        argument.name: argument.alias_info is not None and argument.alias_info.is_write
+        for argument in arguments
+    }
+    assert written == {"self": True, "other": False, "alpha": False}
+
+
+def test_a_forgotten_backend_keeps_no_maker_alive() -> None:
+    """Kept, it would hold the world of its run. The name may be registered again."""
+    for _ in range(2):
+
+        def create(
+            _store: dist.Store, _rank: int, _size: int, _limit: timedelta
+        ) -> None:
+            """Never called: no group is made."""
+
+        dist.Backend.register_backend("forgettable", create, devices=["cpu"])
+        maker = weakref.ref(create)
+        del create
+        assert maker() is not None
+        forget_backend("forgettable")
+        assert maker() is None

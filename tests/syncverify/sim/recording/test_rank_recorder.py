@@ -1,0 +1,242 @@
+"""Accesses, lifetimes and collectives of a rank, as the trace tells them."""
+
+import gc
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify.sim.recording.operators import effects_of
+
+aten = torch.ops.aten
+
+
+def test_accesses_are_exact_bytes_of_shared_storages(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        matrix = torch.zeros(2, 4)
+        with torch.cuda.stream(side):
+            matrix[:, 1].add_(1)
+            matrix[1].copy_(torch.ones(4))  # the source is nobody else's
+        torch.zeros(5).mul_(2)  # nor is this
+
+    assert said(program) == [
+        "default: zeros reads [] writes [0:0-32]",
+        "stream 1: add_ reads [0:4-24x2@16] writes [0:4-24x2@16]",
+        "stream 1: copy_ reads [] writes [0:16-32]",
+        "storage 0 of default freed",
+    ]
+
+
+def test_out_and_foreach_and_new_results_are_seen(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        a, b = torch.ones(2), torch.empty(2)
+        with torch.cuda.stream(side):
+            torch.add(a, a, out=b)
+            torch._foreach_mul_([a, b], 2.0)
+            c = a + b
+        c.sum()
+
+    events = [line for line in said(program) if "freed" not in line]
+    assert events == [
+        "default: ones reads [] writes [0:0-8]",
+        "stream 1: add reads [0:0-8] writes [1:0-8]",
+        "stream 1: _foreach_mul_ reads [0:0-8 1:0-8] writes [0:0-8 1:0-8]",
+        "stream 1: add reads [0:0-8 1:0-8] writes [2:0-8]",
+        "default: sum reads [2:0-8] writes []",
+    ]
+
+
+def test_bytes_seen_as_another_dtype_are_the_same_bytes(said) -> None:
+    def program(_: int) -> None:
+        buffer = torch.zeros(16, dtype=torch.uint8)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            buffer[8:].view(torch.float32).add_(1)
+
+    assert said(program)[:2] == [
+        "default: zeros reads [] writes [0:0-16]",
+        "stream 1: add_ reads [0:8-16] writes [0:8-16]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [aten.view.default, aten.detach.default, aten.slice.Tensor, aten.resize_.default,
+     aten._unsafe_view.default, torch.ops._c10d_functional.wait_tensor.default],
+)  # fmt: skip
+def test_metadata_is_no_memory(operator) -> None:
+    assert effects_of(operator) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "reads", "writes", "fills"),
+    [
+        (aten.add_.Tensor, {"self", "other"}, {"self"}, True),
+        (aten.copy_.default, {"src"}, {"self"}, True),
+        (aten.zero_.default, set(), {"self"}, True),
+        (aten.add.out, {"self", "other"}, {"out"}, True),
+        (aten.empty_like.default, set(), set(), False),
+        (aten.zeros_like.default, set(), set(), True),
+    ],
+)
+def test_effects_follow_the_schema(operator, reads, writes, fills) -> None:
+    effects = effects_of(operator)
+    assert {name for _, name in effects.reads} == reads
+    assert {name for _, name in effects.writes} == writes
+    assert effects.fills is fills
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x.to("cpu"),
+        lambda x: bool(x.any()),
+        lambda x: x.nonzero(),
+        lambda x: torch.equal(x, x),
+    ],
+)
+def test_the_host_waits_for_values(said, copy) -> None:
+    def program(_: int) -> None:
+        x = torch.ones(2)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            copy(x)
+
+    marks = [line for line in said(program) if "mark" in line or "host" in line]
+    assert marks == ["mark 1 in stream 1", "host waits for 1"]
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x: x.to("cpu", non_blocking=True),
+        lambda x: x.to(x.device),
+        lambda x: torch.arange(3).tolist(),  # as the ranks of a mesh
+        lambda x: torch.tensor([1, 2])[0].item(),
+    ],
+)
+def test_the_host_does_not_wait_for_what_it_has(said, copy) -> None:
+    def program(_: int) -> None:
+        x = torch.ones(2)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            copy(x)
+
+    assert not [line for line in said(program) if "host" in line]
+
+
+def test_memory_goes_back_when_the_last_reference_goes(said) -> None:
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        x = torch.zeros(2)
+        view = x[1:]
+        with torch.cuda.stream(side):
+            view.add_(1)
+        view.record_stream(side)
+        del x
+        side.wait_stream(torch.cuda.current_stream())
+        del view
+        torch.cuda.current_stream().wait_stream(side)
+
+    assert said(program)[2:] == [
+        "mark 1 in default",
+        "stream 1 waits for 1",
+        "storage 0 of default freed, held for stream 1",
+        "mark 2 in stream 1",
+        "default waits for 2",
+    ]
+
+
+def test_a_storage_resized_to_nothing_is_freed(said) -> None:
+    def program(_: int) -> None:
+        x = torch.zeros(2)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x.add_(1)
+            x.untyped_storage().resize_(0)
+            x.untyped_storage().resize_(8)
+            x.zero_()
+
+    assert said(program) == [
+        "default: zeros reads [] writes [0:0-8]",
+        "stream 1: add_ reads [0:0-8] writes [0:0-8]",
+        "storage 0 of default freed",
+    ]
+
+
+def test_cycles_are_not_collected_during_a_run(said) -> None:
+    def program(_: int) -> None:
+        cycle = [torch.zeros(2)]
+        cycle.append(cycle)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            cycle[0].add_(1)
+        del cycle
+        [[] for _ in range(10_000)]  # allocations, which would start a collection
+
+    assert not [line for line in said(program) if "freed" in line]
+    assert gc.isenabled()
+
+
+def test_collectives_run_where_nccl_runs_them(said) -> None:
+    def program(_: int) -> None:
+        side, x = torch.cuda.Stream(), torch.ones(2)
+        work = dist.all_reduce(x, async_op=True)
+        with torch.cuda.stream(side):
+            work.wait()
+            dist.all_reduce(x)
+
+    assert said(program, num_ranks=2) == [
+        "default: ones reads [] writes [0:0-8]",
+        "all_reduce from default on nccl stream of ranks [0, 1]",
+        "stream 1 waits for collective 0",
+        "all_reduce from stream 1 on stream 1",
+        "stream 1 waits for collective 1",
+        "storage 0 of default freed",
+    ]
+
+
+def test_groups_of_the_same_ranks_have_streams_of_their_own(said) -> None:
+    def program(_: int) -> None:
+        works = [
+            dist.all_reduce(torch.ones(1), group=group, async_op=True)
+            for group in (None, dist.new_group([0, 1]))
+        ]
+        for work in works:
+            work.wait()
+
+    launches = [line for line in said(program, num_ranks=2) if "all_reduce" in line]
+    name = "nccl stream of ranks [0, 1]"
+    assert launches == [
+        f"all_reduce from default on {name}",
+        f"all_reduce from default on {name}, group 2",
+    ]
+
+
+def test_a_collective_holds_its_memory_until_it_is_waited_for(said) -> None:
+    def program(_: int) -> None:
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        torch.cuda.current_stream().record_event()
+        work.wait()
+        del work
+        torch.cuda.current_stream().record_event()
+
+    assert said(program, num_ranks=2)[2:] == [
+        "mark 1 in default",
+        "default waits for collective 0",
+        "storage 0 of default freed",
+        "mark 2 in default",
+    ]
+
+
+def test_a_barrier_blocks_the_host_and_a_device_synchronize_delivers(said) -> None:
+    def program(_: int) -> None:
+        x = torch.ones(2)
+        dist.all_reduce(x, async_op=True)
+        torch.cuda.synchronize()
+        assert x.tolist() == [2, 2]
+        dist.barrier()
+
+    lines = said(program, num_ranks=2)
+    assert "host waits for 2" in lines  # the communication stream, too
+    assert lines[-3:-1] == ["mark 4 in default", "host waits for 4"]

@@ -1,0 +1,180 @@
+"""A schedule takes the place of timing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.turns.decisions import MAX_REFUSALS, Decisions, Following
+from syncverify.sim.turns.pct import PriorityRuns
+
+
+class Stubborn:
+    """Says "not yet" as often as it may, and goes on with the default rank."""
+
+    is_done = False
+
+    def choose_rank(self, point: Any) -> int:
+        return int(point.options[0])
+
+    def choose_answer(self, num_options: int) -> int:
+        return num_options - 1
+
+
+def on_two_ranks(
+    program: Callable[[int], Any], decisions: Decisions
+) -> tuple[list[Any], Decisions]:
+    results: list[Any] = [None, None]
+
+    def play(rank: int) -> None:
+        results[rank] = program(rank)
+
+    threads, stall = SimulatedMachine(2, decisions=decisions).run(play)
+    assert stall is None
+    assert [thread.error for thread in threads] == [None, None]
+    return results, decisions
+
+
+def tickets(_rank: int) -> int:
+    return int(c10d._get_default_store().add("tickets", 1))
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"), [((), [1, 2]), ((1,), [2, 1]), ((0, 1), [2, 1])]
+)
+def test_who_is_first_is_up_to_the_schedule(
+    choices: tuple[int, ...], expected: list[int]
+) -> None:
+    decisions = Decisions(Following(Schedule(choices)))
+    assert on_two_ranks(tickets, decisions)[0] == expected
+    assert decisions.schedule == Schedule(choices)
+
+
+def test_not_yet_is_said_so_often_and_no_more() -> None:
+    def program(_rank: int) -> tuple[int, float]:
+        tensor = torch.ones(1)
+        work = dist.all_reduce(tensor, async_op=True)
+        dist.barrier()  # all have arrived
+        refusals = 0
+        while not work.is_completed():
+            assert tensor.item() == 1
+            refusals += 1
+        return refusals, tensor.item()
+
+    stubborn, decisions = on_two_ranks(program, Decisions(Stubborn()))
+    assert stubborn == [(MAX_REFUSALS, 2.0)] * 2
+    assert on_two_ranks(program, Decisions())[0] == [(0, 2.0)] * 2
+    replayed = Decisions(Following(decisions.schedule))
+    assert on_two_ranks(program, replayed)[0] == stubborn
+
+
+def asked(query: Callable[[], bool]) -> int:
+    """Ask until the answer is yes; count how often it was not."""
+    refusals = 0
+    while not query():
+        refusals += 1
+    return refusals
+
+
+def test_an_event_may_not_show_yet() -> None:
+    def program(_rank: int) -> tuple[int, int, int]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        event = side.record_event()
+        return asked(event.query), asked(event.query), asked(side.query)
+
+    stubborn, decisions = on_two_ranks(program, Decisions(Stubborn()))
+    assert stubborn == [(MAX_REFUSALS, 0, 0)] * 2
+    assert "query" in {decision.kind for decision in decisions.taken}
+    assert on_two_ranks(program, Decisions())[0] == [(0, 0, 0)] * 2
+    replayed = Decisions(Following(decisions.schedule))
+    assert on_two_ranks(program, replayed)[0] == stubborn
+
+
+def test_a_stream_may_not_look_idle_yet() -> None:
+    def program(_rank: int) -> tuple[int, int]:
+        side = torch.cuda.Stream()
+        fresh = asked(side.query)
+        side.wait_stream(torch.cuda.current_stream())
+        return fresh, asked(side.query)
+
+    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(0, MAX_REFUSALS)] * 2
+
+
+@pytest.mark.parametrize("wait", ["stream", "event", "device", "follower"])
+def test_what_the_host_has_waited_for_is_done(wait: str) -> None:
+    """No timing tells a host "not yet" about work that the host knows to be over."""
+
+    def program(_rank: int) -> tuple[bool, bool]:
+        side, follower = torch.cuda.Stream(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        event = side.record_event()
+        follower.wait_event(event)
+        {
+            "stream": side.synchronize,
+            "event": event.synchronize,
+            "device": torch.cuda.synchronize,
+            "follower": follower.synchronize,
+        }[wait]()
+        return event.query(), side.query()
+
+    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(True, True)] * 2
+
+
+def test_done_is_not_said_before_all_arrived() -> None:
+    def program(rank: int) -> bool:
+        if rank == 1:
+            c10d._get_default_store().get("asked")
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        told = work.is_completed()
+        c10d._get_default_store().set("asked", "")
+        work.wait()
+        return told
+
+    assert on_two_ranks(program, Decisions())[0][0] is False
+
+
+def test_a_communicator_completes_in_order() -> None:
+    """Once a later work is done, the earlier ones are done too, under every schedule."""
+
+    def program(_rank: int) -> tuple[bool, bool]:
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(2)]
+        dist.barrier()
+        while not works[1].is_completed():
+            pass
+        return works[0].is_completed(), works[0].is_completed()
+
+    assert on_two_ranks(program, Decisions(Stubborn()))[0] == [(True, True)] * 2
+
+
+def test_trailing_zeros_say_nothing() -> None:
+    assert Schedule((0, 1, 0, 0)) == Schedule((0, 1))
+    assert Schedule((0, 0)) == DEFAULT_SCHEDULE
+    assert Schedule.from_json(Schedule((2, 0, 1)).to_json()) == Schedule((2, 0, 1))
+
+
+@pytest.mark.parametrize("data", [None, "01", [-1], [True], [0.5], [None]])
+def test_what_is_no_schedule_is_refused(data: Any) -> None:
+    with pytest.raises(ScenarioFormatError, match=r"^malformed schedule: "):
+        Schedule.from_json(data)
+
+
+def test_priorities_are_the_same_for_a_seed_and_differ_between_runs() -> None:
+    def schedules(seed: int) -> list[Schedule]:
+        runs = PriorityRuns(2, 6).runs(10, seed)
+        return [on_two_ranks(tickets, run)[1].schedule for run in runs]
+
+    assert schedules(0) == schedules(0)
+    assert len(set(schedules(0))) > 1
+
+
+def test_probability_is_that_of_the_paper() -> None:
+    bounds = PriorityRuns(num_ranks=2, num_turns=10, depth=2)
+    assert bounds.probability(1) == pytest.approx(1 / (2 * 10))
+    assert bounds.probability(20) == pytest.approx(1 - (19 / 20) ** 20)

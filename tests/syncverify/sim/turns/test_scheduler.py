@@ -1,0 +1,320 @@
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from syncverify.sim.turns.scheduler import RankThread, RunEndedError, Scheduler
+from syncverify.sim.turns.stalls import Stall, Wait
+
+
+class World:
+    """A scheduler and ranks that only talk about turns."""
+
+    def __init__(self, num_ranks: int, hang_timeout_seconds: float = 5.0) -> None:
+        self.log: list[str] = []
+        self.scheduler = Scheduler(
+            num_ranks,
+            progress=lambda: len(self.log),
+            hang_timeout_seconds=hang_timeout_seconds,
+        )
+
+    def run(
+        self, program: Callable[[int], None]
+    ) -> tuple[list[RankThread], Stall | None]:
+        threads, stall = self.scheduler.run(program)
+        return list(threads), stall
+
+    def say(self, rank: int, word: str) -> None:
+        self.log.append(f"{rank}{word}")
+
+    def wait_for(self, rank: int, word: str) -> None:
+        """Block until another rank has said something."""
+        said = f"{rank}{word}"
+        self.scheduler.block_until(
+            lambda: said in self.log,
+            Wait(f"waiting for {said!r}", lambda: (rank,), said),
+        )
+
+
+def test_ranks_take_turns_in_order() -> None:
+    world = World(3)
+
+    def program(rank: int) -> None:
+        world.say(rank, "a")
+        world.scheduler.yield_turn()
+        world.say(rank, "b")
+
+    _, stall = world.run(program)
+    assert world.log == ["0a", "1a", "2a", "0b", "1b", "2b"]
+    assert stall is None
+
+
+def test_a_rank_keeps_its_turn_while_it_need_not_wait() -> None:
+    world = World(2)
+
+    def program(rank: int) -> None:
+        for word in "abc":
+            world.say(rank, word)
+            world.wait_for(rank, word)
+
+    world.run(program)
+    assert world.log == ["0a", "0b", "0c", "1a", "1b", "1c"]
+
+
+def test_a_blocked_rank_goes_on_when_another_made_it_ready() -> None:
+    world = World(3)
+
+    def program(rank: int) -> None:
+        if rank == 0:
+            world.wait_for(2, "go")
+        world.say(rank, "go")
+
+    world.run(program)
+    assert world.log == ["1go", "2go", "0go"]
+
+
+def test_exactly_one_rank_runs_at_a_time() -> None:
+    world = World(4)
+    inside = 0
+    crowds: list[int] = []
+
+    def program(_rank: int) -> None:
+        nonlocal inside
+        for _ in range(50):
+            inside += 1
+            crowds.append(inside)
+            inside -= 1
+            world.scheduler.yield_turn()
+
+    world.run(program)
+    assert crowds == [1] * 200
+
+
+def test_turns_are_the_same_every_time() -> None:
+    def play() -> list[str]:
+        world = World(4)
+
+        def program(rank: int) -> None:
+            for turn in range(rank + 2):
+                world.say(rank, str(turn))
+                world.scheduler.yield_turn()
+                if turn % 2:
+                    world.wait_for((rank + 1) % 4, "0")
+
+        world.run(program)
+        return world.log
+
+    first = play()
+    assert all(play() == first for _ in range(20))
+
+
+def test_deadlock_names_ranks_and_operations() -> None:
+    world = World(3)
+
+    def program(rank: int) -> None:
+        if rank < 2:
+            world.wait_for(1 - rank, "never")
+
+    threads, stall = world.run(program)
+    assert stall == Stall(
+        "deadlock",
+        (0, 1),
+        (
+            "rank 0: waits for rank 1 in waiting for '1never'",
+            "rank 1: waits for rank 0 in waiting for '0never'",
+            "rank 2: has finished",
+            "wait-for cycle: rank 0 -> rank 1 -> rank 0",
+        ),
+    )
+    assert [type(thread.error) for thread in threads] == [
+        RunEndedError, RunEndedError, type(None),
+    ]  # fmt: skip
+
+
+def test_deadlock_needs_no_clock() -> None:
+    """With an hour of patience for a rank that keeps its turn, it still ends at once."""
+    world = World(2, hang_timeout_seconds=3600)
+    _, stall = world.run(lambda rank: world.wait_for(1 - rank, "never"))
+    assert stall is not None
+    assert stall.kind == "deadlock"
+
+
+def test_waiting_for_a_rank_that_ended_is_a_deadlock() -> None:
+    world = World(2)
+
+    def program(rank: int) -> None:
+        if rank == 1:
+            world.wait_for(0, "never")
+
+    _, stall = world.run(program)
+    assert stall == Stall(
+        "deadlock",
+        (0,),
+        (
+            "rank 0: has finished",
+            "rank 1: waits for rank 0 in waiting for '0never'",
+        ),
+    )
+
+
+def test_an_exception_ends_every_rank_and_stays_with_its_own() -> None:
+    world = World(3)
+    failure = ValueError("mine")
+
+    def program(rank: int) -> None:
+        if rank == 1:
+            raise failure
+        world.wait_for(1, "never")
+
+    threads, stall = world.run(program)
+    assert stall is None
+    assert threads[1].error is failure
+    assert isinstance(threads[0].error, RunEndedError)
+    assert threads[2].error is None  # it never had a turn, and gets none
+    assert not any(thread.thread.is_alive() for thread in threads)
+
+
+def test_what_cleanup_raises_is_not_taken_for_the_cause() -> None:
+    world = World(2)
+    failure = ValueError("mine")
+
+    def program(rank: int) -> None:
+        if rank == 1:
+            raise failure
+        try:
+            world.wait_for(1, "never")
+        finally:
+            raise KeyError("bucket in flight")
+
+    threads, _ = world.run(program)
+    assert threads[1].error is failure
+    assert isinstance(threads[0].error, RunEndedError)
+
+
+def test_cleanup_of_an_ended_rank_runs_without_another_turn() -> None:
+    world = World(2)
+
+    def program(rank: int) -> None:
+        try:
+            world.wait_for(1 - rank, "never")
+        finally:
+            world.say(rank, "cleaned")
+
+    world.run(program)
+    assert world.log == ["0cleaned", "1cleaned"]
+
+
+@pytest.mark.parametrize("operation", ["yield_turn", "wait_for"])
+def test_an_ended_rank_that_swallows_the_end_gets_no_further(operation: str) -> None:
+    world = World(2)
+
+    def program(rank: int) -> None:
+        try:
+            world.wait_for(1 - rank, "never")
+        except BaseException:  # noqa: BLE001  # what nobody may do, but somebody will
+            if operation == "yield_turn":
+                world.scheduler.yield_turn()
+            else:
+                world.wait_for(1 - rank, "never")
+
+    threads, stall = world.run(program)
+    assert stall is not None
+    assert all(isinstance(thread.error, RunEndedError) for thread in threads)
+    assert not any(thread.thread.is_alive() for thread in threads)
+
+
+@pytest.mark.slow
+def test_a_rank_that_keeps_its_turn_is_interrupted_where_it_stands() -> None:
+    world = World(2, hang_timeout_seconds=0.1)
+
+    def program(rank: int) -> None:
+        while rank == 0:
+            pass
+
+    threads, stall = world.run(program)
+    assert stall is not None
+    assert (stall.kind, stall.ranks) == ("never_returns", (0,))
+    assert any("in program:" in line for line in stall.details)
+    assert isinstance(threads[0].error, RunEndedError)
+    assert not any(thread.thread.is_alive() for thread in threads)
+
+
+@pytest.mark.slow
+def test_progress_buys_a_rank_more_time() -> None:
+    """One that records events is slow, not stuck."""
+    world = World(1, hang_timeout_seconds=0.05)
+    pace = threading.Event()
+
+    def program(rank: int) -> None:
+        for _ in range(20):
+            pace.wait(0.02)
+            world.say(rank, "still here")
+
+    _, stall = world.run(program)
+    assert stall is None
+    assert len(world.log) == 20
+
+
+@pytest.mark.slow
+def test_a_rank_in_a_blocking_call_of_its_own_does_not_hold_up_the_end() -> None:
+    world = World(2, hang_timeout_seconds=0.05)
+    lock = threading.Lock()
+    lock.acquire()
+    try:
+        threads, stall = world.run(lambda rank: lock.acquire() if rank == 0 else None)
+        assert stall is not None
+        assert (stall.kind, stall.ranks) == ("never_returns", (0,))
+        assert threads[0].thread.daemon
+    finally:
+        lock.release()
+        threads[0].thread.join()
+
+
+def test_polling_without_an_end_ends_at_the_bound() -> None:
+    def play() -> tuple[Stall | None, int]:
+        scheduler = Scheduler(2, progress=lambda: 0, max_steps_per_rank=50)
+        turns = 0
+
+        def program(rank: int) -> None:
+            nonlocal turns
+            while rank == 0:
+                turns += 1
+                scheduler.yield_turn(Wait("a work", lambda: (1,), "a work"))
+
+        _, stall = scheduler.run(program)
+        return stall, turns
+
+    first, turns = play()
+    assert first is not None
+    assert (first.kind, first.ranks, turns) == ("step_bound", (0,), 101)
+    assert first.details[0].startswith(
+        "rank 0: polls for rank 1 in a work; polls at turns/"
+    )
+    assert first.details[1] == "rank 1: has finished"
+    assert play() == (first, turns)
+
+
+def test_operations_count_even_if_nobody_waits_for_them() -> None:
+    scheduler = Scheduler(1, progress=lambda: 0, max_steps_per_rank=50)
+
+    def program(_rank: int) -> None:
+        while True:
+            scheduler.count_step()
+
+    _, stall = scheduler.run(program)
+    assert stall is not None
+    assert stall.details[0].startswith("rank 0: goes on at turns/test_scheduler.py:")
+
+
+def test_a_rank_that_swallows_the_bound_does_not_outlive_it() -> None:
+    scheduler = Scheduler(1, progress=lambda: 0, max_steps_per_rank=50)
+
+    def program(_rank: int) -> None:
+        for _ in range(200):
+            with suppress(BaseException):
+                scheduler.count_step()
+
+    _, stall = scheduler.run(program)
+    assert stall is not None
+    assert stall.kind == "step_bound"

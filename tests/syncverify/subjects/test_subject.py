@@ -1,0 +1,220 @@
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from synchronizer import GradientSynchronizer
+from syncverify.errors import SubjectError
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.ddp import DistributedDataParallelSubject
+from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
+from syncverify.subjects.subject_api import (
+    RunsMicroBatches,
+    VariesAccumulations,
+    check_methods,
+)
+
+
+class Complete:
+    """The least that a subject can be."""
+
+    def __init__(
+        self, groups: list[list[nn.Parameter]], bucket_size_mb: float, count: int
+    ) -> None: ...
+    def bind(self) -> None: ...
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+class Declared(Complete):
+    capabilities = Capabilities(reduction="mean", tensors="local")
+
+
+class Varying(Complete):
+    def set_required_accumulations(self, require_accumulations: int) -> None: ...
+
+
+class LacksWait:
+    def __init__(self, *_arguments: object) -> None: ...
+    def bind(self) -> None: ...
+    def zero_grad(self) -> None: ...
+
+    unbind = None
+
+
+class TwoArguments(Complete):
+    def __init__(
+        self, groups: list[list[nn.Parameter]], bucket_size_mb: float
+    ) -> None: ...
+
+
+class KeywordOnly(Complete):
+    def __init__(
+        self, *, groups: object, bucket_size_mb: float, count: int
+    ) -> None: ...
+
+
+class Holder:
+    Inner = Complete
+
+
+def factory(groups: Any, bucket_size_mb: float, count: int) -> Complete:
+    return Complete(groups, bucket_size_mb, count)
+
+
+def refusal(subject: Any) -> str:
+    with pytest.raises(SubjectError) as caught:
+        resolve(subject)
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the user's folder, and make it the working directory."""
+    (tmp_path / "mine_ok.py").write_text(
+        "class Empty:\n    def __init__(self, *arguments): ...\n"
+        "class Outer:\n    class Inner(Empty):\n"
+        "        def bind(self): ...\n        wait = zero_grad = unbind = bind\n"
+        "number = 3\n"
+    )
+    (tmp_path / "mine_broken.py").write_text("1 / 0\n")
+    (tmp_path / "mine_syntax.py").write_text("def f(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(tmp_path)])
+    for name in ("mine_ok", "mine_broken", "mine_syntax"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_built_in_names() -> None:
+    ours = resolve("synchronizer")
+    assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
+    assert ours.capabilities == Capabilities(
+        varying_accumulations=True, overlaps_backward=True
+    )
+    ddp = resolve("ddp")
+    assert ddp.factory is DistributedDataParallelSubject
+    assert ddp.capabilities == Capabilities(
+        reduction="mean",
+        tensors="local",
+        separate_grad_dtype=False,
+        varying_accumulations=True,
+        needs_data=True,
+        overlaps_backward=True,
+        outside=ddp.capabilities.outside,
+    )
+    assert ddp.capabilities.covers("readiness", "by_rank")
+    assert not ddp.capabilities.covers("used", "never")
+
+
+def test_class_of_the_working_directory_is_found() -> None:
+    found = resolve("mine_ok:Outer.Inner")
+    assert found.name == "mine_ok:Outer.Inner"
+    assert found.factory.__qualname__ == "Outer.Inner"
+
+
+@pytest.mark.parametrize(
+    ("subject", "capabilities"),
+    [
+        (Complete, Capabilities()),
+        (factory, Capabilities()),
+        (Varying, Capabilities(varying_accumulations=True)),
+        (Declared, Capabilities(reduction="mean", tensors="local")),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_class_or_factory_is_taken_as_it_is(
+    subject: Callable[..., Any], capabilities: Capabilities
+) -> None:
+    found = resolve(subject)
+    assert (found.name, found.factory) == (subject.__qualname__, subject)
+    assert found.capabilities == capabilities
+
+
+def test_optional_methods_are_told_by_their_presence() -> None:
+    assert isinstance(Varying([], 1.0, 1), VariesAccumulations)
+    assert not isinstance(Complete([], 1.0, 1), VariesAccumulations)
+    assert isinstance(DistributedDataParallelSubject([], 1.0, 1), RunsMicroBatches)
+
+
+@pytest.mark.parametrize("text", ["nothing", "", ":", "module:", ":Class", "a.b.c"])
+def test_neither_built_in_nor_a_path(text: str) -> None:
+    assert refusal(text) == (
+        f"unknown subject {text!r}: expected one of {', '.join(sorted(BUILT_IN_SUBJECTS))}, "
+        "or module:attribute"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("nosuch.module:Thing", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("mine_ok:Nope", "AttributeError: module 'mine_ok' has no attribute 'Nope'"),
+        (
+            "mine_ok:Outer.Nope",
+            "AttributeError: type object 'Outer' has no attribute 'Nope'",
+        ),
+        ("mine_broken:Thing", "ZeroDivisionError: division by zero"),
+        ("mine_syntax:Thing", "SyntaxError: invalid syntax (mine_syntax.py, line 1)"),
+        (
+            "..:Thing",
+            (
+                "TypeError: the 'package' argument is required to perform a relative "
+                "import for '..'"
+            ),
+        ),
+    ],
+)
+def test_failed_imports_are_named(path: str, reason: str) -> None:
+    assert refusal(path) == f"subject {path!r} cannot be imported: {reason}"
+
+
+def test_module_that_exits_on_import_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine_exits.py").write_text("raise SystemExit(0)\n")
+    assert refusal("mine_exits:Thing") == (
+        "subject 'mine_exits:Thing' cannot be imported: SystemExit: 0"
+    )
+
+
+def test_not_callable() -> None:
+    assert refusal("mine_ok:number") == (
+        "subject 'mine_ok:number' is not callable: expected a class or factory"
+    )
+
+
+def test_missing_methods_are_listed() -> None:
+    assert refusal(LacksWait) == (
+        "subject 'LacksWait' lacks wait(), unbind(): "
+        "a subject has bind(), wait(), zero_grad(), unbind()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        (TwoArguments, "too many positional arguments"),
+        (KeywordOnly, "too many positional arguments"),
+        (lambda: None, "too many positional arguments"),
+        (lambda a, b, c, d: None, "missing a required argument: 'd'"),
+    ],
+)
+def test_signature_that_does_not_take_the_three(
+    subject: Callable[..., Any], reason: str
+) -> None:
+    assert refusal(subject) == (
+        f"subject {subject.__qualname__!r} cannot be called as "
+        f"(param_groups, bucket_size_mb, require_accumulations): {reason}"
+    )
+
+
+def test_instances_are_checked_like_classes() -> None:
+    check_methods(Complete([], 1.0, 1), "good")
+    with pytest.raises(SubjectError) as caught:
+        check_methods(object(), "bad")
+    assert str(caught.value) == (
+        "subject 'bad' lacks bind(), wait(), zero_grad(), unbind(): "
+        "a subject has bind(), wait(), zero_grad(), unbind()"
+    )
