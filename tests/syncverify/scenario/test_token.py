@@ -47,6 +47,7 @@ def packed(**changes: Any) -> list[Any]:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 @given(scenarios(max_ranks=8), schedules(100), st.text(min_size=1), st.text())
 def test_token_round_trip(
     scenario: Scenario, schedule: Schedule, name: str, cause: str
@@ -195,6 +196,7 @@ def test_continued_token_is_refused(tail: str) -> None:
     assert "\n" not in refusal(TOKEN + tail)
 
 
+@pytest.mark.slow  # in a fresh checkout Hypothesis computes its table of Unicode: 2 s, once
 @given(st.text())
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     for candidate in (text, "sv2-" + text):
