@@ -47,7 +47,6 @@ def packed(**changes: Any) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @given(scenarios(max_ranks=8), schedules(100), st.text(min_size=1), st.text())
 def test_token_round_trip(
     scenario: Scenario, schedule: Schedule, name: str, cause: str
