@@ -21,7 +21,6 @@ Note [The step bound]
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import sys
 import threading
@@ -280,8 +279,6 @@ class Scheduler:
                 own.thread.join(_GRACE_SECONDS)
             # A thread in a blocking call outside of the machine cannot be unwound. As a
             # daemon it ends with the process, and it gets no further turn.
-            if own.thread.is_alive():
-                _acknowledge_interrupt()
 
 
 _THREAD = threading.local()
@@ -308,21 +305,23 @@ def _innermost(own: RankThread) -> str:
 
 
 def _interrupt(thread: threading.Thread) -> None:
-    # The C API's way to raise in another thread; it takes effect at the next bytecode.
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(RunEndedError)
-    )
+    """Raise `RunEndedError` in another thread, at its next bytecode.
 
-
-def _acknowledge_interrupt() -> None:
-    """Clear the interpreter's flag of an interrupt that its thread has not noticed.
-
-    The flag is one for all threads, and only a thread with an interrupt clears it. While the
-    flag is set, every call of every thread takes the slow path, and Python 3.11 with a trace
-    function (a debugger, coverage, Hypothesis' explanations) repeats it for ever. So this
-    thread interrupts itself. The other thread keeps its interrupt.
+    The interpreter has one flag for "some thread is interrupted", and only an interrupted
+    thread clears it. While the flag is set, Python 3.11 with a trace function (a debugger,
+    coverage, Hypothesis' explanations) never gets past the start of a Python function. So
+    this thread interrupts itself as well, which clears the flag, and calls no Python function
+    between the two. The other thread keeps its interrupt, and sets the flag again when it
+    takes the interpreter's lock.
     """
-    with contextlib.suppress(RunEndedError):
-        _interrupt(threading.current_thread())
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    error = ctypes.py_object(RunEndedError)
+    other = ctypes.c_ulong(thread.ident or 0)
+    this = ctypes.c_ulong(threading.get_ident())
+    try:
+        raise_in(other, error)
+        raise_in(this, error)
         while True:  # until the next bytecode that looks at the flag
             pass
+    except RunEndedError:
+        pass
