@@ -7,12 +7,12 @@ timeout, which no test comes near to.
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -211,22 +211,35 @@ def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     assert report.examples < 50
 
 
-@pytest.mark.timeout(30)
+TRACED_AFTER_A_HANG = """
+import sys
+import test_hangs as hangs
+
+backend = hangs.SimBackend(hang_timeout_seconds=hangs.PATIENCE_SECONDS)
+subject = hangs.resolve(hangs.WaitsForItself)
+assert backend.run(hangs.TWO_BUCKETS, subject).fault is not None
+lines = []
+
+def trace(frame, event, argument):
+    lines.append(frame.f_lineno)
+    return trace
+
+sys.settrace(trace)
+assert (lambda: "called")() == "called"
+sys.settrace(None)
+assert lines
+"""
+
+
+@pytest.mark.long
 def test_a_rank_that_never_returns_leaves_trace_functions_usable() -> None:
-    """Python 3.11 repeated an interrupt that a blocked thread did not notice for ever."""
-    backend = SimBackend(hang_timeout_seconds=PATIENCE_SECONDS)
-    assert backend.run(TWO_BUCKETS, resolve(WaitsForItself)).fault is not None
-    lines: list[int] = []
+    """Python 3.11 repeated an interrupt that a blocked thread did not notice for ever.
 
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        lines.append(frame.f_lineno)
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        called = (lambda: "called")()
-    finally:
-        sys.settrace(before)
-    assert called == "called"
-    assert lines
+    An interpreter that repeats it hears no signal, so it is another process.
+    """
+    subprocess.run(
+        [sys.executable, "-c", TRACED_AFTER_A_HANG],
+        cwd=Path(__file__).parent,
+        check=True,
+        timeout=40,
+    )

@@ -1,0 +1,80 @@
+"""A violation of any cause has a hint, found in the source of the judge."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import syncverify.judge
+from syncverify.report import hints
+from syncverify.trace.run import FaultKind
+
+# Functions of the judge that take a cause as an argument.
+TAKE_CAUSE = {"Cause", "Finding", "_both", "_finding", "_findings"}
+# Functions that return a cause, and variables that hold one.
+NAMED = {"_cause", "cause", "kind"}
+
+
+def causes(source: str) -> set[str]:
+    """Return the causes that a module spells out."""
+    return {
+        word
+        for node in ast.walk(ast.parse(source))
+        for value in places_of_causes(node)
+        for word in words(value)
+    }
+
+
+def places_of_causes(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions of a node that may be a cause."""
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=args) if name in TAKE_CAUSE:
+            yield from args
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMED:
+            yield value
+        case ast.FunctionDef(name=name) if name in NAMED:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    yield inner.value
+
+
+def words(value: ast.expr) -> Iterator[str]:
+    """Yield the words of a conditional expression or constant; sentences are no causes."""
+    match value:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (*words(body), *words(orelse))
+        case ast.Constant(value=str(text)) if text.isidentifier():
+            yield text
+
+
+def causes_of_the_judge() -> set[str]:
+    (folder,) = syncverify.judge.__path__
+    found = {*get_args(FaultKind)}
+    for file in Path(folder).rglob("*.py"):
+        found |= causes(file.read_text("utf-8"))
+    return found
+
+
+def test_each_cause_has_a_hint_and_each_hint_a_cause() -> None:
+    """A cause without a hint is a KeyError while the report is printed."""
+    assert causes_of_the_judge() == {*hints._HINTS}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'Cause("a_mistake", text)',
+        'yield Finding("a_mistake" if again else "another", "a sentence", rank)',
+        'yield from _findings(stuck, "a_mistake", "launch collectives")',
+        'kind = "another" if foreign else "a_mistake"',
+        'def _cause(found):\n    return "a_mistake"',
+    ],
+)
+def test_a_cause_is_found_in_source(source: str) -> None:
+    assert causes(source) - {"another"} == {"a_mistake"}
+
+
+def test_an_exception_of_the_subject_has_the_hint_of_all_exceptions() -> None:
+    assert hints.hint("raised_ValueError") == hints.hint("raised")
