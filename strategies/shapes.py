@@ -1,4 +1,4 @@
-"""Strategies for tensor shapes."""
+"""The strategy for tensor shapes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def shapes(
 
     Args:
         scalars: Whether a shape may have no dims.
-        four_dims: Whether a shape has four dims rather than up to three, now and then.
-        empty: Whether a shape has no elements, now and then.
+        four_dims: Whether a few shapes have four dims. All others have up to three.
+        empty: Whether a few shapes have no elements.
 
     Returns:
         A strategy for shapes.

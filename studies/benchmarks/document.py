@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 class InvalidDocumentError(Exception):
-    """A document is missing, or has no place for tables."""
+    """A document is missing, or does not contain both markers."""
 
 
 def markers(name: str) -> tuple[str, str]:
@@ -16,7 +16,8 @@ def place_of_tables(document: Path, name: str) -> tuple[str, str]:
     """Return the text before and after the tables, markers included.
 
     Raises:
-        InvalidDocumentError: The document is missing, or lacks the markers in order.
+        InvalidDocumentError: The document is missing, or does not contain both markers,
+            the start before the end.
     """
     if not document.is_file():
         raise InvalidDocumentError(f"no document {str(document)!r}")

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from peers.played import Played, play
+from peers.peer_result import PeerResult, play
 from peers.roster import PEERS
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
@@ -39,7 +39,7 @@ def main(
     """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
     torch.set_num_threads(1)
     console = Console()
-    rows: list[Played] = []
+    rows: list[PeerResult] = []
     for name in names or PEERS:
         try:
             subject = resolve(name)
@@ -60,7 +60,7 @@ def main(
     sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
 
 
-def _table(rows: list[Played]) -> Table:
+def _table(rows: list[PeerResult]) -> Table:
     table = Table("peer", "backend", "scenarios", "promises checked", "violations")
     for row in rows:
         table.add_row(

@@ -46,6 +46,7 @@ class TorchrunBackend:
     """Plays scenarios on the processes of a torchrun job.
 
     Attributes:
+        name: `nccl` or `gloo`: the transport.
         rank: Rank of this process; 0 is the leader.
         world_size: Number of processes.
         is_lost: Whether a rank hangs, so that no more scenario can be played.
@@ -67,18 +68,18 @@ class TorchrunBackend:
         self.rank: int
         self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
-        # A client of the store serves one call at a time, and rank 0 waits for outcomes
-        # while it plays.
+        # A client of the store serves one call at a time. Rank 0 waits for outcomes and plays
+        # at once, so it needs two clients.
         self._player_store = self._store.clone()
         self._device = _device(transport)
         self.is_lost = False
         self._num_jobs = 0
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Lead: play a scenario on the first ranks of the job.
+        """Play a scenario, as the leader, on the first ranks of the job.
 
         Args:
-            scenario: The scenario to play; its world is at most the job's.
+            scenario: The scenario to play. It has at most as many ranks as the job.
             subject: The synchronizer under test, the same on every process.
 
         Returns:
@@ -100,18 +101,26 @@ class TorchrunBackend:
         own = threading.Thread(
             target=self._play_and_report, args=(number, scenario, subject), daemon=True
         )
-        own.start()  # on a thread, so that this one can stop waiting for it
+        own.start()  # on a thread, so that `run` can stop waiting for a rank that hangs
         outcomes = self._gather(number, scenario.mesh.num_ranks)
-        results = tuple(unpack_result(a.result) if a else RankRun() for a in outcomes)
+        results = tuple(
+            unpack_result(outcome.result) if outcome else RankRun()
+            for outcome in outcomes
+        )
         absent = tuple(rank for rank, outcome in enumerate(outcomes) if outcome is None)
-        fault = outcomes_fault({r: a for r, a in enumerate(outcomes) if a is not None})
+        fault = outcomes_fault(
+            {rank: outcome for rank, outcome in enumerate(outcomes) if outcome is not None}
+        )
         if fault is None and absent:
             fault = stall_fault("never_returns", absent, ())
         self.is_lost = bool(absent)
         return Run(self.name, results, fault, lost_backend=self.is_lost)
 
     def follow(self, subject: Subject) -> None:
-        """Play the scenarios of the leader, with its subject, until it announces the end."""
+        """Play each scenario that the leader announces, until the leader announces the end.
+
+        `subject` equals the leader's.
+        """
         while True:
             self._num_jobs += 1
             key = f"job/{self._num_jobs}"
@@ -129,9 +138,10 @@ class TorchrunBackend:
             self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
 
     def _gather(self, number: int, count: int) -> list[JobOutcome | None]:
-        """Collect the outcome of each rank, None where it did not come in time."""
+        """Collect the outcome of each rank; None for a rank that is late."""
         keys = [f"outcome/{number}/{rank}" for rank in range(count)]
-        # Raised after the timeout; the check below finds the ranks without an outcome.
+        # `wait` raises after the timeout; the check below finds the ranks without an
+        # outcome.
         with contextlib.suppress(dist.DistStoreError):
             self._store.wait(keys, timedelta(seconds=self._hang_timeout_seconds))
         return [

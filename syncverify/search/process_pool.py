@@ -1,7 +1,7 @@
-"""Calls in several processes that end with the command that makes them.
+"""A pool of processes that end when the command that started them ends.
 
-`ProcessPoolExecutor` runs the calls. Added here: an error or an interrupt ends running
-calls at once, and a process whose parent was killed ends too.
+`ProcessPoolExecutor` runs the calls. This module adds two things: an error or an interrupt
+ends running calls at once, and a process ends when its parent is killed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def run_in_processes(
     jobs: int,
     context: BaseContext,
 ) -> Generator[tuple[Item, Result]]:
-    """Yield each item with the function's result, in the order in which calls end.
+    """Yield each item with the result of `function`, in the order in which calls end.
 
-    Function and items can be pickled. `context` is the start method of the processes.
+    `function`, the items and the results can be pickled. `context` is the start method of
+    the processes.
     """
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent)
     try:
-        with interrupts_blocked():  # until `end_with_parent` has run in the process
+        # Processes start with interrupts blocked; `end_with_parent` unblocks them there.
+        with interrupts_blocked():
             running = {pool.submit(function, item): item for item in items}
         for done in as_completed(running):
             yield running[done], done.result()
@@ -48,25 +50,31 @@ def run_in_processes(
 
 
 def end_with_parent() -> None:
-    """Let this process end when its parent has ended, and not by Ctrl-C before that."""
+    """Let this process end with its parent, and ignore Ctrl-C until then."""
     signal.signal(signal.SIGINT, _leave_to_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     if parent is not None and os.getpgrp() != os.getpid():
-        # See Note [A child ends with its parent]. The leader of a process group has to end
-        # its group as well, which the kernel does not: it relies on the thread alone.
+        # See Note [A child ends with its parent]. The kernel ends one process, not a group.
+        # A leader of a process group has to end its group too, so it relies on the thread
+        # alone.
         end_when_closed(parent.sentinel, os.getpid())
     threading.Thread(target=_end_after_parent, daemon=True).start()
 
 
 def _leave_to_parent(_number: int, _frame: object) -> None:
-    """Do nothing. Processes that this one starts would inherit SIG_IGN, but no handler."""
+    """Ignore the signal.
+
+    A handler does this because child processes would inherit SIG_IGN, and do not inherit a
+    handler.
+    """
 
 
 def _end_after_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        if os.getpgrp() == os.getpid():  # the group holds all processes started here
+        if os.getpgrp() == os.getpid():
+            # the group holds all processes that this process started
             os.killpg(0, signal.SIGKILL)
         os._exit(1)

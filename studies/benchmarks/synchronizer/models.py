@@ -26,9 +26,9 @@ class Training:
 def make_model(size: ModelSize) -> nn.Sequential:
     """Make a stack of square linear layers, the same on all ranks.
 
-    There is nothing between the layers, so gradients take most of the time. Weights are
-    identities, so activations and gradients keep their values through hundreds of layers:
-    denormal numbers would cost more than any synchronizer.
+    No activation function separates the layers, so gradients take most of the time. Weights
+    are identities, so activations and gradients keep their values through hundreds of layers.
+    Other weights could lead to denormal numbers, which cost more time than any synchronizer.
     """
     model = nn.Sequential()
     for _ in range(size.num_layers):
@@ -39,17 +39,18 @@ def make_model(size: ModelSize) -> nn.Sequential:
 
 
 def make_input(size: ModelSize) -> torch.Tensor:
+    """Return ones. Shape (batch, width), float32."""
     return torch.ones(size.batch, size.width)
 
 
 def plain_training(size: ModelSize) -> Training:
-    """Train plain parameters."""
+    """Return a training of plain parameters."""
     model, x = make_model(size), make_input(size)
     return Training(list(model.parameters()), lambda: model(x).sum().backward())
 
 
 def replicated_training(size: ModelSize, mesh: DeviceMesh) -> Training:
-    """Train DTensors that are replicated over all axes of a mesh."""
+    """Return a training of DTensors that are replicated over all axes of a mesh."""
     model, x = make_model(size), make_input(size)
     placements = [Replicate()] * mesh.ndim
     parameters = {

@@ -1,6 +1,7 @@
-"""Cross-rank `allclose`: do replicas hold the same gradients?"""
+"""Cross-rank `allclose` of gradients that replicas hold."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -13,34 +14,52 @@ RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 1e-8
 
 
 def replicas_are_close(judgement: Judgement) -> Verdict:
-    """Compare each rank's reduced gradients with those of the first rank that holds them.
+    """Compare reduced gradients between ranks that hold the same part of a parameter.
 
     Args:
         judgement: A run on gloo.
 
     Returns:
-        An alarm at the first gradients that differ.
+        An alarm at the first pair of gradients that differ.
     """
-    for name, rank, first, step in _replicas(judgement):
-        mine, other = (
-            judgement.run.ranks[each].at("reduced", step) for each in (rank, first)
-        )
+    for replica in _replicas(judgement):
+        name, step, ranks = replica.parameter, replica.step, judgement.run.ranks
+        mine = ranks[replica.rank].at("reduced", step)
+        other = ranks[replica.first_rank].at("reduced", step)
         if mine is None or other is None:
             continue  # the step was thrown away
         if not _close(mine.gradients[name], other.gradients[name]):
             return alarm(
-                f"{name} differs between ranks {first} and {rank}, step {step}"
+                f"{name} differs between ranks {replica.first_rank} and {replica.rank}, "
+                f"step {step}"
             )
     return SILENT
 
 
-def _replicas(judgement: Judgement) -> Iterator[tuple[str, int, int, int]]:
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """A part of a parameter that two ranks hold, in one step.
+
+    Attributes:
+        parameter: Name of the parameter.
+        rank: Global rank.
+        first_rank: The first global rank that holds the same part.
+        step: Number of the step, from 0.
+    """
+
+    parameter: str
+    rank: int
+    first_rank: int
+    step: int
+
+
+def _replicas(judgement: Judgement) -> Iterator[_Replica]:
     for step in range(judgement.scenario.num_steps):
         for spec in trainable(judgement.scenario):
             for rank in range(judgement.scenario.mesh.num_ranks):
                 first = judgement.reference.contributors(spec, rank)[0]
                 if first != rank:
-                    yield spec.name, rank, first, step
+                    yield _Replica(spec.name, rank, first, step)
 
 
 def _close(mine: torch.Tensor | None, other: torch.Tensor | None) -> bool:
@@ -58,8 +77,8 @@ ALLCLOSE = Method(
     replicas_are_close,
     "Gradients of ranks that hold the same part of a parameter are compared after each "
     f"`wait()`, with `torch.allclose`, rtol {RELATIVE_TOLERANCE:g} and atol "
-    f"{ABSOLUTE_TOLERANCE:g}, on gloo, over 10 optimizer steps. By construction it cannot "
-    "see mistakes that all ranks make alike (a divisor, a lost micro-batch, a group that is "
-    "too wide), gradients that are sharded over all axes, and reads that would come too "
-    "early on a GPU.",
+    f"{ABSOLUTE_TOLERANCE:g}, on gloo, over 10 optimizer steps. By construction the method "
+    "cannot see mistakes that all ranks make alike (a divisor, a lost micro-batch, a group "
+    "that is too wide), wrong gradients that are sharded over all axes, or reads that would "
+    "come too early on a GPU.",
 )

@@ -1,4 +1,4 @@
-"""`TORCH_DISTRIBUTED_DEBUG=DETAIL`: do all ranks issue the same collectives?"""
+"""`TORCH_DISTRIBUTED_DEBUG=DETAIL`, which compares the collectives of all ranks."""
 
 from comparison.methods.method import Method
 from comparison.verdicts import SILENT, Verdict
@@ -15,9 +15,9 @@ DETAIL_DEBUG = Method(
     "`TORCH_DISTRIBUTED_DEBUG=DETAIL`",
     "gloo in detail",
     nothing_more,
-    "The same training on gloo, in processes that were started with "
+    "A training of 10 optimizer steps runs on gloo, in processes that were started with "
     "`TORCH_DISTRIBUTED_DEBUG=DETAIL`: each process group is wrapped, and before each "
-    "collective ranks compare its kind, shapes and dtypes. A run that raises, dies or hangs "
-    "counts as caught; values are not compared. By construction the mode cannot see wrong "
-    "values, lifetimes and races.",
+    "collective ranks compare its kind, shapes and dtypes. A defect counts as caught if its "
+    "run raises, dies or hangs; values are not compared. By construction the mode cannot see "
+    "wrong values, lifetimes or races.",
 )

@@ -1,4 +1,4 @@
-"""torch's threaded process group: are values right where ranks are threads?"""
+"""Values on torch's threaded process group, where ranks are threads."""
 
 from itertools import chain
 
@@ -30,10 +30,10 @@ THREADED_GROUP = Method(
     "threaded group, values",
     "threads",
     values_are_right,
-    "Ranks are threads of one process over torch's own threaded process group, which its "
-    "tests use (`MultiThreadedTestCase`), and gradients after each `wait()` of the 10 steps "
-    "are compared with our reference, exactly: without the reference this method would have "
-    "nothing to compare. By construction it cannot see a `wait()` that was forgotten, since "
-    "a collective is done when it returns, nor streams, lifetimes, hooks left behind and "
-    "reductions that are not needed; the threads alone decide the timing.",
+    "Ranks are threads of one process over the threaded process group of torch's own tests "
+    "(`MultiThreadedTestCase`). After each `wait()` of the 10 steps, gradients are compared "
+    "with our reference, exactly. Without the reference this method would have nothing to "
+    "compare. By construction the method cannot see streams, lifetimes, hooks left behind or "
+    "needless reductions. It cannot see a forgotten `wait()` either: a collective is complete "
+    "when its call returns. No schedule is chosen; the timing is that of the threads.",
 )

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.edges import (
+from syncverify.judge.ordering.happens_before import Semantics, Traces
+from syncverify.judge.ordering.missing_waits import (
     NO_LINES,
     BeforeFree,
     BeforeReturn,
@@ -24,7 +25,6 @@ from syncverify.judge.ordering.edges import (
     WaitForStream,
     WaitForWork,
 )
-from syncverify.judge.ordering.happens_before import Semantics, Traces
 from syncverify.judge.ordering.races import (
     Orderings,
     Race,

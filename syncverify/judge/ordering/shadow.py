@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from syncverify.trace.regions import MemoryRegion
 
-# Position in the lane, from 1, and position of the event in the trace of its rank. A plain
-# pair: one is made for each access, and a class would take a fifteenth of the detector's time.
+# Position in the lane, from 1, and position of the record in the trace of its rank. A plain
+# pair: each access makes one, and instances of a class would take 7 % of the detector's time.
 LastUse = tuple[int, int]
 Last = dict[int, LastUse]  # by lane
 _CellKey = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -26,8 +26,8 @@ class Cell:
 
     Attributes:
         region: The bytes.
-        reads: Reads since the writes.
-        writes: The last write, or several writes without an order.
+        reads: Reads that no later write of the region is ordered after.
+        writes: Writes that no later write of the region is ordered after; often one.
         neighbours: Cells that share a byte with this one, itself included.
     """
 
@@ -55,19 +55,23 @@ class StorageShadow:
     last: Last = field(default_factory=dict)
     noted: list[LastUse] = field(default_factory=list)
     _cells: dict[_CellKey, Cell] = field(default_factory=dict)
-    # Cells by bit length of their size, each list sorted by first byte. A search for
-    # overlaps then looks back by less than twice the size of the cells in the list.
+    # Cells by bit length of their size, each list sorted by first byte. Cells of one list
+    # have similar sizes, so a search for overlaps starts less than two cell sizes before the
+    # region.
     _by_length: dict[int, list[tuple[int, int, Cell]]] = field(default_factory=dict)
 
     def note(self, at: LastUse) -> None:
-        """Note a use of the only lane, once for all of the regions that it uses."""
+        """Note a use by the only lane. A use of several regions is noted once."""
         assert self.only_lane is not None
         if self.last.get(self.only_lane) is not at:
             self.last[self.only_lane] = at
             self.noted.append(at)
 
     def cell(self, region: MemoryRegion) -> Cell:
-        """Return the cell of a region; one without a byte has no neighbour but itself."""
+        """Return the cell of a region.
+
+        The cell of an empty region has itself as its only neighbour.
+        """
         key = (region.start_byte, region.end_byte, region.repeats)
         known = self._cells.get(key)
         if known is None:

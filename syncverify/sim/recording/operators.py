@@ -9,7 +9,7 @@ import torch
 
 from syncverify.sim.device.torch_internals import schema_arguments
 
-# These write all of their `self` and read none of it.
+# Operators that write all of their `self` and read none of it.
 _OVERWRITE = frozenset(
     {
         "_foreach_copy_",
@@ -21,11 +21,12 @@ _OVERWRITE = frozenset(
         "zero_",
     }
 )
-# These allocate and leave the memory as it is.
+# Prefixes of operators that allocate and leave the memory as it is.
 _ALLOCATE = ("empty", "new_empty")
-# These use only the shape and dtype of their arguments.
+# Prefixes of operators that use only the shape and dtype of their arguments.
 _LIKE = ("empty", "full", "new_", "ones", "rand", "zeros")
-# On CUDA the host waits for the current stream: it needs the values, or their number.
+# Operators for which the host waits on CUDA: the host needs the values of the current
+# stream, or their number.
 _HOST_SYNCS = frozenset(
     {
         "_local_scalar_dense",
@@ -37,7 +38,7 @@ _HOST_SYNCS = frozenset(
         "unique_dim",
     }
 )
-# Without an alias in their schema, these touch no memory all the same.
+# Operators that touch no memory, though their schema shows no alias.
 _METADATA_ONLY = frozenset(
     {"_unsafe_view", "_wrap_tensor_autograd", "is_same_size", "wait_tensor"}
 )
@@ -67,11 +68,11 @@ class Effects:
 def effects_of(operator: Any) -> Effects | None:
     """Return the memory effects of a `torch._ops.OpOverload`.
 
-    None for an operator on metadata alone, such as a view, and for one that a process group
-    records.
+    None for an operator on metadata alone, such as a view. None for a collective, which its
+    process group records.
     """
     name = operator.overloadpacket.__name__
-    if _is_metadata_only(operator, name) or _is_told_by_groups(operator, name):
+    if _is_metadata_only(operator, name) or _is_recorded_by_groups(operator, name):
         return None
     tensors = [
         (index, argument)
@@ -102,7 +103,7 @@ def _is_metadata_only(operator: Any, name: str) -> bool:
     return is_view or name in _METADATA_ONLY
 
 
-def _is_told_by_groups(operator: Any, name: str) -> bool:
+def _is_recorded_by_groups(operator: Any, name: str) -> bool:
     # Functional collectives copy their input first, and no process group sees the copy.
     copies = operator.namespace == "_c10d_functional" and not name.endswith("_")
     return operator.namespace in _COLLECTIVES and not copies
@@ -113,7 +114,10 @@ def tensors_at(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
 ) -> list[torch.Tensor]:
-    """List the tensors among the arguments of an operator, those in lists included."""
+    """List the tensors among the arguments at `places`, tensors in lists included.
+
+    A place is the position and the name of an argument.
+    """
     found: list[torch.Tensor] = []
     for index, name in places:
         if index < len(args):

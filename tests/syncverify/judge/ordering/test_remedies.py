@@ -7,8 +7,8 @@ from labelled import CASES
 from micro_traces import traces
 from steps import STEPS, without
 
-from syncverify.judge.ordering.edges import Edge
 from syncverify.judge.ordering.happens_before import Semantics, Traces
+from syncverify.judge.ordering.missing_waits import Edge
 from syncverify.judge.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.judge.ordering.remedies import disorders
 

@@ -11,7 +11,7 @@ RANKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PeerResult:
     """One row of the table.
 
     Attributes:
@@ -37,7 +37,7 @@ class Played:
         return not known.issuperset(self.violations)
 
 
-def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> Played:
+def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> PeerResult:
     """Search for violations of a peer.
 
     Args:
@@ -51,7 +51,7 @@ def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> Pla
     """
     report = run_search(subject, backend, ranks=RANKS, examples=examples, seed=seed)
     found = [each.violation for each in report.violations]
-    return Played(
+    return PeerResult(
         subject.name,
         backend.name,
         report.examples,

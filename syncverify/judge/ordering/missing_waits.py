@@ -1,4 +1,4 @@
-"""Edges: waits that a subject lacks, and the traces with such a wait inserted.
+"""Waits that a subject lacks, called edges, and traces with such an edge inserted.
 
 An edge stands for a line of code. It is inserted wherever that line would run: on every
 rank, in every step.
@@ -34,7 +34,7 @@ NO_LINES = frozenset({AUTOGRAD, "optimizer", "unknown line"})
 
 @dataclass(frozen=True, slots=True)
 class BeforeUse:
-    """Before a line of code queues work on a stream."""
+    """The point before a line of code queues work on a stream."""
 
     source: str
     stream: str
@@ -46,7 +46,7 @@ class BeforeUse:
         return f"before {self.source}"
 
     def is_before(self, record: TraceRecord) -> bool:
-        """Tell whether a record is such work."""
+        """Tell whether a record is work that the line queues on the stream."""
         return (
             isinstance(record, Access | CollectiveLaunch)
             and record.source == self.source
@@ -56,7 +56,7 @@ class BeforeUse:
 
 @dataclass(frozen=True, slots=True)
 class BeforeReturn:
-    """Before the subject returns from a call."""
+    """The point before the subject returns from a call."""
 
     phase: Phase
 
@@ -65,13 +65,13 @@ class BeforeReturn:
         return f"before {self.phase}() returns"
 
     def is_before(self, record: TraceRecord) -> bool:
-        """Tell whether a record is such a return."""
+        """Tell whether a record is a return from the call."""
         return isinstance(record, SubjectReturn) and record.moment.phase == self.phase
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeFree:
-    """Before the last reference to memory of a stream's pool goes away."""
+    """The point before the last reference to memory of a stream's pool goes away."""
 
     stream: str
 
@@ -80,7 +80,7 @@ class BeforeFree:
         return "before the last reference to its memory goes away"
 
     def is_before(self, record: TraceRecord) -> bool:
-        """Tell whether a record is such a free."""
+        """Tell whether a record is a free of memory of the pool."""
         return isinstance(record, StorageFreed) and record.stream == self.stream
 
 
@@ -89,7 +89,7 @@ InsertionPoint = BeforeUse | BeforeReturn | BeforeFree
 
 @dataclass(frozen=True, slots=True)
 class WaitForStream:
-    """One stream waits for all work that another one holds."""
+    """A stream waits for all work that another stream holds."""
 
     waiting: str
     awaited: str

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from micro_traces import AT, traces
 
-from syncverify.judge.ordering.edges import (
+from syncverify.judge.ordering.missing_waits import (
     BeforeFree,
     BeforeReturn,
     BeforeUse,
