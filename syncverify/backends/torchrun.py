@@ -102,15 +102,14 @@ class TorchrunBackend:
             target=self._play_and_report, args=(number, scenario, subject), daemon=True
         )
         own.start()  # on a thread, so that `run` can stop waiting for a rank that hangs
-        outcomes = self._gather(number, scenario.mesh.num_ranks)
+        ranks = range(scenario.mesh.num_ranks)
+        outcomes = self._gather(number, ranks)
         results = tuple(
-            unpack_result(outcome.result) if outcome else RankRun()
-            for outcome in outcomes
+            unpack_result(outcomes[rank].result) if rank in outcomes else RankRun()
+            for rank in ranks
         )
-        absent = tuple(rank for rank, outcome in enumerate(outcomes) if outcome is None)
-        fault = outcomes_fault(
-            {rank: outcome for rank, outcome in enumerate(outcomes) if outcome is not None}
-        )
+        absent = tuple(rank for rank in ranks if rank not in outcomes)
+        fault = outcomes_fault(outcomes)
         if fault is None and absent:
             fault = stall_fault("never_returns", absent, ())
         self.is_lost = bool(absent)
@@ -137,16 +136,19 @@ class TorchrunBackend:
         if self.rank == 0:
             self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
 
-    def _gather(self, number: int, count: int) -> list[JobOutcome | None]:
-        """Collect the outcome of each rank; None for a rank that is late."""
-        keys = [f"outcome/{number}/{rank}" for rank in range(count)]
+    def _gather(self, number: int, ranks: range) -> dict[int, JobOutcome]:
+        """Collect the outcome of each rank; a rank that is late has none."""
+        keys = {rank: f"outcome/{number}/{rank}" for rank in ranks}
         # `wait` raises after the timeout; the check below finds the ranks without an
         # outcome.
         with contextlib.suppress(dist.DistStoreError):
-            self._store.wait(keys, timedelta(seconds=self._hang_timeout_seconds))
-        return [
-            self._outcome(key) if self._store.check([key]) else None for key in keys
-        ]
+            patience = timedelta(seconds=self._hang_timeout_seconds)
+            self._store.wait([*keys.values()], patience)
+        return {
+            rank: self._outcome(key)
+            for rank, key in keys.items()
+            if self._store.check([key])
+        }
 
     def _outcome(self, key: str) -> JobOutcome:
         outcome: JobOutcome = pickle.loads(self._store.get(key))

@@ -116,7 +116,13 @@ def tensors_at(
 ) -> list[torch.Tensor]:
     """List the tensors among the arguments at `places`, tensors in lists included.
 
-    A place is the position and the name of an argument.
+    Args:
+        places: Position and name of each argument.
+        args: Positional arguments of the operator.
+        kwargs: Its keyword arguments.
+
+    Returns:
+        The tensors, in the order of `places`.
     """
     found: list[torch.Tensor] = []
     for index, name in places:
