@@ -1,5 +1,6 @@
 """`make release` refuses a bad version, a dirty tree and an empty changelog."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -76,8 +77,16 @@ def test_release_refuses_an_empty_changelog(project: Path) -> None:
     assert release(project, "1.10.0") == expected
 
 
-def test_failed_release_puts_the_tree_back(project: Path) -> None:
+def test_failed_release_puts_the_tree_back(
+    project: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first step after the refusals sets the version; the next one fails here."""
+    failing = tmp_path_factory.mktemp("bin") / "towncrier"
+    failing.write_text("#!/bin/sh\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(failing.parent), prepend=os.pathsep)
     (project / "changelog.d" / "1.feature.md").write_text("A fact.\n")
     git(project, "add", ".")
     git(project, "commit", "-qm", "a change")
