@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
+from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
-from syncverify.subjects.adapter import LOCAL_MEAN, Adapter, LossModule
 
 # Outside of DDP's contract, by its docs (torch/nn/parallel/distributed.py):
 # - fewer backwards than agreed: gradients of `no_sync` are reduced only in the next backward
@@ -49,7 +49,7 @@ _OUTSIDE = (
 }
 
 
-class DistributedDataParallelSubject(Adapter):
+class DistributedDataParallelSubject(ModuleAdapter):
     """Gives DDP the subject API.
 
     DDP averages over all ranks of one group, and knows neither DTensors nor groups of
@@ -63,36 +63,22 @@ class DistributedDataParallelSubject(Adapter):
 
     capabilities = replace(LOCAL_MEAN, outside=_OUTSIDE, overlaps_backward=True)
     options: ClassVar[Mapping[str, Any]] = {}
-    _module: DistributedDataParallel | None = None
     _device_module: Any = None
     _wrapping_stream: Any = None
 
+    @override
     def bind(self) -> None:
-        """Wrap the parameters."""
-        self._device_module = torch.get_device_module(self._parameters[0].device)
+        self._device_module = torch.get_device_module(self.parameters[0].device)
         self._wrapping_stream = self._device_module.current_stream()
-        self._wrap(LossModule(self._parameters))
+        super().bind()
 
-    def _wrap(self, module: LossModule) -> None:
-        self._module = DistributedDataParallel(
-            module, bucket_cap_mb=self._bucket_size_mb, **self.options
+    @override
+    def wrap(self, module: LossModule) -> DistributedDataParallel:
+        return DistributedDataParallel(
+            module, bucket_cap_mb=self.bucket_size_mb, **self.options
         )
 
-    def run_micro_batch(
-        self,
-        compute_loss: Callable[[], Any],
-        *,
-        is_last: bool,
-        run_backward: Callable[[Any], None] = torch.Tensor.backward,
-    ) -> None:
-        """Run forward and backward, reducing in the last micro-batch only."""
-        assert self._module is not None, "bind() comes first"
-        with nullcontext() if is_last else self._module.no_sync():
-            run_backward(self._module(compute_loss))
-
-    def wait(self) -> None:
-        """Do nothing: DDP's backward returns with the reduction complete."""
-
+    @override
     def zero_grad(self) -> None:
         """Drop the gradients, as optimizers do.
 
@@ -105,9 +91,9 @@ class DistributedDataParallelSubject(Adapter):
         reader = self._device_module.current_stream()
         if reader != self._wrapping_stream:
             self._wrapping_stream.wait_stream(reader)
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
-    def unbind(self) -> None:
-        """Drop the wrapper, and its hooks with it."""
-        self._module = None
+    @override
+    def unwrap(self) -> None:
+        """Do nothing: DDP's hooks go with the wrapper, and nothing may be left."""

@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from syncverify.adapters import LossModule
 from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
@@ -59,7 +61,7 @@ class CommHookSubject(_PlainStepsOnly):
     """
 
     @override
-    def bind(self) -> None:
-        super().bind()
-        assert self._module is not None
-        self._module.register_comm_hook(dist.group.WORLD, allreduce_hook)
+    def wrap(self, module: LossModule) -> DistributedDataParallel:
+        wrapped = super().wrap(module)
+        wrapped.register_comm_hook(dist.group.WORLD, allreduce_hook)
+        return wrapped

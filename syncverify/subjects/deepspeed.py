@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,8 +12,9 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
-from syncverify.subjects.adapter import LOCAL_MEAN, Adapter, LossModule
+from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 
 try:
     import deepspeed
@@ -39,7 +40,7 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-class ZeroOneSubject(Adapter):
+class ZeroOneSubject(ModuleAdapter):
     """Gives ZeRO stage 1 the subject API: optimizer state is sharded, gradients are not.
 
     DeepSpeed averages over all ranks: its source calls a rank's part "averaged gradients".
@@ -58,14 +59,13 @@ class ZeroOneSubject(Adapter):
 
     stage: ClassVar[int] = 1
     capabilities = replace(LOCAL_MEAN, scalars=False, needs_processes=True)
-    _engine: Any = None
 
-    def bind(self) -> None:
+    @override
+    def wrap(self, module: LossModule) -> Any:
         """Make an engine, with an optimizer of learning rate 0."""
         _reset_globals()
-        self._originals = [parameter.data for parameter in self._parameters]
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-        trainable = list(self._trainable())
+        trainable = list(self.trainable())
         optimizer = torch.optim.SGD(
             [
                 {"params": [p for p in trainable if p.dtype == dtype]}
@@ -73,40 +73,46 @@ class ZeroOneSubject(Adapter):
             ],
             lr=0.0,
         )
-        zero = {"stage": self.stage, "reduce_bucket_size": self._bucket_numel()}
-        self._engine, *_ = deepspeed.initialize(
-            model=LossModule(self._parameters),
+        zero = {"stage": self.stage, "reduce_bucket_size": self.bucket_numel}
+        engine, *_ = deepspeed.initialize(
+            model=module,
             optimizer=optimizer,
             config={**_CONFIG, "zero_optimization": zero},
         )
+        return engine
 
-    def run_micro_batch(
-        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
-    ) -> None:
-        """Run forward and backward, at the boundary in the last micro-batch only."""
-        self._engine.set_gradient_accumulation_boundary(is_last)
-        self._engine.backward(self._engine(compute_loss))
+    @override
+    def announce(self, *, is_last: bool) -> None:
+        self.wrapped.set_gradient_accumulation_boundary(is_last)
 
-    def wait(self) -> None:
+    @override
+    def no_sync(self) -> AbstractContextManager[Any]:
+        return nullcontext()  # of DeepSpeed's two ways, `announce()` takes the other
+
+    @override
+    def backward(self, loss: torch.Tensor) -> None:
+        self.wrapped.backward(loss)
+
+    @override
+    def synchronize(self) -> None:
         """Gather the reduced gradients; DeepSpeed's backward returns with them complete."""
-        for parameter in self._trainable():
+        for parameter in self.trainable():
             gradient = safe_get_full_grad(parameter)
             if gradient is not None:
                 parameter.grad = gradient.to(parameter.dtype)
 
+    @override
     def zero_grad(self) -> None:
         """Drop the gradients, by an optimizer step of learning rate 0."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
-        self._engine.step()
+        self.wrapped.step()
 
+    @override
     def unbind(self) -> None:
-        """Destroy the engine, and move the parameters out of its flat buffers."""
-        self._engine.destroy()
-        self._engine = None
-        for parameter, data in zip(self._parameters, self._originals, strict=True):
-            parameter.data = data
-            parameter.grad = None
+        """Destroy the engine; then the parameters are moved out of its flat buffers."""
+        self.wrapped.destroy()
+        super().unbind()
 
 
 class ZeroTwoSubject(ZeroOneSubject):

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from syncverify.subjects.adapter import LOCAL_MEAN, Adapter
+from syncverify.adapters import LOCAL_MEAN, ParameterHolder
 
 
 class _Substitution(TorchFunctionMode):
@@ -69,7 +69,7 @@ class _ShardedGroup(nn.Module):
         return zip(self._originals, self.parameter_list, strict=True)
 
 
-class FullyShardedSubject(Adapter):
+class FullyShardedSubject(ParameterHolder):
     """Gives `fully_shard` the subject API.
 
     FSDP2 averages over all ranks of its mesh, and leaves a shard of the mean on each rank.
@@ -90,8 +90,8 @@ class FullyShardedSubject(Adapter):
     def bind(self) -> None:
         """Shard copies of the parameters, the last group innermost."""
         self._groups: list[_ShardedGroup] = []
-        device = self._param_groups[0][0].device
-        for number, group in reversed(list(enumerate(self._param_groups))):
+        device = self.param_groups[0][0].device
+        for number, group in reversed(list(enumerate(self.param_groups))):
             for dtype in dict.fromkeys(parameter.dtype for parameter in group):
                 alike = [parameter for parameter in group if parameter.dtype == dtype]
                 inner = self._groups[0] if self._groups else None

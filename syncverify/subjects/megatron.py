@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.subjects.adapter import LOCAL_MEAN, Adapter, LossModule
+from syncverify.adapters import LossModule, ModuleAdapter
 
 try:
     from megatron.core.distributed import (
@@ -27,13 +27,15 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-class MegatronSubject(Adapter):
+class MegatronSubject(ModuleAdapter):
     """Gives Megatron-core's DDP the subject API.
 
     Megatron averages: "The goal is to scale reduced gradients by 1/dp_size", says a comment
     in its source. It accumulates in `main_grad`, a view into its buffer, and `wait()` sets
     `.grad` to this view. `overlap_grad_reduce` has an effect from the second step on:
     Megatron learns in the first step how often each parameter accumulates.
+
+    Megatron has no call that removes its hooks and attributes, so they are removed for it.
 
     Megatron tells dtypes apart and not groups, measures buckets in elements, of float32 by
     default, and learns of the last micro-batch from `no_sync`.
@@ -43,51 +45,34 @@ class MegatronSubject(Adapter):
         distributed_data_parallel_config.py, of megatron-core 0.16.1.
     """
 
-    capabilities = LOCAL_MEAN
     options: ClassVar[Mapping[str, Any]] = {}
-    _module: Any = None
 
-    def bind(self) -> None:
-        """Allocate the buffers."""
-        device = self._parameters[0].device
+    @override
+    def wrap(self, module: LossModule) -> DistributedDataParallel:
+        device = self.parameters[0].device
         groups = _process_groups(device)
         config = DistributedDataParallelConfig(
-            overlap_grad_reduce=True, bucket_size=self._bucket_numel(), **self.options
+            overlap_grad_reduce=True, bucket_size=self.bucket_numel, **self.options
         )
         with _current_device(device):
-            self._module = DistributedDataParallel(
+            return DistributedDataParallel(
                 TransformerConfig(num_layers=1, hidden_size=1, num_attention_heads=1),
                 config,
-                LossModule(self._parameters),
+                module,
                 pg_collection=groups,
             )
 
-    def run_micro_batch(
-        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
-    ) -> None:
-        """Run forward and backward, reducing in the last micro-batch only."""
-        with nullcontext() if is_last else self._module.no_sync():
-            loss: torch.Tensor = self._module(compute_loss)
-            loss.backward()
-
-    def wait(self) -> None:
+    @override
+    def synchronize(self) -> None:
         """Wait for all buckets, and set each `.grad` to its view of a bucket."""
-        self._module.finish_grad_sync()
-        for parameter in self._trainable():
+        self.wrapped.finish_grad_sync()
+        for parameter in self.trainable():
             parameter.grad = parameter.main_grad  # type: ignore[attr-defined]  # Megatron's
 
+    @override
     def zero_grad(self) -> None:
-        """Clear the buffers."""
-        self._module.zero_grad_buffer()
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def unbind(self) -> None:
-        """Remove the attributes that Megatron sets on parameters, for which it has no call."""
-        self._module.grad_accs.clear()
-        self._module = None
-        for parameter in self._trainable():
-            del parameter.main_grad, parameter.grad_added_to_main_grad  # type: ignore[attr-defined]
+        self.wrapped.zero_grad_buffer()
+        for parameter in self.parameters:
             parameter.grad = None
 
 
@@ -95,31 +80,19 @@ class ShardedMegatronSubject(MegatronSubject):
     """Megatron's gradient buffers, reduced for its distributed optimizer.
 
     `use_distributed_optimizer`: "issue reduce-scatter collectives to aggregate gradients".
-    Each rank then has the right sum in its part of a bucket only, so `wait()` gathers the
-    parts.
+    Each rank then has the right sum in its part of a bucket only, so `synchronize()`
+    gathers the parts.
     """
 
     options: ClassVar[Mapping[str, Any]] = {"use_distributed_optimizer": True}
 
     @override
-    def bind(self) -> None:
-        originals = [parameter.data for parameter in self._parameters]
-        super().bind()
-        self._originals = originals
-
-    @override
-    def wait(self) -> None:
-        super().wait()
-        for group in self._module.bucket_groups:
+    def synchronize(self) -> None:
+        super().synchronize()
+        for group in self.wrapped.bucket_groups:
             for bucket in group.buckets:
                 part = bucket.grad_data.chunk(dist.get_world_size())[dist.get_rank()]
                 dist.all_gather_into_tensor(bucket.grad_data, part.clone())
-
-    @override
-    def unbind(self) -> None:
-        super().unbind()
-        for parameter, data in zip(self._parameters, self._originals, strict=True):
-            parameter.data = data  # Megatron has moved it into its buffer
 
 
 def _process_groups(device: torch.device) -> ProcessGroupCollection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +15,8 @@ from torch.distributed._composable.replicate_with_fsdp import (
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
+from syncverify.adapters import LossModule
 from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
-from syncverify.subjects.adapter import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 
@@ -35,26 +34,12 @@ class ReplicateSubject(DistributedDataParallelSubject):
     )
 
     @override
-    def _wrap(self, module: LossModule) -> None:
-        self._replicated: nn.Module | None = replicate(
-            module, bucket_cap_mb=self._bucket_size_mb
-        )
+    def wrap(self, module: LossModule) -> Any:
+        return replicate(module, bucket_cap_mb=self.bucket_size_mb)
 
     @override
-    def run_micro_batch(
-        self,
-        compute_loss: Callable[[], Any],
-        *,
-        is_last: bool,
-        run_backward: Callable[[Any], None] = torch.Tensor.backward,
-    ) -> None:
-        assert self._replicated is not None, "bind() comes first"
-        self._replicated.set_requires_gradient_sync(is_last)  # type: ignore[operator]  # of replicate
-        run_backward(self._replicated(compute_loss))
-
-    @override
-    def unbind(self) -> None:
-        self._replicated = None
+    def announce(self, *, is_last: bool) -> None:
+        self.wrapped.set_requires_gradient_sync(is_last)
 
 
 class ReplicateAsFsdpSubject(FullyShardedSubject):

@@ -37,7 +37,7 @@ class DropsAtOnce(DistributedDataParallelSubject):
     """Drop gradients as torch's optimizers do: the creating stream waits for no reader."""
 
     def zero_grad(self) -> None:
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
 

@@ -49,8 +49,8 @@ class ForgetsTheHook(BucketViewSubject):
 
     def bind(self) -> None:
         super().bind()
-        assert self._module is not None
-        self._module.register_comm_hook(None, _local)
+        assert self.wrapped is not None
+        self.wrapped.register_comm_hook(None, _local)
 
 
 def _local(

@@ -39,7 +39,7 @@ def test_shards_that_are_not_gathered_are_found() -> None:
     from syncverify.subjects.megatron import MegatronSubject, ShardedMegatronSubject
 
     class GathersNothing(ShardedMegatronSubject):
-        wait = MegatronSubject.wait
+        synchronize = MegatronSubject.synchronize
 
     subject = Subject("shards", GathersNothing, GathersNothing.capabilities)
     scenario = Scenario(

@@ -1,0 +1,91 @@
+"""The record of a parameter before a synchronizer is attached, and the way back to it.
+
+No other module of this package reads the private registries of a tensor's hooks. torch has
+no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hook`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+Registry = MutableMapping[int, Any]
+
+
+class RecordedParameter:
+    """State of one parameter: its memory, its attributes, and the keys of its hooks.
+
+    `restore()` removes each hook, attribute and gradient that came later, and puts the
+    parameter back into its memory. Values are carried over: a synchronizer that changed
+    the value of a parameter is still seen.
+
+    Args:
+        parameter: Parameter of any shape; a DTensor has the memory of its local part.
+    """
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self._parameter = parameter
+        self._data = parameter.data
+        self._attributes = dict(vars(parameter))
+        # Keys of hooks are unique in the process, so the keys of all registries are one set.
+        self._hook_keys = {key for hooks in _registries(parameter) for key in hooks}
+
+    def restore(self) -> None:
+        """Restore the parameter."""
+        for hooks in _registries(self._parameter):
+            for key in hooks.keys() - self._hook_keys:
+                del hooks[key]
+        self._parameter.grad = None
+        self._restore_memory()
+        attributes = vars(self._parameter)
+        attributes.clear()
+        attributes.update(self._attributes)
+
+    def _restore_memory(self) -> None:
+        now, before = self._parameter.data, self._data
+        if _region(now) == _region(before):
+            return
+        if (now.dtype, now.device) != (before.dtype, before.device):
+            return  # the training program changed it, by `module.double()` for example
+        if now.shape == before.shape:
+            before.copy_(now)
+        self._parameter.data = before
+
+
+def _registries(parameter: nn.Parameter) -> Iterator[Registry]:
+    """Yield the hooks of a parameter, and those of its AccumulateGrad node, by key."""
+    for registry in (
+        parameter._post_accumulate_grad_hooks,  # noqa: SLF001
+        parameter._backward_hooks,  # noqa: SLF001
+    ):
+        if registry:
+            yield registry
+    if parameter.requires_grad:
+        node = _accumulation_node(parameter)
+        # Nodes list no hooks either, but each handle knows the registry that it is in.
+        for register in (node.register_hook, node.register_prehook):
+            handle = register(_do_nothing)
+            handle.remove()
+            yield handle.hooks_dict_ref()
+
+
+def _accumulation_node(parameter: nn.Parameter) -> Any:
+    """Return the AccumulateGrad node; torch makes one if no graph and no caller holds it."""
+    with torch.enable_grad():
+        user = parameter.expand_as(parameter).grad_fn
+    assert user is not None, "a parameter that requires a gradient"
+    return user.next_functions[0][0]
+
+
+def _do_nothing(*_gradients: object) -> None:
+    """Stand for a hook."""
+
+
+def _region(data: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Return address in bytes, shape and strides of a tensor's local memory."""
+    local = data.to_local() if isinstance(data, DTensor) else data
+    return local.data_ptr(), local.shape, local.stride()

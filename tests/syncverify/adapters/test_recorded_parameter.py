@@ -1,0 +1,109 @@
+"""A restored parameter is as it was, whatever a synchronizer attached to it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from syncverify.adapters.recorded_parameter import RecordedParameter
+
+Attach = Callable[[nn.Parameter, Callable[..., None]], object]
+
+
+def accumulation_node(parameter: nn.Parameter) -> torch.autograd.graph.Node:
+    return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+
+
+def hook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:
+    node = accumulation_node(parameter)
+    node.register_hook(hook)
+    return node  # which lives as long as somebody holds it
+
+
+def prehook_of_node(parameter: nn.Parameter, hook: Callable[..., None]) -> object:
+    node = accumulation_node(parameter)
+    node.register_prehook(hook)
+    return node
+
+
+ATTACH: dict[str, Attach] = {
+    "tensor hook": lambda p, hook: p.register_hook(hook),
+    "post-accumulate hook": lambda p, hook: p.register_post_accumulate_grad_hook(hook),
+    "hook of the node": hook_of_node,
+    "prehook of the node": prehook_of_node,
+    "hook of several": lambda p, hook: torch.autograd.graph.register_multi_grad_hook(
+        [p], hook
+    ),
+}
+
+
+@pytest.mark.parametrize("attach", ATTACH.values(), ids=ATTACH.keys())
+def test_only_later_hooks_are_removed(attach: Attach) -> None:
+    calls: list[str] = []
+    parameter = nn.Parameter(torch.ones(3))
+    earlier = attach(parameter, lambda *_: calls.append("earlier"))
+    recorded = RecordedParameter(parameter)
+    later = attach(parameter, lambda *_: calls.append("later"))
+    parameter.sum().backward()
+    assert {*calls} == {"earlier", "later"}
+    recorded.restore()
+    calls.clear()
+    parameter.sum().backward()
+    assert calls == ["earlier"]
+    del earlier, later
+
+
+def test_a_frozen_parameter_is_recorded_as_well() -> None:
+    parameter = nn.Parameter(torch.ones(3), requires_grad=False)
+    recorded = RecordedParameter(parameter)
+    parameter.mark = True
+    recorded.restore()
+    assert vars(parameter) == {}
+
+
+def test_attributes_and_gradient_are_dropped() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    parameter.kept = 1
+    recorded = RecordedParameter(parameter)
+    parameter.kept, parameter.main_grad = 2, torch.zeros(3)
+    parameter.grad = parameter.main_grad
+    recorded.restore()
+    assert vars(parameter) == {"kept": 1}
+    assert parameter.grad is None
+
+
+def test_memory_comes_back_with_the_values_of_the_buffer() -> None:
+    """A synchronizer that changes a value is not hidden by the way back."""
+    parameter = nn.Parameter(torch.ones(2, 3))
+    address = parameter.data_ptr()
+    recorded = RecordedParameter(parameter)
+    buffer = torch.full((6,), 7.0)
+    parameter.data = buffer.view(2, 3)
+    recorded.restore()
+    assert parameter.data_ptr() == address
+    assert parameter.eq(7).all()
+
+
+def test_memory_that_was_given_up_comes_back_as_it_was() -> None:
+    parameter = nn.Parameter(torch.ones(2, 3))
+    recorded = RecordedParameter(parameter)
+    parameter.data = torch.empty(0)
+    recorded.restore()
+    assert parameter.equal(torch.ones(2, 3))
+
+
+def test_a_change_in_place_stays() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    recorded = RecordedParameter(parameter)
+    parameter.data.mul_(2)
+    recorded.restore()
+    assert parameter.eq(2).all()
+
+
+def test_a_cast_by_the_training_program_stays() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    recorded = RecordedParameter(parameter)
+    nn.ParameterList([parameter]).double()
+    recorded.restore()
+    assert parameter.dtype == torch.float64
