@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from syncverify.scenario.choices import numbers
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.plain_features import MAX_ACCUMULATIONS, MAX_STEPS
+
 
 @functools.lru_cache
 def accumulations(
-    *, max_steps: int = 3, max_accumulations: int = 4, varying: bool = True
+    *,
+    max_steps: int = MAX_STEPS,
+    max_accumulations: int = MAX_ACCUMULATIONS,
+    varying: bool = True,
+    capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[tuple[int, ...]]:
     """Generate the number of micro-batches of each step.
 
@@ -20,23 +29,35 @@ def accumulations(
         max_steps: Largest number of steps.
         max_accumulations: Largest number of micro-batches per step.
         varying: Whether the number may change between steps.
+        capabilities: Contract that may leave out numbers; None leaves out none.
 
     Returns:
         A strategy for tuples with one count per step.
 
     Raises:
-        InvalidArgument: A largest number is below 1.
+        InvalidArgument: A largest number is below 1, or the contract leaves no number.
     """
     if max_steps < 1 or max_accumulations < 1:
         raise InvalidArgument(
             f"expected {max_steps=} and {max_accumulations=} of at least 1"
         )
-    counts = st.integers(1, max_accumulations)
+    lengths: Sequence[int] = range(1, max_steps + 1)
+    counts: Sequence[int] = range(1, max_accumulations + 1)
+    if capabilities is not None:
+        lengths = numbers("steps", max_steps, capabilities)
+        counts = numbers("accumulations", max_accumulations, capabilities)
+        varying = varying and capabilities.covers("accumulations", "varying")
+    if not lengths or not counts:
+        raise InvalidArgument("the contract leaves no number of steps or micro-batches")
+    count = _one_of(counts)
     if varying:
         # Not st.lists: it would make most scenarios one step long.
-        return st.one_of(
-            [st.tuples(*[counts] * steps) for steps in range(1, max_steps + 1)]
-        )
-    return st.tuples(counts, st.integers(1, max_steps)).map(
-        lambda drawn: (drawn[0],) * drawn[1]
-    )
+        return st.one_of([st.tuples(*[count] * steps) for steps in lengths])
+    return st.tuples(count, _one_of(lengths)).map(lambda drawn: (drawn[0],) * drawn[1])
+
+
+def _one_of(listed: Sequence[int]) -> st.SearchStrategy[int]:
+    first, last = listed[0], listed[-1]
+    if len(listed) == last - first + 1:  # whole numbers shrink faster than an index
+        return st.integers(first, last)
+    return st.sampled_from(listed)

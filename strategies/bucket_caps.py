@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import torch
 from hypothesis import strategies as st
 
-from syncverify.scenario.layout import local_shape
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.layout import local_shape, most_group_bytes
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 _ONE_BUCKET_CAP_BYTES = 2**20
@@ -39,6 +40,21 @@ def bucket_caps_for(
     if near_misses:
         caps += list(_near_misses(caps, sizes))
     return bucket_caps() | st.sampled_from(caps)
+
+
+def cap_within(
+    cap: int,
+    mesh: MeshSpec,
+    parameters: tuple[ParameterSpec, ...],
+    capabilities: Capabilities,
+) -> int:
+    """Return the nearest bucket cap, in bytes, with a feature that a contract covers."""
+    largest = most_group_bytes(mesh, parameters)
+    if not capabilities.covers("buckets", "cap splits"):
+        return max(cap, largest)
+    if not capabilities.covers("buckets", "cap does not split"):
+        return max(1, min(cap, largest - 1))
+    return cap
 
 
 def _near_misses(caps: list[int], sizes: list[tuple[int, int]]) -> Iterator[int]:

@@ -9,15 +9,20 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from strategies.weights import with_rare
+from syncverify.scenario.choices import AXIS_NAMES, has_mesh, mesh_shapes
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import MeshSpec
 
-_AXIS_NAMES = ("dp", "tp", "ep")
 _ONE_RARE_MESH_IN = 3
 
 
 @functools.lru_cache
 def meshes(
-    *, max_ranks: int = 4, max_axes: int = 2, unnamed: bool = False
+    *,
+    max_ranks: int = 4,
+    max_axes: int = 2,
+    unnamed: bool = False,
+    capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[MeshSpec]:
     """Generate meshes of one or two axes, now and then three; an axis may have size 1.
 
@@ -27,12 +32,13 @@ def meshes(
         max_ranks: Largest number of ranks.
         max_axes: Largest number of axes, 1 to 3.
         unnamed: Whether axes have no names, now and then.
+        capabilities: Contract that may leave out meshes; None leaves out none.
 
     Returns:
         A strategy for `MeshSpec`.
 
     Raises:
-        InvalidArgument: `max_ranks` or `max_axes` is out of range.
+        InvalidArgument: `max_ranks` or `max_axes` is out of range, or no mesh is left.
     """
     if max_ranks < 1:
         raise InvalidArgument(f"expected max_ranks >= 1, got max_ranks={max_ranks!r}")
@@ -40,36 +46,27 @@ def meshes(
         raise InvalidArgument(f"expected max_axes of 1 to 3, got max_axes={max_axes!r}")
     flat = _shapes(max_ranks, range(1, min(max_axes, 2) + 1))
     deep = _shapes(max_ranks, range(3, max_axes + 1))
-    nameless = [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else []
-    return with_rare(
+    kinds = [
         [*map(_named, flat)],
         [*map(_named, deep)],
-        nameless,
-        one_in=_ONE_RARE_MESH_IN,
-    )
+        [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else [],
+    ]
+    if capabilities is not None:
+        kinds = [[m for m in kind if has_mesh(capabilities, m)] for kind in kinds]
+    if not any(kinds):
+        raise InvalidArgument(f"the contract leaves no mesh of up to {max_ranks} ranks")
+    return with_rare(*kinds, one_in=_ONE_RARE_MESH_IN)
 
 
 def _shapes(max_ranks: int, nums_axes: range) -> list[tuple[int, ...]]:
     """List mesh shapes, the smallest first, with weights as repetitions at the end."""
     shapes: list[tuple[int, ...]] = []
     for num_axes in nums_axes:
-        shapes += _products(max_ranks, num_axes)
+        shapes += mesh_shapes(max_ranks, num_axes)
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
     # Most products have an axis of size 1; meshes without one get more weight.
     return shapes + [s for s in shapes if len(s) > 1 and min(s) > 1] * 3
 
 
-def _products(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
-    """List the shapes of `num_axes` axes and at most `max_ranks` ranks."""
-    shapes: list[tuple[int, ...]] = [()]
-    for _ in range(num_axes):
-        shapes = [
-            (*shape, size)
-            for shape in shapes
-            for size in range(1, max_ranks // math.prod(shape) + 1)
-        ]
-    return shapes
-
-
 def _named(shape: tuple[int, ...]) -> MeshSpec:
-    return MeshSpec(shape, _AXIS_NAMES[: len(shape)])
+    return MeshSpec(shape, AXIS_NAMES[: len(shape)])

@@ -9,8 +9,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from syncverify.program.modules import module_parameters
+from syncverify.scenario.choices import Dtypes, dtypes
 from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
-from syncverify.scenario.features import optional_features
+from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import MODULES, PLAIN
@@ -18,7 +19,11 @@ from syncverify.scenario.vocabulary import MODULES, PLAIN
 # A scenario with a module takes as long as several without one, and has fewer features.
 _ONE_MODULE_IN = 20
 _NAMES = [name for name in MODULES if name != PLAIN]
-_Dtypes = tuple[str, str | None]
+_DTYPES: list[Dtypes] = [
+    ("float32", None),
+    ("bfloat16", None),
+    ("bfloat16", "float32"),
+]
 
 
 @functools.lru_cache
@@ -59,11 +64,14 @@ def module_parameter_lists(
         A strategy for tuples of `ParameterSpec`.
     """
     listed = module_parameters(name, mesh)
-    dtypes: list[_Dtypes] = [("float32", None), ("bfloat16", None)]
-    if capabilities.separate_grad_dtype:
-        dtypes.append(("bfloat16", "float32"))
     # One of `trainable_every` parameters is trainable; groups take turns.
-    kinds = list(itertools.product((1, 2), (1, 2), dtypes))
+    kinds = list(
+        itertools.product(
+            (1, 2) if capabilities.covers("parameters", "frozen") else (1,),
+            (1, 2) if capabilities.covers("buckets", "2 groups") else (1,),
+            _dtypes_of(capabilities),
+        )
+    )
     return st.sampled_from(kinds).map(lambda kind: _of_kind(listed, *kind))
 
 
@@ -71,21 +79,27 @@ def _fits(name: str, mesh: MeshSpec, capabilities: Capabilities) -> bool:
     """Tell whether a contract covers a module and every feature of its parameters."""
     if not capabilities.covers("module", name):
         return False
-    specs = module_parameters(name, mesh)
+    kinds = _dtypes_of(capabilities)
+    if not kinds:
+        return False
+    specs = _of_kind(module_parameters(name, mesh), 1, 1, kinds[0])
     scenario = Scenario(mesh, specs, (1,), bucket_cap_bytes=1, module=name)
-    features = all(
-        capabilities.covers(*feature) for feature in optional_features(scenario)
-    )
-    return features and capabilities.lacking(scenario) is None
+    # Steps and the bucket cap are drawn without regard to the module.
+    outside = features_outside(scenario, capabilities)
+    return {topic for topic, _ in outside} <= {"accumulations", "steps", "buckets"}
+
+
+def _dtypes_of(capabilities: Capabilities) -> list[Dtypes]:
+    return [kind for kind in _DTYPES if kind in dtypes(capabilities)]
 
 
 def _of_kind(
     listed: tuple[ParameterSpec, ...],
     trainable_every: int,
     num_groups: int,
-    dtypes: _Dtypes,
+    kind: Dtypes,
 ) -> tuple[ParameterSpec, ...]:
-    dtype, grad_dtype = dtypes
+    dtype, grad_dtype = kind
     return tuple(
         replace(
             spec,

@@ -17,6 +17,7 @@ from strategies.parameter_fields import parameter_fields
 from strategies.placements import placements
 from strategies.shapes import shapes
 from strategies.weights import with_rare
+from syncverify.scenario.choices import covers_all, dtypes, leaves_scalars
 from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
 from syncverify.scenario.specs import (
     DTYPES,
@@ -24,17 +25,19 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
     num_pieces,
+    shard,
     sharded_dim,
 )
 
-_BASIC_DTYPES = DTYPES[:3]
+_GRAD_DTYPES = (None, *DTYPES)
 _FLOAT64 = DTYPES[3]
 _ONE_FLOAT64_IN = 8
 
 # Parameters share a bucket only if these fields are equal, which independent draws rarely
 # are. Equal shapes matter as well: a check of shapes cannot see swapped buckets of equal
 # size.
-_SAME_BUCKET = ("dtype", "grad_dtype", "group")
+_DTYPES = ("dtype", "grad_dtype")
+_SAME_BUCKET = (*_DTYPES, "group")
 _SAME_SIZE = ("global_shape", "placements", "memory_format")
 _COMMON_FIELDS = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
 
@@ -61,9 +64,12 @@ def parameters(
     """
     shape = draw(
         shapes(
-            scalars=capabilities.scalars,
+            scalars=leaves_scalars(capabilities, mesh),
             four_dims=capabilities.covers("shape", "4 dims"),
-            empty=capabilities.covers("shape", "empty"),
+            # No cap splits a bucket of empty gradients.
+            empty=covers_all(
+                capabilities, [("shape", "empty"), ("buckets", "cap does not split")]
+            ),
         )
     )
     placed: tuple[str, ...] | None = (REPLICATE,) * len(mesh.shape)
@@ -75,17 +81,14 @@ def parameters(
                 sub_meshes=capabilities.covers("placement", "sub_mesh"),
                 strided=capabilities.covers("placement", "strided"),
                 partial=capabilities.covers("placement", "partial"),
+                capabilities=capabilities,
             )
         )
-    kinds = _kinds(
-        separate_grad_dtype=capabilities.separate_grad_dtype,
-        float64=capabilities.covers("dtype", _FLOAT64),
-    )
-    dtype, grad_dtype, group, requires_grad = draw(kinds)
+    dtype, grad_dtype, group, requires_grad = draw(_kinds(capabilities))
     fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
         name="",
-        global_shape=_even(shape, placed, mesh),
+        global_shape=_even(shape, placed, mesh, capabilities),
         placements=placed,
         dtype=dtype,
         grad_dtype=grad_dtype,
@@ -126,19 +129,27 @@ def parameter_lists(
         min_size=min_size,
         max_size=max_size,
     )
-    return st.tuples(st.sampled_from(_COMMON_FIELDS), drawn).map(
+    common_fields: tuple[tuple[str, ...], ...] = _COMMON_FIELDS
+    if not capabilities.covers("dtype", "several"):
+        common_fields = tuple((*_DTYPES, *fields) for fields in _COMMON_FIELDS)
+    return st.tuples(st.sampled_from(common_fields), drawn).map(
         lambda pair: _named(_with_common_fields(*pair))
     )
 
 
 def _even(
-    shape: tuple[int, ...], placed: tuple[str, ...] | None, mesh: MeshSpec
+    shape: tuple[int, ...],
+    placed: tuple[str, ...] | None,
+    mesh: MeshSpec,
+    capabilities: Capabilities,
 ) -> tuple[int, ...]:
-    """Round dims with strided shards up to a multiple of their number of pieces."""
+    """Round dims up to a multiple of their number of pieces, where shards have to be even."""
+    # Strided shards always have to be, others where the contract leaves out uneven ones.
+    may_be_uneven = capabilities.covers("parameters", "uneven or empty shard")
     sizes = list(shape)
     for code in placed or ():
         dim = sharded_dim(code)
-        if dim is not None and code.startswith("_"):
+        if dim is not None and not (may_be_uneven and code == shard(dim)):
             pieces = num_pieces(mesh, placed or (), dim)
             sizes[dim] = -(-shape[dim] // pieces) * pieces
     return tuple(sizes)
@@ -146,21 +157,20 @@ def _even(
 
 @functools.cache
 def _kinds(
-    *, separate_grad_dtype: bool, float64: bool
+    capabilities: Capabilities,
 ) -> st.SearchStrategy[tuple[str, str | None, int, bool]]:
     """Generate (dtype, gradient dtype, group, requires_grad); shrinks toward the plainest."""
-    dtypes = DTYPES if float64 else _BASIC_DTYPES
-    grad_dtypes = (None, *dtypes) if separate_grad_dtype else (None,)
-    trainable = [
-        (dtype, grad_dtype, group, True)
-        for group in (0, 1)
-        for grad_dtype in grad_dtypes
-        for dtype in dtypes
-        if grad_dtype != dtype
-    ]
+    # By gradient dtype first: kinds without one of their own are the plainest.
+    pairs = sorted(dtypes(capabilities), key=lambda pair: _GRAD_DTYPES.index(pair[1]))
+    groups = (0, 1) if capabilities.covers("buckets", "2 groups") else (0,)
+    trainable = [(*pair, group, True) for group in groups for pair in pairs]
     usual = [kind for kind in trainable if _FLOAT64 not in kind]
     wide = [kind for kind in trainable if _FLOAT64 in kind]
+    if not usual:
+        usual, wide = wide, []
     frozen = [(*kind[:3], False) for kind in usual]
+    if not capabilities.covers("parameters", "frozen"):
+        frozen = []
     # Frozen parameters are reduced by no collective: they get half the weight.
     return with_rare([*usual, *usual, *frozen], wide, one_in=_ONE_FLOAT64_IN)
 

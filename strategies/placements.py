@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
 from strategies.weights import with_rare
+from syncverify.scenario.choices import has_placements
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
@@ -21,6 +24,7 @@ _ONE_RARE_PLACEMENT_IN = 9
 # Extra weight of replication; the number of other placements grows with dims and axes.
 _MAX_REPLICATED = 64
 Placements = tuple[str, ...]
+P = TypeVar("P", bound=tuple[str, ...] | None)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -31,6 +35,7 @@ def placements(
     sub_meshes: bool = False,
     strided: bool = False,
     partial: bool = False,
+    capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[Placements | None]:
     """Generate one placement per mesh axis, or None for a plain tensor.
 
@@ -43,6 +48,7 @@ def placements(
         sub_meshes: Whether the tensor lives on some mesh axes only, now and then.
         strided: Whether an axis cuts a dim that a later axis cuts first, now and then.
         partial: Whether the gradient arrives as `Partial`, now and then.
+        capabilities: Contract that may leave out placements; None leaves out none.
 
     Returns:
         A strategy for tuples of placement codes, drawn by one choice.
@@ -50,17 +56,29 @@ def placements(
     codes = [REPLICATE, *(shard(dim) for dim in range(num_dims))]
     placed = list(itertools.product(codes, repeat=len(mesh.shape)))
     replicated, *others = placed
+    others = _left(others, mesh, capabilities)
     # A synchronizer reduces replicated parameters: they get more weight, plain ones some.
     often = min(len(others), _MAX_REPLICATED)
-    usual = [replicated, None, *others, *[replicated] * (1 + often)]
-    usual += [None] * (1 + often // 4)
+    usual: list[Placements | None] = [replicated, None, *others]
+    usual += [*[replicated] * (1 + often), *[None] * (1 + often // 4)]
+    usual = _left(usual, mesh, capabilities)
     kinds = {
         (ABSENT,): sub_meshes and bool(mesh.axis_names) and len(mesh.shape) > 1,
         (PARTIAL,): partial,
         tuple(map(strided_shard, range(num_dims))): strided,
     }
     rare = _rare(codes, [kind for kind, wanted in kinds.items() if wanted], mesh)
+    rare = [_left(kind, mesh, capabilities) for kind in rare]
     return with_rare(usual, *rare, one_in=_ONE_RARE_PLACEMENT_IN)
+
+
+def _left(
+    listed: list[P], mesh: MeshSpec, capabilities: Capabilities | None
+) -> list[P]:
+    """List the placements that a contract leaves."""
+    if capabilities is None:
+        return listed
+    return [placed for placed in listed if has_placements(capabilities, mesh, placed)]
 
 
 def _rare(

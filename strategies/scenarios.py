@@ -7,7 +7,7 @@ import functools
 from hypothesis import strategies as st
 
 from strategies.accumulations import accumulations
-from strategies.bucket_caps import bucket_caps_for
+from strategies.bucket_caps import bucket_caps_for, cap_within
 from strategies.combined_scenarios import combined_scenarios
 from strategies.meshes import meshes
 from strategies.modules import module_parameter_lists, modules
@@ -26,6 +26,7 @@ from syncverify.scenario.features import (
     without_clear_errors,
 )
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 
@@ -51,11 +52,11 @@ def scenarios(
     """
     # The order of draws is part of the format of a seed: a draw that moves changes every
     # scenario that a seed stands for.
-    capabilities = draw(_contracts(capabilities))
+    capabilities = draw(_contracts(capabilities, max_ranks))
     mesh = draw(_meshes(max_ranks, capabilities))
     module = draw(modules(mesh, capabilities=capabilities))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
-    counts = draw(accumulations(varying=capabilities.varying_accumulations))
+    counts = draw(accumulations(capabilities=capabilities))
     events = draw(
         step_events(
             len(counts), beside=_features_of(parameters), capabilities=capabilities
@@ -74,7 +75,9 @@ def scenarios(
         mesh=mesh,
         parameters=draw(operators),
         accumulations=counts,
-        bucket_cap_bytes=draw(_caps(mesh, parameters, capabilities)),
+        bucket_cap_bytes=cap_within(
+            draw(_caps(mesh, parameters, capabilities)), mesh, parameters, capabilities
+        ),
         events=events,
         launch=launch,
         backward=backward,
@@ -85,24 +88,28 @@ def scenarios(
         # fewer choices is simpler, and shrinking would lead to modules. A module takes
         # plain steps, see NEVER_TOGETHER.
         listed = module_parameter_lists(module, mesh, capabilities=capabilities)
+        parameters = draw(listed)
+        cap = scenario.bucket_cap_bytes
         scenario = Scenario(
             mesh=mesh,
-            parameters=draw(listed),
+            parameters=parameters,
             accumulations=counts,
-            bucket_cap_bytes=scenario.bucket_cap_bytes,
+            bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
             module=module,
         )
     return draw(combined_scenarios(scenario, capabilities=capabilities))
 
 
 @functools.cache
-def _contracts(capabilities: Capabilities) -> st.SearchStrategy[Capabilities]:
+def _contracts(
+    capabilities: Capabilities, max_ranks: int
+) -> st.SearchStrategy[Capabilities]:
     """Return a strategy for a scenario's contract, mostly without features that may raise.
 
     A legal error ends the run, and the rest of the scenario shows nothing.
     """
     strict = without_clear_errors(capabilities)
-    if strict == capabilities:
+    if strict == capabilities or Space(strict, max_ranks).missing_topic():
         return st.just(capabilities)
     return st.sampled_from([strict, strict, capabilities])
 
@@ -112,6 +119,7 @@ def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[Mes
         max_ranks=max_ranks,
         max_axes=3 if capabilities.covers("mesh", "3 axes") else 2,
         unnamed=capabilities.covers("mesh", "unnamed"),
+        capabilities=capabilities,
     )
 
 

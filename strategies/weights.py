@@ -25,11 +25,13 @@ def with_rare(
     up to three.
 
     Args:
-        usual: Usual values, the simplest first.
+        usual: Usual values, the simplest first; without any, rare ones take their place.
         rare: Rare kinds, chosen equally often, each with its values; a kind may be empty.
         one_in: Number of choices among which one is rare, on average.
     """
     kinds = [kind for kind in rare if kind]
+    if not usual:
+        usual, kinds = [value for kind in kinds for value in kind], []
     if not kinds:
         return st.sampled_from(usual)
     # `times` copies of the usual values outweigh `each` copies of every rare kind.

@@ -13,6 +13,7 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.report.text import scenario_lines, violation_text
+from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions, Following
@@ -25,9 +26,12 @@ def execute(token_or_file: str, subject: str, backend: str) -> None:
     """Play a recorded violation again, print the comparison and exit."""
     reproducer = load(token_or_file)
     found = resolve(subject)
-    lacking = found.capabilities.lacking(reproducer.scenario)
-    if lacking is not None:
-        raise UsageError(f"subject {subject!r} does not promise {lacking}")
+    outside = plain_features_outside(reproducer.scenario, found.capabilities)
+    if outside:
+        raise UsageError(
+            f"subject {subject!r} does not promise to handle {', '.join(outside)}: its "
+            "capabilities leave that out; replay with a subject that covers it"
+        )
     with closing(open_backend(backend, found)) as opened:
         if follow_leader(opened, found):
             return

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import REPLICATE
+from syncverify.scenario.plain_features import is_plain
+
+# Values of plain training steps that a field of the contract leaves out.
+_LEFT_OUT_BY_FIELD: Final = (
+    (
+        *("tensors", "local"),
+        (
+            *("parameters=sharded", "parameters=uneven or empty shard"),
+            *("parameters=plain", "placement"),
+        ),
+    ),
+    ("separate_grad_dtype", False, ("dtype=own gradient dtype",)),
+    ("varying_accumulations", False, ("accumulations=varying",)),
+    ("scalars", False, ("parameters=scalar",)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +45,10 @@ class Capabilities:
             where ranks are threads (`sim`, `fake`).
         reduces_each_micro_batch: The subject reduces in every micro-batch, and
             accumulates reduced gradients.
-        outside: Features that the contract does not cover, as `topic=value` or `topic`;
-            no scenario that is drawn has one. See `syncverify.scenario.features`.
+        outside: Features that the contract does not cover, as `topic=value`; no scenario
+            that is drawn has one. A `topic` alone stands for its features beyond plain
+            steps, see `syncverify.scenario.features`. Values of plain steps are in
+            `syncverify.scenario.plain_features`. Example: `dtype=float16`.
         promises: Features, spelled like those of `outside`, for which the subject
             promises the right gradient where a clear error would be enough.
     """
@@ -53,27 +69,24 @@ class Capabilities:
 
     def covers(self, topic: str, value: str) -> bool:
         """Tell whether the contract covers a feature."""
-        return self.outside.isdisjoint((topic, f"{topic}={value}"))
+        if is_plain(topic, value):  # a topic stands for its features beyond plain steps
+            return f"{topic}={value}" not in _left_out(self)
+        return _left_out(self).isdisjoint((topic, f"{topic}={value}"))
 
     def promises_gradient(self, topic: str, value: str) -> bool:
         """Tell whether a feature's right gradient is promised, and no error is enough."""
         return not self.promises.isdisjoint((topic, f"{topic}={value}"))
 
-    def lacking(self, scenario: Scenario) -> str | None:
-        """Name the first thing that a scenario needs and the contract lacks, or None."""
-        specs = scenario.parameters
-        if self.tensors == "local" and any(
-            spec.placements is None or set(spec.placements) != {REPLICATE}
-            for spec in specs
-        ):
-            return "to handle parameters that are not replicated over all ranks"
-        if not self.separate_grad_dtype and any(spec.grad_dtype for spec in specs):
-            return "to handle gradients with a dtype of their own"
-        if not self.scalars and any(not spec.global_shape for spec in specs):
-            return "to handle parameters without dims"
-        if not self.varying_accumulations and len(set(scenario.accumulations)) > 1:
-            return "to handle a varying number of micro-batches"
-        return None
+
+@functools.cache
+def _left_out(capabilities: Capabilities) -> frozenset[str]:
+    """List the features that a contract leaves out, by `outside` or by another field."""
+    by_fields = (
+        features
+        for field, value, features in _LEFT_OUT_BY_FIELD
+        if getattr(capabilities, field) == value
+    )
+    return capabilities.outside.union(*by_fields)
 
 
 DEFAULT_CAPABILITIES = Capabilities()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES
+from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
 from syncverify.scenario.coordinate_classes import representatives
-from syncverify.scenario.features import optional_features
-from syncverify.scenario.layout import local_shape, reduce_axes
+from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.layout import local_shape, most_group_bytes
+from syncverify.scenario.plain_features import (
+    Feature,
+    dtype_features,
+    mesh_features,
+    placement_features,
+)
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.space import Feature, Space, over
-from syncverify.scenario.specs import REPLICATE, ParameterSpec
+from syncverify.scenario.space import Space
+from syncverify.scenario.specs import ParameterSpec
 
 _DEFAULT_SPACE = Space(DEFAULT_CAPABILITIES, max_ranks=4)
-_WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Coverage:
@@ -72,11 +76,7 @@ class Coverage:
 
 def scenario_features(scenario: Scenario) -> Iterator[Feature]:
     """Yield the features of one scenario, as (topic, value); a feature may repeat."""
-    mesh = scenario.mesh
-    yield "ranks", str(mesh.num_ranks)
-    yield "mesh", "1 axis" if len(mesh.shape) == 1 else f"{len(mesh.shape)} axes"
-    if 1 in mesh.shape:
-        yield "mesh", "axis of size 1"
+    yield from mesh_features(scenario.mesh)
     yield "steps", str(scenario.num_steps)
     for count in scenario.accumulations:
         yield "accumulations", str(count)
@@ -84,6 +84,11 @@ def scenario_features(scenario: Scenario) -> Iterator[Feature]:
         yield "accumulations", "varying"
     if len(scenario.groups) > 1:
         yield "buckets", f"{len(scenario.groups)} groups"
+    if (
+        len({(spec.dtype, spec.effective_grad_dtype) for spec in scenario.parameters})
+        > 1
+    ):
+        yield "dtype", "several"
     for spec in scenario.parameters:
         yield from _parameter_features(scenario, spec)
     yield "buckets", "cap splits" if _cap_splits(scenario) else "cap does not split"
@@ -91,37 +96,35 @@ def scenario_features(scenario: Scenario) -> Iterator[Feature]:
 
 
 def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[Feature]:
-    yield "dtype", spec.dtype
-    if spec.effective_grad_dtype != spec.dtype:
-        yield "dtype", "own gradient dtype"
+    yield from dtype_features(spec)
+    yield from placement_features(scenario.mesh, spec)
     if not spec.global_shape:
         yield "parameters", "scalar"
     if not spec.requires_grad:
         yield "parameters", "frozen"
-    axes = len(reduce_axes(scenario.mesh, spec))
-    yield "reduction", over(axes) if axes else "none"
-    if spec.placements is None:
-        yield "parameters", "plain"
-    elif set(spec.placements) == {REPLICATE}:
-        yield "parameters", "replicated"
-    else:
-        yield "parameters", "sharded"
-        shapes = {
-            local_shape(scenario.mesh, spec, rank) for rank in representatives(scenario)
-        }
-        if len(shapes) > 1:
-            yield "parameters", "uneven or empty shard"
+    shapes = {
+        local_shape(scenario.mesh, spec, rank) for rank in representatives(scenario)
+    }
+    if len(shapes) > 1:
+        yield "parameters", "uneven or empty shard"
+
+
+def features_outside(scenario: Scenario, capabilities: Capabilities) -> list[Feature]:
+    """List the features of a scenario that a contract leaves out, each once."""
+    found = dict.fromkeys(scenario_features(scenario))
+    return [feature for feature in found if not capabilities.covers(*feature)]
+
+
+def plain_features_outside(scenario: Scenario, capabilities: Capabilities) -> list[str]:
+    """List features of plain steps outside of a contract, which a subject cannot play."""
+    return [
+        f"{topic}={value}"
+        for topic, value in features_outside(scenario, capabilities)
+        if value not in OPTIONAL_FEATURES.get(topic, ())
+    ]
 
 
 def _cap_splits(scenario: Scenario) -> bool:
     """Tell whether the trainable parameters of some group exceed the cap on rank 0."""
-    return any(
-        sum(
-            math.prod(local_shape(scenario.mesh, spec, 0))
-            * _WIDTHS[spec.effective_grad_dtype]
-            for spec in group
-            if spec.requires_grad
-        )
-        > scenario.bucket_cap_bytes
-        for group in scenario.groups
-    )
+    largest = most_group_bytes(scenario.mesh, scenario.parameters)
+    return largest > scenario.bucket_cap_bytes

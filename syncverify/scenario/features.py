@@ -17,7 +17,7 @@ from typing import Final, Literal
 from syncverify.scenario import vocabulary
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import ABSENT, PARTIAL, ParameterSpec
+from syncverify.scenario.specs import ABSENT, PARTIAL, MeshSpec, ParameterSpec
 
 Promise = Literal["right", "right_or_error"]
 
@@ -130,10 +130,7 @@ ALL_OPTIONAL_TOPICS: Final = frozenset(OPTIONAL_FEATURES)
 
 def optional_features(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield the features of `OPTIONAL_FEATURES` that a scenario has; pairs may repeat."""
-    if len(scenario.mesh.shape) == 3:
-        yield "mesh", "3 axes"
-    if not scenario.mesh.axis_names:
-        yield "mesh", "unnamed"
+    yield from optional_mesh_features(scenario.mesh)
     for event in scenario.events:
         yield from _if_listed("event", event)
     yield from _if_listed("launch", scenario.launch)
@@ -142,6 +139,14 @@ def optional_features(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _if_listed("module", scenario.module)
     for spec in scenario.parameters:
         yield from parameter_features(spec)
+
+
+def optional_mesh_features(mesh: MeshSpec) -> Iterator[tuple[str, str]]:
+    """Yield the features of `OPTIONAL_FEATURES` that a mesh has."""
+    if len(mesh.shape) == 3:
+        yield "mesh", "3 axes"
+    if not mesh.axis_names:
+        yield "mesh", "unnamed"
 
 
 def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:

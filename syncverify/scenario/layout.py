@@ -9,6 +9,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
 from syncverify.scenario.specs import (
     PARTIAL,
@@ -17,6 +20,9 @@ from syncverify.scenario.specs import (
     ParameterSpec,
     sharded_dim,
 )
+
+# Bytes of one element.
+_WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
@@ -104,3 +110,13 @@ def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[in
             chunk = math.ceil(shape[dim] / mesh.shape[axis])
             shape[dim] = max(0, min(chunk, shape[dim] - own[axis] * chunk))
     return tuple(shape)
+
+
+def most_group_bytes(mesh: MeshSpec, parameters: Iterable[ParameterSpec]) -> int:
+    """Return the bytes of gradients on rank 0 in the parameter group with the most."""
+    num_bytes: Counter[int] = Counter()
+    for spec in parameters:
+        if spec.requires_grad:
+            numel = math.prod(local_shape(mesh, spec, 0))
+            num_bytes[spec.group] += numel * _WIDTHS[spec.effective_grad_dtype]
+    return max(num_bytes.values(), default=0)

@@ -11,14 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from syncverify.errors import UsageError
 from syncverify.scenario import vocabulary
+from syncverify.scenario.choices import features_by_mesh, features_left
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+from syncverify.scenario.plain_features import PLAIN_VALUES, Feature
 
-Feature = tuple[str, str]
-
-MAX_STEPS: Final = 3
-MAX_ACCUMULATIONS: Final = 4
+_ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})
+# Values of plain steps without which there is no scenario: some value but the listed ones.
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "ranks": (),
+    "dtype": ("own gradient dtype", "several"),
+    "accumulations": ("varying",),
+    "steps": (),
+    "buckets": ("2 groups",),
+}
 _MODULES = tuple(word for word in vocabulary.MODULES if word != vocabulary.PLAIN)
 _SHARDED_KINDS = ("sharded", "uneven or empty shard")
 # Pairs that cannot occur in a plain training step or in a module, with the reason. Pairs
@@ -46,6 +54,10 @@ BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
         if module != "moe"
     },
     **{
+        frozenset((f"module={module}", "dtype=several")): "a module has one dtype"
+        for module in _MODULES
+    },
+    **{
         frozenset((f"module={module}", "dtype=float16")): (
             "modules are drawn in bfloat16, which rounds more and overflows less"
         )
@@ -68,11 +80,16 @@ class Space:
 
     def values(self) -> dict[str, list[str]]:
         """List the values of each topic that a scenario may have."""
-        listed = {topic: list(names) for topic, names in self._plain().items()}
+        left = features_left(self.capabilities, self.max_ranks)
+        ranks = map(str, range(1, self.max_ranks + 1))
+        listed = {
+            topic: [name for name in names if (topic, name) in left]
+            for topic, names in {"ranks": ranks, **PLAIN_VALUES}.items()
+        }
         for topic, names in OPTIONAL_FEATURES.items():
-            covered = values_in_contract(topic, names, self.capabilities)
-            if covered:
-                listed.setdefault(topic, []).extend(covered)
+            for name in values_in_contract(topic, names, self.capabilities):
+                if (topic, name) in left or self._is_possible(topic, name):
+                    listed.setdefault(topic, []).append(name)
         return listed
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
@@ -86,39 +103,40 @@ class Space:
         """Return the reason that no scenario has both features; None if one may."""
         pair = frozenset(("=".join(one), "=".join(other)))
         reason = BY_CONSTRUCTION.get(pair) or NEVER_TOGETHER.get(pair)
-        return reason or self._why_not_on_mesh(dict((one, other)))
+        reason = reason or self._why_not_on_mesh(dict((one, other)))
+        if reason is None and {one[0], other[0]} <= _ON_MESH:
+            by_mesh = features_by_mesh(self.capabilities, self.max_ranks)
+            if not any({one, other} <= features for features in by_mesh):
+                return "no mesh of the contract has both"
+        return reason
 
-    def _plain(self) -> dict[str, tuple[str, ...]]:
-        """List the values of plain training steps, by topic."""
-        able = self.capabilities
-        most_axes = 3 if able.covers("mesh", "3 axes") else 2
-        axes = [n for n in range(1, most_axes + 1) if 2**n <= self.max_ranks]
-        several = self.max_ranks > 1
-        is_dtensor = able.tensors == "dtensor"
-        parameters = {
-            "replicated": True,
-            "sharded": is_dtensor,
-            "uneven or empty shard": is_dtensor and several,
-            "plain": is_dtensor,
-            "frozen": True,
-            "scalar": able.scalars,
-        }
-        return {
-            "ranks": tuple(map(str, range(1, self.max_ranks + 1))),
-            "mesh": ("1 axis", "2 axes", "axis of size 1"),
-            "parameters": tuple(name for name, may in parameters.items() if may),
-            "dtype": (
-                *("float32", "bfloat16", "float16"),
-                *(["own gradient dtype"] if able.separate_grad_dtype else []),
-            ),
-            "reduction": ("none", *(over(n) for n in axes)),
-            "accumulations": (
-                *map(str, range(1, MAX_ACCUMULATIONS + 1)),
-                *(["varying"] if able.varying_accumulations else []),
-            ),
-            "steps": tuple(map(str, range(1, MAX_STEPS + 1))),
-            "buckets": ("cap splits", "cap does not split", "2 groups"),
-        }
+    def _is_possible(self, topic: str, name: str) -> bool:
+        """Tell whether plain values that a contract leaves allow an optional feature."""
+        if (topic, name) == ("shape", "empty"):  # an empty gradient fits every cap
+            return self.capabilities.covers("buckets", "cap does not split")
+        return topic not in _ON_MESH
+
+    def require_scenarios(self) -> None:
+        """Refuse a contract that leaves no scenario.
+
+        Raises:
+            UsageError: A contract leaves out each value of a topic, on so many ranks.
+        """
+        topic = self.missing_topic()
+        if topic is not None:
+            raise UsageError(
+                f"expected a contract that leaves some {topic!r} on up to "
+                f"{self.max_ranks} rank(s); its capabilities leave out each one: take "
+                f"a value of {topic!r} out of `outside`"
+            )
+
+    def missing_topic(self) -> str | None:
+        """Return a topic without which there is no scenario; None if there are scenarios."""
+        values = self.values()
+        for topic, besides in _NEEDED.items():
+            if not set(values.get(topic, ())) - set(besides):
+                return topic
+        return None
 
     def _why_not_on_mesh(self, pair: dict[str, str]) -> str | None:
         """Return the reason that a mesh cannot reduce over so many axes, or None."""
@@ -147,11 +165,6 @@ def values_in_contract(
         for name in names
         if capabilities.covers(topic, name) and name not in vocabulary.RARE
     ]
-
-
-def over(num_axes: int) -> str:
-    """Name a reduction over a number of mesh axes."""
-    return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
 
 
 def _most_axes(num_ranks: int) -> int:

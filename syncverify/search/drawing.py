@@ -15,6 +15,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
 
 # Draws a schedule of up to a number of decisions.
@@ -49,6 +50,10 @@ class Drawing:
     max_ranks: int
     num_examples: int
     random_seed: int
+
+    def __post_init__(self) -> None:
+        """Refuse a contract that leaves no scenario of so few ranks."""
+        Space(self.capabilities, self.max_ranks).require_scenarios()
 
     def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
         """Call a function with each scenario of the sequence.

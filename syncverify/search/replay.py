@@ -21,8 +21,7 @@ from hypothesis.database import (
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.judge.properties.determinism import subject_is_deterministic
-from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.features import optional_features
+from syncverify.scenario.coverage import Coverage, features_outside
 from syncverify.scenario.space import Space
 from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.search.budget import OutOfBudgetError
@@ -78,15 +77,9 @@ class SavedViolations:
 
     def _may_play(self, reproducer: Reproducer, max_ranks: int) -> bool:
         """Tell whether a reproducer fits the world and the subject's present contract."""
-        scenario, capabilities = reproducer.scenario, self.subject.capabilities
-        return (
-            scenario.mesh.num_ranks <= max_ranks
-            and capabilities.lacking(scenario) is None
-            and all(
-                capabilities.covers(topic, value)
-                for topic, value in optional_features(scenario)
-            )
-        )
+        scenario = reproducer.scenario
+        outside = features_outside(scenario, self.subject.capabilities)
+        return scenario.mesh.num_ranks <= max_ranks and not outside
 
 
 def replay_saved(

@@ -15,6 +15,7 @@ from typing import Any
 from syncverify.errors import ScenarioFormatError
 from syncverify.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import PLAIN
@@ -35,7 +36,7 @@ def simpler_scenarios(
             candidate = replace(scenario, **changes)
             if candidate.module != PLAIN:
                 require_own_parameters(candidate)
-            if not capabilities.lacking(candidate):
+            if not features_outside(candidate, capabilities):
                 yield candidate
 
 

@@ -46,7 +46,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "parameters": [
             "replicated", "sharded", "uneven or empty shard", "plain", "frozen", "scalar",
         ],
-        "dtype": ["float32", "bfloat16", "float16", "own gradient dtype"],
+        "dtype": ["float32", "bfloat16", "float16", "own gradient dtype", "several"],
         "reduction": ["none", "over 1 axis", "over 2 axes"],
         "accumulations": ["1", "2", "3", "4", "varying"],
         "steps": ["1", "2", "3"],
@@ -84,7 +84,13 @@ def test_large_scenario() -> None:
             "plain": 1,
             "frozen": 1,
         },
-        "dtype": {"float32": 1, "bfloat16": 1, "float16": 1, "own gradient dtype": 1},
+        "dtype": {
+            "float32": 1,
+            "bfloat16": 1,
+            "float16": 1,
+            "own gradient dtype": 1,
+            "several": 1,
+        },
         "reduction": {"none": 1, "over 1 axis": 1, "over 2 axes": 1},
         "accumulations": {"1": 1, "2": 1, "varying": 1},
         "steps": {"2": 1},

@@ -7,6 +7,7 @@ from syncverify import verify
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
@@ -89,8 +90,8 @@ def test_scalars_are_outside_of_its_contract() -> None:
     scalar = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
     )
-    lacking = FSDP2.capabilities.lacking(scalar)
-    assert lacking == "to handle parameters without dims"
+    outside = features_outside(scalar, FSDP2.capabilities)
+    assert outside == [("parameters", "scalar")]
     run = SimBackend().run(
         scalar, Subject("fsdp2", FullyShardedSubject, FSDP2.capabilities)
     )

@@ -119,12 +119,14 @@ REFUSED = {
     "token with a line break": (("replay", "sv2-a\nb", "ddp"), None),
     "scenario that the subject does not promise": (
         ("replay", encode(Reproducer("p", "c", SHARDED)), "ddp"),
-        ("subject 'ddp' does not promise to handle parameters that are not replicated "
-        "over all ranks"),
+        ("subject 'ddp' does not promise to handle parameters=sharded, parameters=uneven or "
+        "empty shard: its capabilities leave that out; replay with a subject that "
+        "covers it"),
     ),
     "dtype that the subject does not promise": (
         ("replay", encode(Reproducer("p", "c", OWN_DTYPE)), "ddp"),
-        "subject 'ddp' does not promise to handle gradients with a dtype of their own",
+        ("subject 'ddp' does not promise to handle dtype=own gradient dtype: its "
+        "capabilities leave that out; replay with a subject that covers it"),
     ),
 }  # fmt: skip
 

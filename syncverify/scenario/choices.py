@@ -1,0 +1,215 @@
+"""Choices of plain training steps that a contract leaves, for strategies and for coverage.
+
+Strategies draw from these lists and `Space` counts them, so a value that a contract leaves
+out is neither drawn nor missed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import optional_mesh_features, parameter_features
+from syncverify.scenario.plain_features import (
+    MAX_ACCUMULATIONS,
+    MAX_AXES,
+    MAX_STEPS,
+    PLAIN_VALUES,
+    Feature,
+    dtype_features,
+    mesh_features,
+    placement_features,
+)
+from syncverify.scenario.specs import (
+    ABSENT,
+    DTYPES,
+    PARTIAL,
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    shard,
+    sharded_dim,
+    strided_shard,
+)
+
+AXIS_NAMES = ("dp", "tp", "ep")
+Placements = tuple[str, ...] | None
+# Dtypes of a parameter and of its gradient; None for the same dtype.
+Dtypes = tuple[str, str | None]
+
+
+def covers_all(capabilities: Capabilities, features: Iterable[Feature]) -> bool:
+    """Tell whether a contract covers each of some features."""
+    return all(capabilities.covers(topic, value) for topic, value in features)
+
+
+def numbers(topic: str, most: int, capabilities: Capabilities) -> list[int]:
+    """List the numbers from 1 of a topic, such as `steps`, that a contract covers."""
+    return [n for n in range(1, most + 1) if capabilities.covers(topic, str(n))]
+
+
+def dtypes(capabilities: Capabilities) -> list[Dtypes]:
+    """List the dtypes that a contract leaves for a parameter and its gradient."""
+    pairs = itertools.product(DTYPES, (None, *DTYPES))
+    return [
+        (dtype, grad_dtype)
+        for dtype, grad_dtype in pairs
+        if dtype != grad_dtype and _are_covered(capabilities, dtype, grad_dtype)
+    ]
+
+
+def _are_covered(
+    capabilities: Capabilities, dtype: str, grad_dtype: str | None
+) -> bool:
+    spec = ParameterSpec("", (), None, dtype, grad_dtype)
+    features = (*dtype_features(spec), *parameter_features(spec))
+    return covers_all(capabilities, features)
+
+
+def features_left(capabilities: Capabilities, max_ranks: int) -> frozenset[Feature]:
+    """List the features of meshes, parameters, dtypes and steps that a contract leaves."""
+    kinds = dtypes(capabilities)
+    specs = [ParameterSpec("", (), None, *kind) for kind in kinds]
+    counts = numbers("accumulations", MAX_ACCUMULATIONS, capabilities)
+    lengths = numbers("steps", MAX_STEPS, capabilities)
+    may_be = {
+        ("dtype", "several"): len(kinds) > 1,
+        ("accumulations", "varying"): len(counts) > 1 and max(lengths, default=1) > 1,
+        **dict.fromkeys((("buckets", name) for name in PLAIN_VALUES["buckets"]), True),
+    }
+    return frozenset(
+        [
+            *itertools.chain(*features_by_mesh(capabilities, max_ranks)),
+            *itertools.chain(*map(dtype_features, specs)),
+            *(("accumulations", str(count)) for count in counts),
+            *(("steps", str(length)) for length in lengths),
+            *(each for each in may_be if may_be[each] and capabilities.covers(*each)),
+        ]
+    )
+
+
+def mesh_shapes(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
+    """List the shapes of `num_axes` axes and at most `max_ranks` ranks."""
+    shapes: list[tuple[int, ...]] = [()]
+    for _ in range(num_axes):
+        shapes = [
+            (*shape, size)
+            for shape in shapes
+            for size in range(1, max_ranks // math.prod(shape) + 1)
+        ]
+    return shapes
+
+
+def has_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
+    """Tell whether a contract leaves a mesh, and some parameter on it."""
+    return _is_covered_mesh(capabilities, mesh) and bool(_placed(capabilities, mesh))
+
+
+def has_placements(
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+) -> bool:
+    """Tell whether a contract leaves a parameter's placements on a mesh."""
+    return _has_placements(capabilities, _pattern(mesh), placements)
+
+
+def leaves_scalars(capabilities: Capabilities, mesh: MeshSpec) -> bool:
+    """Tell whether a contract leaves a parameter without dims on a mesh."""
+    return ("parameters", "scalar") in _placed(capabilities, mesh)
+
+
+@functools.lru_cache(maxsize=16)
+def features_by_mesh(
+    capabilities: Capabilities, max_ranks: int
+) -> frozenset[frozenset[Feature]]:
+    """List for each mesh of a contract its features and those of placements on it."""
+    meshes = (
+        MeshSpec(shape, names)
+        for num_axes in range(1, MAX_AXES + 1)
+        for shape in mesh_shapes(max_ranks, num_axes)
+        for names in ((), AXIS_NAMES[:num_axes])
+    )
+    return frozenset(
+        frozenset(_all_mesh_features(mesh)) | _placed(capabilities, mesh)
+        for mesh in meshes
+        if has_mesh(capabilities, mesh)
+    )
+
+
+def _all_mesh_features(mesh: MeshSpec) -> Iterator[Feature]:
+    yield from mesh_features(mesh)
+    yield from optional_mesh_features(mesh)
+
+
+def _is_covered_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
+    return covers_all(capabilities, _all_mesh_features(mesh))
+
+
+def _pattern(mesh: MeshSpec) -> MeshSpec:
+    """Return the least mesh on which placements have the same features."""
+    return MeshSpec(tuple(min(size, 2) for size in mesh.shape), mesh.axis_names)
+
+
+def _placed(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]:
+    return _placed_on(capabilities, _pattern(mesh))
+
+
+@functools.lru_cache(maxsize=1024)
+def _placed_on(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]:
+    """List the features of all placements that a contract leaves on a mesh."""
+    # One tensor dim is enough: further dims add placements, and no features.
+    codes = (REPLICATE, shard(0), strided_shard(0), PARTIAL, ABSENT)
+    listed = (None, *itertools.product(codes, repeat=len(mesh.shape)))
+    legal = (placed for placed in listed if _is_legal(mesh, placed))
+    return frozenset(
+        feature
+        for placements in legal
+        if _has_placements(capabilities, mesh, placements)
+        for feature in _features_of(capabilities, mesh, placements)
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def _has_placements(
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+) -> bool:
+    return covers_all(capabilities, _placement_features(mesh, placements))
+
+
+def _features_of(
+    capabilities: Capabilities, mesh: MeshSpec, placements: Placements
+) -> Iterator[Feature]:
+    """Yield the features of placements, and of shapes that they allow in a contract."""
+    yield from _placement_features(mesh, placements)
+    cut = [
+        size
+        for size, code in zip(mesh.shape, placements or (), strict=False)
+        if sharded_dim(code) is not None
+    ]
+    is_strided = any(code.startswith("_") for code in placements or ())
+    may_be = {
+        "frozen": True,
+        "scalar": not cut,
+        "uneven or empty shard": max(cut, default=1) > 1 and not is_strided,
+    }
+    for value, is_possible in may_be.items():
+        if is_possible and capabilities.covers("parameters", value):
+            yield "parameters", value
+
+
+def _placement_features(mesh: MeshSpec, placements: Placements) -> Iterator[Feature]:
+    spec = ParameterSpec("", (1,), placements)
+    yield from placement_features(mesh, spec)
+    yield from parameter_features(spec)
+
+
+def _is_legal(mesh: MeshSpec, placements: Placements) -> bool:
+    """Tell whether a parameter on a mesh may have some placements; see `validation.py`."""
+    if placements is None:
+        return True
+    if ABSENT in placements and (not mesh.axis_names or set(placements) == {ABSENT}):
+        return False
+    strided = [axis for axis, code in enumerate(placements) if code.startswith("_")]
+    return all(shard(0) in placements[axis + 1 :] for axis in strided)

@@ -1,0 +1,82 @@
+"""Features of plain training steps: the mesh, and each parameter on it.
+
+A feature is a topic and a value, spelled `topic=value` in a contract. Features beyond plain
+steps are in `features.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.specs import (
+    REPLICATE,
+    MeshSpec,
+    ParameterSpec,
+    sharded_dim,
+)
+
+Feature = tuple[str, str]
+
+MAX_AXES: Final = 3
+MAX_STEPS: Final = 3
+MAX_ACCUMULATIONS: Final = 4
+
+
+def over(num_axes: int) -> str:
+    """Name a reduction over a number of mesh axes."""
+    return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
+
+
+def _numbers(most: int) -> tuple[str, ...]:
+    return tuple(map(str, range(1, most + 1)))
+
+
+# Values by topic. `ranks` is a topic too; each number is a value of it.
+PLAIN_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "mesh": ("1 axis", "2 axes", "axis of size 1"),
+    "parameters": (
+        *("replicated", "sharded", "uneven or empty shard", "plain"),
+        *("frozen", "scalar"),
+    ),
+    "dtype": ("float32", "bfloat16", "float16", "own gradient dtype", "several"),
+    "reduction": ("none", *map(over, range(1, MAX_AXES + 1))),
+    "accumulations": (*_numbers(MAX_ACCUMULATIONS), "varying"),
+    "steps": _numbers(MAX_STEPS),
+    "buckets": ("cap splits", "cap does not split", "2 groups"),
+}
+
+
+def is_plain(topic: str, value: str) -> bool:
+    """Tell whether a feature occurs in plain training steps."""
+    return topic == "ranks" or value in PLAIN_VALUES.get(topic, ())
+
+
+def mesh_features(mesh: MeshSpec) -> Iterator[Feature]:
+    """Yield the features of a mesh; `features.py` has three axes and missing names."""
+    yield "ranks", str(mesh.num_ranks)
+    if len(mesh.shape) < 3:
+        yield "mesh", "1 axis" if len(mesh.shape) == 1 else "2 axes"
+    if 1 in mesh.shape:
+        yield "mesh", "axis of size 1"
+
+
+def placement_features(mesh: MeshSpec, spec: ParameterSpec) -> Iterator[Feature]:
+    """Yield the features of a parameter that follow from its placements alone."""
+    num_axes = len(reduce_axes(mesh, spec))
+    yield "reduction", over(num_axes) if num_axes else "none"
+    if spec.placements is None:
+        yield "parameters", "plain"
+    elif set(spec.placements) == {REPLICATE}:
+        yield "parameters", "replicated"
+    elif any(sharded_dim(code) is not None for code in spec.placements):
+        yield "parameters", "sharded"
+
+
+def dtype_features(spec: ParameterSpec) -> Iterator[Feature]:
+    """Yield the dtypes of a parameter and its gradient; `features.py` has float64."""
+    for dtype in {spec.dtype, spec.effective_grad_dtype} - {"float64"}:
+        yield "dtype", dtype
+    if spec.effective_grad_dtype != spec.dtype:
+        yield "dtype", "own gradient dtype"
