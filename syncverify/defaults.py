@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 BACKEND_NAMES = ("sim", "gloo", "nccl", "fake")
+RECIPE_NAMES = ("ddp", "hooks", "optimizer", "globals")  # of `syncverify init`
 
 DEFAULT_RANKS = 4  # largest world
 DEFAULT_EXAMPLES = 200

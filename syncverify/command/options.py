@@ -21,6 +21,7 @@ from syncverify.defaults import (
     DEFAULT_RANKS,
     DEFAULT_SCHEDULES,
     DEFAULT_TWIN_EXAMPLES,
+    RECIPE_NAMES,
 )
 
 DEFAULT_DATABASE = Path(".syncverify")
@@ -96,6 +97,20 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     from syncverify.command.replay import execute
 
     execute(token_or_file, subject, backend)
+
+
+@cli.command()
+@click.argument("path", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--like", type=click.Choice(RECIPE_NAMES), required=True,
+    help="Kind of your synchronizer: a wrapper of a module, a class with hooks, a wrapper "
+    "of an optimizer, a framework with state of the process.",
+)  # fmt: skip
+def init(path: Path, like: str) -> None:
+    """Write an adapter for a synchronizer of yours, and its test, into the folder PATH."""
+    from syncverify.command.init import execute
+
+    execute(path, like)
 
 
 @cli.command()

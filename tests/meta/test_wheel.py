@@ -98,3 +98,11 @@ def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
 def test_installed_command_line_answers(installed: Path) -> None:
     answer = python("-m", "syncverify", "--help", cwd=installed.parent, path=installed)
     assert answer.startswith("Usage:")
+
+
+@pytest.mark.long
+def test_installed_command_writes_the_recipes(installed: Path, tmp_path: Path) -> None:
+    """Templates are data, which an import would not miss."""
+    command = ("-m", "syncverify", "init", "mine", "--like", "hooks")
+    assert "next: pytest mine" in python(*command, cwd=tmp_path, path=installed)
+    assert (tmp_path / "mine" / "my_subject.py").is_file()
