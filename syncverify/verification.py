@@ -17,14 +17,23 @@ from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
+from syncverify.search.keeping import KeepingProgress
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Database,
+    Replay,
     SavedViolations,
     open_database,
     replay_saved,
+    shrink_replayed,
 )
-from syncverify.search.result import Progress, SearchPlan, SilentProgress, merged
+from syncverify.search.result import (
+    Progress,
+    SearchPlan,
+    SearchResult,
+    SilentProgress,
+    merged,
+)
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
@@ -68,6 +77,7 @@ def verify(
     jobs: int = 1,
     database: Database = None,
     require_coverage: float | None = None,
+    stop_at_first: bool = False,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -81,9 +91,10 @@ def verify(
             on `sim`, for each scenario in which timing matters.
         jobs: Number of processes that search in parallel.
         database: Store of violations, which the next run plays first: a folder, or a
-            Hypothesis database; None saves nothing.
+            Hypothesis database; None saves nothing. Each violation is saved when it is met.
         require_coverage: Percentage of the pairs of features that must occur, together
             with every single feature; None requires nothing.
+        stop_at_first: Whether the exploration ends at the first violation.
 
     Returns:
         The report of a search without violations.
@@ -104,6 +115,7 @@ def verify(
             schedules=schedules,
             jobs=jobs,
             database=database,
+            stop_at_first=stop_at_first,
         )
     if report.violations:
         raise PropertyViolation(report)
@@ -131,6 +143,7 @@ def run_search(
     progress: Progress | None = None,
     jobs: int = 1,
     database: Database = None,
+    stop_at_first: bool = False,
 ) -> Report:
     """Search on an open backend; the other arguments are those of `verify`.
 
@@ -147,17 +160,19 @@ def run_search(
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
     saved = SavedViolations(open_database(database), subject, backend.name)
-    earlier, num_replayed = replay_saved(saved, backend, max_ranks=ranks)
-    known = frozenset(entry.violation.identity for entry in earlier.violations)
-    plan = SearchPlan(ranks, examples, chosen_seed, time_limit_seconds, choice, known)
-    progress = progress or SilentProgress()
-    if jobs == 1:
-        later = search(subject, backend, plan, progress)
-    else:
-        later = search_in_parallel(subject, backend.name, jobs, plan, progress)
-    result = merged([earlier, later])
-    for entry in result.violations:
-        saved.save(entry.reproducer)
+    keeping = KeepingProgress(saved, progress or SilentProgress())
+    replay = replay_saved(saved, backend, keeping, max_ranks=ranks)
+    plan = SearchPlan(
+        max_ranks=ranks,
+        num_examples=examples,
+        random_seed=chosen_seed,
+        time_limit_seconds=time_limit_seconds,
+        choice=choice,
+        known=replay.shrunk,
+        stop_at_first=stop_at_first,
+    )
+    result = _searched(subject, backend, plan, jobs, replay, keeping)
+    keeping.keep_only(result.violations)
     return Report(
         subject=subject.name,
         backend=backend.name,
@@ -172,12 +187,34 @@ def run_search(
         explored=tuple(
             explored_lines(
                 result.statistics,
-                num_replayed=num_replayed,
-                num_failing=len(earlier.violations),
+                num_replayed=replay.num_played,
+                num_failing=len(replay.result.violations),
             )
         ),
         summary=CoverageSummary.of(result.coverage),
     )
+
+
+def _searched(
+    subject: Subject,
+    backend: AnyBackend,
+    plan: SearchPlan,
+    jobs: int,
+    replay: Replay,
+    progress: KeepingProgress,
+) -> SearchResult:
+    """Search, and return the result together with that of the replay, all shrunk."""
+    results = list[SearchResult]()
+    if not (plan.stop_at_first and replay.result.violations):
+        if jobs == 1:
+            results.append(search(subject, backend, plan, progress))
+        else:
+            results.append(
+                search_in_parallel(subject, backend.name, jobs, plan, progress)
+            )
+    met = {entry.violation.identity for each in results for entry in each.violations}
+    earlier = shrink_replayed(replay, subject, backend, met, progress)
+    return merged([earlier, *results])
 
 
 def with_witness(

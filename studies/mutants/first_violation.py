@@ -5,6 +5,7 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
+from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
@@ -50,7 +51,13 @@ class FirstViolation(SimBackend):
         if num_violations:
             raise ViolationFoundError(num_examples)
 
+    def found(self, violation: FoundViolation) -> None:
+        """Do nothing: `played` ends the search."""
+
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
+        """Do nothing: no violation is shrunk."""
+
+    def shrunk(self, violation: FoundViolation) -> None:
         """Do nothing: no violation is shrunk."""
 
     def describe(self, subject: Subject) -> str:

@@ -80,6 +80,10 @@ def cli() -> None:
     "--require-coverage", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
     help="Fail unless every feature value, and so many of their pairs, were met.",
 )  # fmt: skip
+@click.option(
+    "--stop-at-first", is_flag=True,
+    help="End at the first violation: shrink and report that one alone.",
+)  # fmt: skip
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""

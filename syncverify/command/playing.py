@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -20,11 +20,14 @@ from syncverify.subjects.subject import Subject
 
 
 @contextmanager
-def playing() -> Iterator[None]:
-    """Prepare this process for ranks, and end them all on Ctrl-C."""
+def playing(kept: Callable[[], str] = str) -> Iterator[None]:
+    """Prepare this process for ranks, and end them all on Ctrl-C.
+
+    `kept` says at Ctrl-C, in a few words, which results are not lost.
+    """
     ignore_reports_of_anomalies()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
-    with ending_when_interrupted(COMMAND_NAME):
+    with ending_when_interrupted(COMMAND_NAME, kept):
         yield
 
 

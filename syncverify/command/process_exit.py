@@ -9,6 +9,7 @@
 | 4 | less was covered than required |
 | 130 | interrupted |
 | 141 | the reader of stdout is gone |
+| 143 | ended by SIGTERM, by the kernel; all that was printed and saved before stays |
 """
 
 from __future__ import annotations
@@ -60,23 +61,32 @@ def leaving_when_interrupted(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def ending_when_interrupted(name: str) -> Iterator[None]:
+def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterator[None]:
     """Raise KeyboardInterrupt on Ctrl-C, and make sure that the process ends.
 
     Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
     or into a finalizer, and a search is full of both. SIGTERM keeps its meaning, which
     torchrun counts on: it ends a rank that hangs where no handler would ever run.
+
+    `kept` says in a few words which results are not lost; it is called at the end.
     """
 
+    def leave() -> NoReturn:
+        try:
+            words = kept()
+        except Exception:  # noqa: BLE001  # nothing may keep this process from its end
+            words = ""
+        _leave_interrupted(name, words)
+
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        timer = threading.Timer(_GRACE_SECONDS, _leave_interrupted, [name])
+        timer = threading.Timer(_GRACE_SECONDS, leave)
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _leave_interrupted(name)
+            leave()
         report(unraisable)
 
     report = sys.unraisablehook
@@ -85,7 +95,7 @@ def ending_when_interrupted(name: str) -> Iterator[None]:
         with _handling_interrupts(interrupt):
             yield
     except (click.Abort, KeyboardInterrupt):
-        _leave_interrupted(name)
+        leave()
     finally:
         sys.unraisablehook = report
 
@@ -101,8 +111,8 @@ def _handling_interrupts(
         signal.signal(signal.SIGINT, before)
 
 
-def _leave_interrupted(name: str) -> NoReturn:
-    click.echo(f"{name}: interrupted", err=True)
+def _leave_interrupted(name: str, kept: str = "") -> NoReturn:
+    click.echo(f"{name}: interrupted{kept and f'; {kept}'}", err=True)
     leave_at_once(INTERRUPTED)  # threads of ranks may still run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -14,15 +15,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from syncverify.report.text import brief
+from syncverify.search.found_violation import FoundViolation
+
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
 
 @dataclass(slots=True)
 class SearchProgress:
-    """Prints the progress of a search of `total` examples while it is entered."""
+    """Prints the progress of a search of `total` examples while it is entered.
+
+    Violations are printed at the moment at which they are met. Their replay lines name
+    `subject` and `backend`; `found_so_far` holds property and cause of each.
+    """
 
     console: Console
     total: int
+    subject: str
+    backend: str
+    found_so_far: set[tuple[str, str]] = field(default_factory=set)
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
 
@@ -51,6 +62,10 @@ class SearchProgress:
         elif num_examples % _PLAIN_LINE_EVERY == 0:
             self.console.print(f"{words}: {num_examples} of {self.total} scenarios")
 
+    def found(self, violation: FoundViolation) -> None:
+        """Print a violation in brief, as it was met."""
+        self._print(violation, "replay, not shrunk yet")
+
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
         """Print which violation is being shrunk, and in how many runs so far."""
         words = f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs"
@@ -58,3 +73,19 @@ class SearchProgress:
             self._bar.update(self._task, description=words)
         elif num_runs == 1:
             self.console.print(f"shrinking {identity[0]} ({identity[1]})")
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        """Print a violation that an earlier run has shrunk; the report prints the others."""
+        if violation.violation.identity not in self.found_so_far:
+            self._print(violation, "replay")
+
+    def in_words(self, folder: Path | None) -> str:
+        """Say how many violations were found and where they are kept; "" without any."""
+        count = len(self.found_so_far)
+        place = "above" if folder is None else f"above and in {str(folder)!r}"
+        return f"{count} violation(s) found so far: {place}" if count else ""
+
+    def _print(self, violation: FoundViolation, title: str) -> None:
+        self.found_so_far.add(violation.violation.identity)
+        for line in brief(violation, self.subject, self.backend, title):
+            self.console.print(line, markup=False, soft_wrap=True)

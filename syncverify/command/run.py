@@ -41,19 +41,33 @@ class RunOptions:
     no_database: bool
     require_coverage: float | None
     show_coverage: bool
+    stop_at_first: bool
+
+    @property
+    def kept_in(self) -> Path | None:
+        """Return the folder of violations; None to keep nothing."""
+        return None if self.no_database else self.database
 
 
-@playing()
 def execute(options: RunOptions) -> None:
     """Search for violations of a subject, report them and exit."""
+    console = CommandConsole(highlight=False)
+    progress = SearchProgress(
+        console, options.examples, options.subject, options.backend
+    )
+    with playing(lambda: progress.in_words(options.kept_in)):
+        _execute(options, progress)
+
+
+def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
-    console = CommandConsole(highlight=False)
+    console = progress.console
     with closing(open_backend(options.backend, subject)) as backend:
         if follow_leader(backend, subject):
             return
-        report = _search(options, subject, backend, console)
+        report = _search(options, subject, backend, progress)
     required = options.require_coverage
     gap = None if required is None else report.summary.gap(required)
     _print_report(console, report, show_coverage=options.show_coverage)
@@ -66,18 +80,21 @@ def execute(options: RunOptions) -> None:
 
 
 def _search(
-    options: RunOptions, subject: Subject, backend: AnyBackend, console: CommandConsole
+    options: RunOptions,
+    subject: Subject,
+    backend: AnyBackend,
+    progress: SearchProgress,
 ) -> Report:
     """Say which search follows, and search."""
     most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
     ranks = options.ranks or most
     seed = draw_seed() if options.seed is None else options.seed
-    console.print(
+    progress.console.print(
         f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
         f"up to {ranks} rank(s), seed {seed}",
         soft_wrap=True,
     )
-    with SearchProgress(console, options.examples) as progress:
+    with progress:
         return run_search(
             subject,
             backend,
@@ -88,7 +105,8 @@ def _search(
             time_limit_seconds=options.time_limit,
             progress=progress,
             jobs=options.jobs,
-            database=None if options.no_database else options.database,
+            database=options.kept_in,
+            stop_at_first=options.stop_at_first,
         )
 
 

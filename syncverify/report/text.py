@@ -38,7 +38,7 @@ def verdict(report: Report) -> str:
         f"{report.seconds:.1f} s"
     )
     count = len(report.violations)
-    if report.examples == 0:
+    if report.examples == count == 0:
         return f"NOTHING VERIFIED: {report.subject} ({scope})"
     if count == 0:
         return f"NO VIOLATION: {report.subject} held all properties ({scope})"
@@ -55,13 +55,24 @@ def diagnosis(report: Report) -> str:
     return "\n\n".join([*blocks, verdict(report)])
 
 
+def brief(
+    entry: FoundViolation, subject: str, backend: str, replay_title: str
+) -> Iterator[str]:
+    """Describe a violation in two lines, while the search goes on."""
+    violation = entry.violation
+    yield f"FOUND {violation.property} ({violation.cause}): {violation.summary}"
+    yield f"  {replay_title}: {_replay_command(entry, subject, backend)}"
+
+
+def _replay_command(entry: FoundViolation, subject: str, backend: str) -> str:
+    return f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+
+
 def violation_text(
     entry: FoundViolation, *, subject: str, backend: str, title: str = "VIOLATION"
 ) -> str:
     """Describe one violation in lines; subject and backend are for its replay line."""
     violation = entry.violation
-    subject = shlex.quote(subject)
-    command = f"syncverify replay {entry.token} {subject} --backend {backend}"
     return "\n".join(
         [
             f"{title}: {violation.property} ({violation.cause})",
@@ -76,7 +87,7 @@ def violation_text(
             *(f"  {line}" for line in schedule_lines(entry.decisions)),
             "",
             f"  hint:       {hint(violation.cause)}",
-            f"  replay:     {command}",
+            f"  replay:     {_replay_command(entry, subject, backend)}",
         ]
     )
 

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from syncverify.backends.messages import pack_subject
 from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SyncverifyError
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress, SearchPlan, SearchResult, merged
 from syncverify.subjects.subject import Subject
@@ -40,6 +41,25 @@ class ScenarioPlayed:
 
 
 @dataclass(frozen=True, slots=True)
+class ViolationMet:
+    """Progress of a process: a violation that it had not met before."""
+
+    violation: FoundViolation
+
+
+@dataclass(frozen=True, slots=True)
+class ViolationShrunk:
+    """Progress of a process: a violation in the smallest scenario that it could find."""
+
+    violation: FoundViolation
+
+
+@dataclass(frozen=True, slots=True)
+class StopExploring:
+    """From the parent: another process has met a violation, and the first one is enough."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShrinkingRun:
     """Progress of a process: one more run to shrink a violation."""
 
@@ -55,7 +75,14 @@ class WorkerFailure:
     text: str
 
 
-Message = ScenarioPlayed | ShrinkingRun | WorkerFailure | SearchResult
+Message = (
+    ScenarioPlayed
+    | ViolationMet
+    | ShrinkingRun
+    | ViolationShrunk
+    | WorkerFailure
+    | SearchResult
+)
 
 
 def search_in_parallel(
@@ -80,7 +107,10 @@ def search_in_parallel(
         for worker, share in zip(workers, plans, strict=True):
             worker.await_ready()
             worker.connection.send(SearchJob(packed, backend, share))
-        return merged(_ResultCollector(workers, progress).results())
+        collector = _ResultCollector(
+            workers, progress, stop_at_first=plan.stop_at_first
+        )
+        return merged(collector.results())
 
 
 def _shares(plan: SearchPlan, jobs: int) -> Iterator[SearchPlan]:
@@ -97,9 +127,12 @@ def _shares(plan: SearchPlan, jobs: int) -> Iterator[SearchPlan]:
 class _ResultCollector:
     """Receives messages of processes until each has sent its result."""
 
-    def __init__(self, workers: list[WorkerProcess], progress: Progress) -> None:
+    def __init__(
+        self, workers: list[WorkerProcess], progress: Progress, *, stop_at_first: bool
+    ) -> None:
         self._workers = workers
         self._progress = progress
+        self._stop_at_first = stop_at_first
         self._results: dict[int, SearchResult] = {}
         self._num_played = 0
         self._num_violations = 0
@@ -126,10 +159,23 @@ class _ResultCollector:
                 raise message.kind(message.text)
             case SearchResult():
                 self._results[index] = message
+            case ViolationMet():
+                self._progress.found(message.violation)
+                if self._stop_at_first:
+                    self._stop_all()
             case ShrinkingRun():
                 self._progress.shrinking(message.identity, message.num_runs)
+            case ViolationShrunk():
+                self._progress.shrunk(message.violation)
             case ScenarioPlayed():
                 self._num_played += 1
                 # A lower bound: two processes may have met the same violation.
                 self._num_violations = max(self._num_violations, message.num_violations)
                 self._progress.played(self._num_played, self._num_violations)
+
+    def _stop_all(self) -> None:
+        """Let all processes end their exploration; the shrinking of what they met goes on."""
+        self._stop_at_first = False  # once is enough
+        for worker in self._workers:
+            with contextlib.suppress(OSError):  # it ended; `_receive` says by what
+                worker.connection.send(StopExploring())

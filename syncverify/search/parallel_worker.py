@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import torch
@@ -17,11 +17,15 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.messages import Ready, unpack_subject
 from syncverify.errors import InternalError, SyncverifyError
 from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.search.drawing import EndedError
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.parallel import (
     ScenarioPlayed,
     SearchJob,
     ShrinkingRun,
+    ViolationMet,
+    ViolationShrunk,
     WorkerFailure,
 )
 from syncverify.search.result import SearchResult
@@ -33,12 +37,21 @@ class _ForwardedProgress:
     """Progress that is sent to the parent, which counts for all processes."""
 
     connection: Connection
+    is_stopped: threading.Event = field(default_factory=threading.Event)
 
     def played(self, num_examples: int, num_violations: int) -> None:
         self.connection.send(ScenarioPlayed(num_violations))
+        if self.is_stopped.is_set():
+            raise EndedError
+
+    def found(self, violation: FoundViolation) -> None:
+        self.connection.send(ViolationMet(violation))
 
     def shrinking(self, identity: Identity, num_runs: int) -> None:
         self.connection.send(ShrinkingRun(identity, num_runs))
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        self.connection.send(ViolationShrunk(violation))
 
 
 def main(descriptor: int) -> None:
@@ -52,14 +65,19 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     connection.send(Ready())
     job: SearchJob = connection.recv()
-    # The parent sends nothing after the job, so the next receive ends when the parent does.
-    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-    connection.send(_result(job, _ForwardedProgress(connection)))
+    progress = _ForwardedProgress(connection)
+    threading.Thread(
+        target=_obey_parent, args=(connection, progress.is_stopped), daemon=True
+    ).start()
+    connection.send(_result(job, progress))
     threading.Event().wait()
 
 
-def _end_with_parent(connection: Connection) -> None:
+def _obey_parent(connection: Connection, is_stopped: threading.Event) -> None:
+    """Note that the parent stops the exploration; end this process when the parent ends."""
     try:
+        connection.recv()  # `StopExploring`, or the end
+        is_stopped.set()
         connection.recv()
     finally:
         os._exit(0)  # at once: threads of ranks may still run

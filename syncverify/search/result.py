@@ -31,10 +31,19 @@ class Progress(Protocol):
     """Receives the progress of a search."""
 
     def played(self, num_examples: int, num_violations: int) -> None:
-        """Receive the numbers of scenarios and distinct violations so far."""
+        """Receive the numbers of scenarios and distinct violations so far.
+
+        An `EndedError` that is raised here ends the exploration.
+        """
+
+    def found(self, violation: FoundViolation) -> None:
+        """Receive a violation at the moment at which it is first met, before it is shrunk."""
 
     def shrinking(self, identity: Identity, num_runs: int) -> None:
         """Receive the number of runs made so far to shrink one violation."""
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        """Receive a violation in the smallest scenario that shows it."""
 
 
 class SilentProgress:
@@ -43,7 +52,13 @@ class SilentProgress:
     def played(self, num_examples: int, num_violations: int) -> None:
         """Do nothing."""
 
+    def found(self, violation: FoundViolation) -> None:
+        """Do nothing."""
+
     def shrinking(self, identity: Identity, num_runs: int) -> None:
+        """Do nothing."""
+
+    def shrunk(self, violation: FoundViolation) -> None:
         """Do nothing."""
 
 
@@ -59,6 +74,7 @@ class SearchPlan:
         choice: Schedules to play.
         known: Identities of violations that an earlier run has shrunk; they are not shrunk
             again.
+        stop_at_first: Whether the first violation ends the exploration.
     """
 
     max_ranks: int
@@ -67,6 +83,7 @@ class SearchPlan:
     time_limit_seconds: float | None = None
     choice: ScheduleChoice = field(default_factory=ScheduleChoice)
     known: frozenset[Identity] = frozenset()
+    stop_at_first: bool = False
 
 
 @dataclass(slots=True)

@@ -65,14 +65,18 @@ def search(
         subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
     )
     collector = judge.listener = StatisticsCollector()
-    coverage, met = _explore(drawing, judge, progress)
+    coverage, met = _explore(drawing, judge, plan, progress)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
-    violations = [
-        shrink(drawing, judge, identity, met[identity], progress)
-        for identity in distinct_identities(met)
-        if identity not in plan.known
-    ]
-    violations += _violations_by_chance(judge, violations)
+    violations = list[FoundViolation]()
+    for identity in distinct_identities(met):
+        if identity not in plan.known:
+            least = shrink(drawing, judge, identity, met[identity], progress)
+            violations.append(least)
+            progress.shrunk(least)
+    for by_chance in _violations_by_chance(judge, violations):
+        progress.found(by_chance)
+        progress.shrunk(by_chance)
+        violations.append(by_chance)
     return SearchResult(
         coverage.num_scenarios,
         time.monotonic() - started,
@@ -106,17 +110,23 @@ def judge_each_scenario(
 
 
 def _explore(
-    drawing: Drawing, judge: Judge, progress: Progress
+    drawing: Drawing, judge: Judge, plan: SearchPlan, progress: Progress
 ) -> tuple[Coverage, dict[Identity, FoundViolation]]:
-    """Play all scenarios; return their features and the first violation of each identity."""
+    """Play the scenarios; return their features and the first violation of each identity."""
     coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
     met: dict[Identity, FoundViolation] = {}
 
     def take(scenario: Scenario, judged: JudgedRun) -> None:
-        for identity, violation in judged.violations.items():
-            met.setdefault(identity, violation)
         coverage.add(scenario, judged.applied)
+        for identity in distinct_identities(judged.violations):
+            if identity not in met:
+                met[identity] = judged.violations[identity]
+                progress.found(met[identity])
+                if plan.stop_at_first:
+                    break
         progress.played(coverage.num_scenarios, len(met))
+        if met and plan.stop_at_first:
+            raise EndedError
 
     judge_each_scenario(drawing, judge, take)
     return coverage, met

@@ -18,8 +18,14 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity
 from syncverify.search.parallel import search_in_parallel
-from syncverify.search.result import SearchPlan, SearchResult, merged
+from syncverify.search.result import (
+    SearchPlan,
+    SearchResult,
+    SilentProgress,
+    merged,
+)
 from syncverify.search.statistics import RunStatistics
 from syncverify.subjects.subject import resolve
 
@@ -27,19 +33,28 @@ pytestmark = pytest.mark.slow
 
 
 @dataclass
-class Listening:
+class Listening(SilentProgress):
     num_played: list[int] = field(default_factory=list)
+    told: list[tuple[str, Identity]] = field(default_factory=list)
 
     def played(self, num_examples: int, num_violations: int) -> None:
         self.num_played.append(num_examples)
 
-    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None: ...
+    def found(self, violation: FoundViolation) -> None:
+        self.told.append(("found", violation.violation.identity))
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        self.told.append(("shrunk", violation.violation.identity))
 
 
 def look(
-    subject: Any, *, examples: int = 10, heard: Listening | None = None
+    subject: Any,
+    *,
+    examples: int = 10,
+    heard: Listening | None = None,
+    stop_at_first: bool = False,
 ) -> SearchResult:
-    plan = SearchPlan(2, examples, 0)
+    plan = SearchPlan(2, examples, 0, stop_at_first=stop_at_first)
     return search_in_parallel(resolve(subject), "sim", 2, plan, heard or Listening())
 
 
@@ -52,6 +67,18 @@ def test_same_seed_and_jobs_same_result() -> None:
     assert one.coverage.table() == other.coverage.table()
     assert one.num_examples == 5
     assert heard.num_played == [1, 2, 3, 4, 5]
+    for identity in (each.violation.identity for each in one.violations):
+        first, last = ("found", identity), ("shrunk", identity)
+        assert heard.told.index(first) < heard.told.index(last)
+
+
+@pytest.mark.long
+def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
+    heard = Listening()
+    result = look(Doubles, examples=10_000, heard=heard, stop_at_first=True)
+    assert 1 <= result.num_examples < 10_000
+    assert {kind for kind, _ in heard.told} == {"found", "shrunk"}
+    assert result.violations
 
 
 def test_shares_are_equal_and_their_seeds_differ() -> None:

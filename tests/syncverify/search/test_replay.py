@@ -17,7 +17,15 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
-from syncverify.search.replay import SavedViolations, open_database, replay_saved
+from syncverify.search.keeping import KeepingProgress
+from syncverify.search.replay import (
+    Replay,
+    SavedViolations,
+    open_database,
+    replay_saved,
+    shrink_replayed,
+)
+from syncverify.search.result import SilentProgress
 from syncverify.subjects.subject import Subject, resolve
 
 PAIR = Scenario(MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64)
@@ -29,15 +37,18 @@ def saved(database: Any, subject: Any = Doubles) -> SavedViolations:
 
 
 def identities(kept: SavedViolations, max_ranks: int = 4) -> list[tuple[str, str]]:
-    result, _ = replay_saved(kept, SimBackend(), max_ranks=max_ranks)
-    return [found.violation.identity for found in result.violations]
+    replay = replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=max_ranks)
+    return [found.violation.identity for found in replay.result.violations]
 
 
 def test_what_is_kept_is_played_first(tmp_path: Path) -> None:
     saved(tmp_path).save(REPRODUCER)
-    result, num_played = replay_saved(saved(tmp_path), SimBackend(), max_ranks=4)
+    progress = SilentProgress()
+    replay = replay_saved(saved(tmp_path), SimBackend(), progress, max_ranks=4)
+    result = replay.result
     found = {each.violation.identity: each.scenario for each in result.violations}
-    assert num_played == 1
+    assert replay.num_played == 1
+    assert replay.shrunk == found.keys()
     assert found["gradient_equals_reference", "scaled"] == PAIR
     assert result.num_examples == 0
 
@@ -108,3 +119,47 @@ def test_other_machines_violations_are_read_and_left_alone(tmp_path: Path) -> No
     assert list(both.reproducers(4)) == [REPRODUCER]
     both.drop(REPRODUCER)
     assert list(saved(tmp_path).reproducers(4)) == [REPRODUCER]
+
+
+WIDE = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2)),
+    (2, 2),
+    64,
+)
+SCALED = ("gradient_equals_reference", "scaled")
+
+
+def interrupted(database: Any) -> tuple[SavedViolations, Replay]:
+    """Save a violation as an interrupted run does, and play it."""
+    kept = saved(database)
+    kept.save_unshrunk(Reproducer(*SCALED, WIDE))
+    return kept, replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=4)
+
+
+def test_what_an_interrupted_run_left_is_not_taken_for_shrunk(tmp_path: Path) -> None:
+    _, replay = interrupted(tmp_path)
+    assert SCALED in replay.unshrunk
+    assert not replay.shrunk
+
+
+@pytest.mark.slow
+def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> None:
+    kept, replay = interrupted(tmp_path)
+    keeping = KeepingProgress(kept, SilentProgress())
+    for entry in replay.result.violations:
+        keeping.found(entry)
+    result = shrink_replayed(replay, kept.subject, SimBackend(), (), keeping)
+    least = {each.violation.identity: each.scenario for each in result.violations}
+    assert len(least[SCALED].parameters) == 1
+    assert least[SCALED].accumulations == (1,)
+    assert Reproducer(*SCALED, least[SCALED]) in kept.reproducers(4)
+    assert list(kept.unshrunk(4)) == []
+
+
+def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
+    kept, replay = interrupted(tmp_path)
+    result = shrink_replayed(
+        replay, kept.subject, SimBackend(), replay.unshrunk, SilentProgress()
+    )
+    assert {each.scenario for each in result.violations} == {WIDE}

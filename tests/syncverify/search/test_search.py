@@ -18,7 +18,8 @@ from syncverify.judge.properties import check
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.result import SearchPlan, SearchResult
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
 from syncverify.search.search import search
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
@@ -55,14 +56,20 @@ class Failing:
 
 
 @dataclass
-class Listening:
+class Listening(SilentProgress):
     said: list[tuple[str, object, int]] = field(default_factory=list)
 
     def played(self, num_examples: int, num_violations: int) -> None:
         self.said.append(("played", num_violations, num_examples))
 
+    def found(self, violation: FoundViolation) -> None:
+        self.said.append(("found", violation.violation.identity, 1))
+
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
         self.said.append(("shrinking", identity, num_runs))
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        self.said.append(("shrunk", violation.violation.identity, 1))
 
 
 def look(
@@ -74,11 +81,12 @@ def look(
     ranks: int = 2,
     limit: float | None = None,
     progress: Listening | None = None,
+    stop_at_first: bool = False,
 ) -> SearchResult:
     return search(
         resolve(subject),
         backend or SimBackend(),
-        SearchPlan(ranks, examples, seed, limit),
+        SearchPlan(ranks, examples, seed, limit, stop_at_first=stop_at_first),
         progress or Listening(),
     )
 
@@ -183,6 +191,35 @@ def test_progress_is_told_of_every_scenario_and_every_simpler_one(
     assert numbered
     for identity, count in numbered.items():
         assert [n for name, n in simpler if name == identity] == [*range(1, count + 1)]
+
+
+def test_progress_is_told_of_a_violation_before_the_scenario_after_it(
+    third: tuple[SearchResult, Counting, Listening],
+) -> None:
+    result, _, progress = third
+    for entry in result.violations:
+        identity = entry.violation.identity
+        met = progress.said.index(("found", identity, 1))
+        kind, num_violations, _ = next(
+            each for each in progress.said[met:] if each[0] != "found"
+        )
+        assert (kind, bool(num_violations)) == ("played", True)
+        assert progress.said.index(("shrunk", identity, 1)) > met
+    assert {name for kind, name, _ in progress.said if kind == "shrunk"} == {
+        entry.violation.identity for entry in result.violations
+    }
+
+
+@pytest.mark.slow
+def test_the_first_violation_ends_the_exploration_where_that_is_asked_for() -> None:
+    progress = Listening()
+    result = look(Doubles, examples=40, progress=progress, stop_at_first=True)
+    played = [count for kind, _, count in progress.said if kind == "played"]
+    assert played == list(range(1, result.num_examples + 1))
+    assert result.num_examples < 40
+    met = [name for kind, name, _ in progress.said if kind == "found"]
+    assert met == identities(result)
+    assert len(met) == 1
 
 
 @pytest.mark.slow
@@ -299,7 +336,7 @@ def test_known_violations_are_not_made_small_again() -> None:
     progress = Listening()
     again = search(resolve(Doubles), SimBackend(), plan, progress)
     assert again.violations == []
-    assert {kind for kind, _, _ in progress.said} == {"played"}
+    assert "shrinking" not in {kind for kind, _, _ in progress.said}
 
 
 def test_error_of_the_harness_ends_the_search_unchanged() -> None:

@@ -13,6 +13,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
+from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
@@ -33,13 +34,11 @@ class SkipsLast(Naive):
             super().reduce(parameter)
 
 
-class Listening:
+class Listening(SilentProgress):
     """Remembers which runs it was told of."""
 
     def __init__(self) -> None:
         self.runs: list[int] = []
-
-    def played(self, num_examples: int, num_violations: int) -> None: ...
 
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
         self.runs.append(num_runs)

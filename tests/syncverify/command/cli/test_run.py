@@ -139,7 +139,7 @@ def test_report_of_infinite_gradients_is_json_all_the_same(call: Call) -> None:
 def test_printed_replay_lines_are_those_of_the_report(call: Call) -> None:
     outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--json", "report.json")
     tokens = [v["token"] for v in strict(Path("report.json").read_text())["violations"]]
-    lines = [line for line in outcome.out.splitlines() if "replay:" in line]
+    lines = [line for line in outcome.out.splitlines() if "replay:    " in line]
     assert lines == [
         f"  replay:     syncverify replay {token} cli_subjects:Doubles --backend sim"
         for token in tokens
@@ -224,15 +224,46 @@ def test_violations_are_kept_and_played_first_by_the_next_run(call: Call) -> Non
         r"played first: (\d+) scenario\(s\), with (\d+) distinct", again.out
     )
     assert told is not None
-    tokens = [re.findall(r"replay (sv2-\S+)", out) for out in (first.out, again.out)]
+    tokens = [
+        re.findall(r"replay:     \S+ replay (sv2-\S+)", out)
+        for out in (first.out, again.out)
+    ]
     assert tokens[0] == tokens[1]
     assert (int(told[1]), again.code) == (len(tokens[0]), 1)
     other = call("run", "cli_subjects:Doubles", *SEARCH, "--no-database")
     assert "played first" not in other.out
-    assert re.findall(r"replay (sv2-\S+)", other.out) == tokens[0]
+    assert re.findall(r"replay:     \S+ replay (sv2-\S+)", other.out) == tokens[0]
     moved = call("run", "cli_subjects:Doubles", *SEARCH, "--database", "elsewhere")
     assert "played first" not in moved.out
     assert Path("elsewhere").is_dir()
+
+
+@pytest.mark.slow
+def test_a_violation_is_printed_the_moment_it_is_met(call: Call) -> None:
+    """Two lines: identity and summary, and a replay line that reproduces it."""
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH)
+    lines = outcome.out.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("FOUND "))
+    told = re.match(r"FOUND (\w+ \(\w+\)): \S", lines[first])
+    assert told is not None
+    assert first < next(n for n, line in enumerate(lines) if "shrinking" in line)
+    title, _, command = lines[first + 1].partition(": ")
+    assert title == "  replay, not shrunk yet"
+    replayed = call(*command.split()[1:])
+    assert replayed.code == 1
+    assert f"REPRODUCED: cli_subjects:Doubles violates {told[1]} on sim" in replayed.out
+
+
+@pytest.mark.slow
+def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) -> None:
+    outcome = call("run", "cli_subjects:Doubles", *SEARCH, "--stop-at-first")
+    assert outcome.code == 1
+    assert outcome.out.count("FOUND ") == 1
+    assert last_line(outcome.out).startswith("1 VIOLATION: cli_subjects:Doubles (")
+    played = int(re.findall(r"\((\d+) scenarios on sim", last_line(outcome.out))[0])
+    assert played < 12
+    again = call("run", "cli_subjects:Doubles", *SEARCH, "--stop-at-first")
+    assert last_line(again.out).startswith("1 VIOLATION: cli_subjects:Doubles (0 scen")
 
 
 @pytest.mark.slow

@@ -1,0 +1,126 @@
+"""What was found before a signal stays, on the screen and in the database."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[4]
+NAME = "signals_itself:Doubles"
+# `bind()` counts calls from the moment at which the database holds a violation.
+SUBJECT = '''
+import os
+import signal
+from pathlib import Path
+
+from synchronizer import GradientSynchronizer
+
+receiver, number, at = (int(word) for word in os.environ["SIGNAL"].split())
+num_binds = 0
+
+
+class Doubles(GradientSynchronizer):
+    """Doubles every gradient, and sends a signal in the n-th bind() after it is found."""
+
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        super().__init__(groups, bucket_size_mb, require_accumulations)
+        self.mine = [p for group in groups for p in group]
+
+    def bind(self):
+        global num_binds
+        super().bind()
+        num_binds += Path("kept").exists()
+        if num_binds == at:
+            os.kill(os.getppid() if receiver else os.getpid(), number)
+
+    def wait(self):
+        super().wait()
+        for parameter in self.mine:
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+'''
+EXPLORING, SHRINKING = "100000", "3"  # examples: too many to end, and soon all played
+
+
+def run(folder: Path, *arguments: str, signal_words: str) -> tuple[int, str, str]:
+    """Run the command; return its exit code, its output and its complaint."""
+    (folder / "signals_itself.py").write_text(SUBJECT)
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "syncverify", "run", NAME,
+            "--seed", "0", "--ranks", "2", "--database", "kept", *arguments,
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SIGNAL": signal_words},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def kept(folder: Path) -> set[str]:
+    """Return the tokens of the database, shrunk or not."""
+    files = (path for path in (folder / "kept").rglob("*") if path.is_file())
+    texts = {path.read_text() for path in files}
+    return {text for text in texts if text.startswith("sv2-")}
+
+
+def printed(out: str) -> list[str]:
+    """Return the tokens on the screen."""
+    return re.findall(r"^  replay, not shrunk yet: .*? (sv2-\S+)", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("examples", [EXPLORING, SHRINKING])
+@pytest.mark.parametrize("at", [1, 7])
+def test_an_interrupt_loses_no_violation(
+    tmp_path: Path, examples: str, at: int
+) -> None:
+    words = f"0 {int(signal.SIGINT)} {at}"
+    code, out, err = run(tmp_path, "--examples", examples, signal_words=words)
+    assert code == 130
+    tokens = printed(out)
+    assert tokens
+    assert kept(tmp_path) == {*tokens}
+    assert err == (
+        f"syncverify: interrupted; {len(tokens)} violation(s) found so far: above and "
+        "in 'kept'\n"
+    )
+
+
+@pytest.mark.parametrize("examples", [EXPLORING, SHRINKING])
+def test_a_termination_loses_no_violation(tmp_path: Path, examples: str) -> None:
+    words = f"0 {int(signal.SIGTERM)} 7"
+    code, out, err = run(tmp_path, "--examples", examples, signal_words=words)
+    assert (code, err) == (-signal.SIGTERM, "")
+    assert printed(out)
+    assert kept(tmp_path) == {*printed(out)}
+
+
+def test_an_interrupt_of_several_processes_loses_no_violation(tmp_path: Path) -> None:
+    """The processes of the search hold stdout open: that it ends shows that they ended."""
+    words = f"1 {int(signal.SIGINT)} 40"
+    code, out, err = run(
+        tmp_path, "--examples", EXPLORING, "--jobs", "2", signal_words=words
+    )
+    assert code == 130
+    assert printed(out)
+    assert kept(tmp_path) == {*printed(out)}
+    assert err.startswith("syncverify: interrupted; ")
+
+
+def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None:
+    words = f"0 {int(signal.SIGINT)} 7"
+    _, first, _ = run(tmp_path, "--examples", SHRINKING, signal_words=words)
+    code, out, _ = run(tmp_path, "--examples", "1", signal_words="0 0 -1")
+    assert code == 1
+    assert {*printed(first)} <= {*printed(out)}
+    reported = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
+    assert kept(tmp_path) == {*reported}
