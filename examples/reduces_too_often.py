@@ -6,13 +6,9 @@ syncverify run examples.reduces_too_often:ReducesTooOften
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
-
 
 class ReducesTooOften:
     """Sums each gradient over the ranks as soon as backward has accumulated it."""
-
-    outside = ALL_OPTIONAL_TOPICS  # it promises nothing beyond plain training steps
 
     def __init__(self, param_groups, bucket_size_mb, require_accumulations):
         self.parameters = [

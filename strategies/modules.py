@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.choices import Dtypes, dtypes
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -28,7 +28,7 @@ _DTYPES: list[Dtypes] = [
 
 @functools.lru_cache
 def modules(
-    mesh: MeshSpec, *, capabilities: Capabilities = DEFAULT_CAPABILITIES
+    mesh: MeshSpec, *, capabilities: Capabilities = EVERYTHING
 ) -> st.SearchStrategy[str]:
     """Generate names of modules, mostly the word for no module.
 
@@ -49,7 +49,7 @@ def modules(
 
 @functools.lru_cache
 def module_parameter_lists(
-    name: str, mesh: MeshSpec, *, capabilities: Capabilities = DEFAULT_CAPABILITIES
+    name: str, mesh: MeshSpec, *, capabilities: Capabilities = EVERYTHING
 ) -> st.SearchStrategy[tuple[ParameterSpec, ...]]:
     """Generate the parameters of a module: one dtype, one or two groups.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from strategies.word_choices import allowed_words, word_choices
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 
@@ -22,7 +22,7 @@ def used_by(
     draw: st.DrawFn,
     parameters: Parameters,
     *,
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> Parameters:
     """Generate the ranks and micro-batches whose losses use some neighboring parameters.
 
@@ -53,7 +53,7 @@ def uses(
     parameters: Parameters,
     *,
     beside: frozenset[str] = frozenset(),
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> Parameters:
     """Generate the operators through which losses use parameters.
 

@@ -18,7 +18,7 @@ from strategies.placements import placements
 from strategies.shapes import shapes
 from strategies.weights import with_rare
 from syncverify.scenario.choices import covers_all, dtypes, leaves_scalars
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.specs import (
     DTYPES,
     REPLICATE,
@@ -48,7 +48,7 @@ def parameters(
     draw: st.DrawFn,
     mesh: MeshSpec,
     *,
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> ParameterSpec:
     """Generate one parameter with an empty name; the list that holds it names it.
 
@@ -104,7 +104,7 @@ def parameter_lists(
     *,
     min_size: int = 1,
     max_size: int = 8,
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> st.SearchStrategy[tuple[ParameterSpec, ...]]:
     """Generate parameters `p0`, `p1`, ..., at least one of them trainable.
 

@@ -19,12 +19,8 @@ from strategies.training_programs import (
     readiness_orders,
     step_events,
 )
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
-from syncverify.scenario.features import (
-    ALL_OPTIONAL_TOPICS,
-    parameter_features,
-    without_clear_errors,
-)
+from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.features import parameter_features, without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -36,7 +32,7 @@ def scenarios(
     draw: st.DrawFn,
     *,
     max_ranks: int = 4,
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> Scenario:
     """Generate scenarios that a subject with the given capabilities must get right.
 
@@ -134,5 +130,5 @@ def _caps(
 ) -> st.SearchStrategy[int]:
     # A subject that promises plain steps alone keeps plain caps: its scenarios do not
     # depend on features that it does not cover.
-    only_plain_steps = capabilities.outside >= ALL_OPTIONAL_TOPICS
-    return bucket_caps_for(mesh, parameters, near_misses=not only_plain_steps)
+    near_misses = not capabilities.asks_plain_steps_alone
+    return bucket_caps_for(mesh, parameters, near_misses=near_misses)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from strategies.word_choices import allowed_words, word_choices
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.vocabulary import PLAIN
 
 
@@ -16,7 +16,7 @@ from syncverify.scenario.vocabulary import PLAIN
 def backwards(
     *,
     beside: frozenset[str] = frozenset(),
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> st.SearchStrategy[str]:
     """Generate the way in which backward runs: half of the time a plain `backward()`.
 
@@ -36,7 +36,7 @@ def backwards(
 
 
 def caller_streams(
-    *, capabilities: Capabilities = DEFAULT_CAPABILITIES
+    *, capabilities: Capabilities = EVERYTHING
 ) -> st.SearchStrategy[str]:
     """Generate the streams on which the training program works.
 
@@ -52,7 +52,7 @@ def caller_streams(
 
 
 def readiness_orders(
-    *, capabilities: Capabilities = DEFAULT_CAPABILITIES
+    *, capabilities: Capabilities = EVERYTHING
 ) -> st.SearchStrategy[str]:
     """Generate the order in which gradients become ready: equal on all ranks, or not.
 
@@ -74,7 +74,7 @@ def step_events(
     num_steps: int,
     *,
     beside: frozenset[str] = frozenset(),
-    capabilities: Capabilities = DEFAULT_CAPABILITIES,
+    capabilities: Capabilities = EVERYTHING,
 ) -> tuple[str, ...]:
     """Generate changes to single steps: mostly none, else one or two in the scenario.
 

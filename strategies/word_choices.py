@@ -8,7 +8,8 @@ from collections.abc import Collection
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.space import values_in_contract
 
 _NUM_PLAIN_PER_WORD = 3

@@ -36,6 +36,7 @@ from syncverify.search.result import (
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
+from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 from syncverify.witness.search import find_witness
 
@@ -69,6 +70,7 @@ class CoverageGap(AssertionError):  # noqa: N818  # part of the API
 def verify(
     subject: str | SubjectFactory,
     *,
+    contract: ContractChoice | None = None,
     backend: str = "sim",
     ranks: int = DEFAULT_RANKS,
     examples: int = DEFAULT_EXAMPLES,
@@ -83,6 +85,8 @@ def verify(
 
     Args:
         subject: A class, a factory, a built-in name, or `module:attribute`.
+        contract: `plain`, `everything`, the name of a built-in subject, a TOML file, or a
+            `Capabilities`; None takes the contract of the subject.
         backend: `sim`, `gloo`, `nccl` (under torchrun) or `fake`.
         ranks: Largest world size.
         examples: Number of scenarios to play.
@@ -104,7 +108,7 @@ def verify(
         CoverageGap: Fewer features occurred than required.
         UsageError: The subject, the backend or a number cannot be used.
     """
-    found = resolve(subject)
+    found = resolve(subject, contract)
     with closing(open_backend(backend, found)) as opened:
         report = run_search(
             found,

@@ -17,7 +17,7 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario import vocabulary
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN

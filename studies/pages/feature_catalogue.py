@@ -17,7 +17,7 @@ from planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from planted.modules import MODULE_DEFECTS
 from planted.space import SPACE
 
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.vocabulary import RARE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "features.md"

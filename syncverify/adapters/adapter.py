@@ -23,11 +23,9 @@ from syncverify.adapters.recorded_globals import RecordedGlobals
 from syncverify.adapters.recorded_parameter import RecordedParameter
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(
-    outside=ALL_OPTIONAL_TOPICS,
     reduction="mean",
     tensors="local",
     separate_grad_dtype=False,

@@ -30,6 +30,11 @@ backend_option = click.option(
     "--backend", type=click.Choice(BACKEND_NAMES), default="sim", show_default=True,
     help="Where the ranks run.",
 )  # fmt: skip
+contract_option = click.option(
+    "--contract", default=None, metavar="NAME|FILE",
+    help="What SUBJECT is asked for: plain, everything, a built-in subject's name, or a "
+    "TOML file.  [default: the subject's own, or plain]",
+)  # fmt: skip
 json_file = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -42,6 +47,7 @@ def cli() -> None:
 @cli.command()
 @click.argument("subject")
 @backend_option
+@contract_option
 @click.option(
     "--ranks", type=click.IntRange(min=1), default=None,
     help=f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]",

@@ -29,6 +29,7 @@ class RunOptions:
     """Values of the options, by the names that click gives; the help explains each."""
 
     subject: str
+    contract: str | None
     backend: str
     ranks: int | None
     examples: int
@@ -60,7 +61,7 @@ def execute(options: RunOptions) -> None:
 
 
 def _execute(options: RunOptions, progress: SearchProgress) -> None:
-    subject = resolve(options.subject)
+    subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
     console = progress.console

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self
 
+from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
 from syncverify.scenario.plain_features import is_plain
 
 # Values of plain training steps that a field of the contract leaves out.
@@ -25,7 +26,11 @@ _LEFT_OUT_BY_FIELD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The contract of a subject; no scenario outside of it is drawn.
+    """The contract of a subject: plain training steps, and the features that it names.
+
+    Features are spelled `topic=value`, or `topic` for all of a topic; see
+    `syncverify.scenario.feature_table`. A feature that no field names is beyond the
+    contract: it is observed and reported, and decides no verdict.
 
     Attributes:
         reduction: Gradients are the `sum` or the `mean` over the contributing ranks.
@@ -45,12 +50,13 @@ class Capabilities:
             where ranks are threads (`sim`, `fake`).
         reduces_each_micro_batch: The subject reduces in every micro-batch, and
             accumulates reduced gradients.
-        outside: Features that the contract does not cover, as `topic=value`; no scenario
-            that is drawn has one. A `topic` alone stands for its features beyond plain
-            steps, see `syncverify.scenario.features`. Values of plain steps are in
-            `syncverify.scenario.plain_features`. Example: `dtype=float16`.
-        promises: Features, spelled like those of `outside`, for which the subject
-            promises the right gradient where a clear error would be enough.
+        features: Features that the subject is asked for, each with the promise of the
+            table: the right gradient, or the right gradient or a clear error.
+        right: Features that the subject is asked to get right.
+        refused: Features that the subject may refuse by a clear error.
+        outside: Features that the subject is not asked for, though another field names
+            their topic; and values of plain steps, of which no scenario that is drawn
+            has one, see `syncverify.scenario.plain_features`. Example: `dtype=float16`.
     """
 
     reduction: Literal["sum", "mean"] = "sum"
@@ -64,18 +70,42 @@ class Capabilities:
     needs_nccl: bool = False
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
+    features: frozenset[str] = frozenset()
+    right: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     outside: frozenset[str] = frozenset()
-    promises: frozenset[str] = frozenset()
+
+    @property
+    def asks_plain_steps_alone(self) -> bool:
+        """Tell whether the contract names no feature beyond plain training steps."""
+        return not (self.features or self.right or self.refused)
+
+    def plain(self) -> Self:
+        """Return the contract without features beyond plain training steps."""
+        none = frozenset[str]()
+        outside = frozenset(
+            name for name in self.outside if is_plain(*name.partition("=")[::2])
+        )
+        return replace(self, features=none, right=none, refused=none, outside=outside)
 
     def covers(self, topic: str, value: str) -> bool:
-        """Tell whether the contract covers a feature."""
+        """Tell whether the contract covers a feature, or a value of plain steps."""
+        name = f"{topic}={value}"
         if is_plain(topic, value):  # a topic stands for its features beyond plain steps
-            return f"{topic}={value}" not in _left_out(self)
-        return _left_out(self).isdisjoint((topic, f"{topic}={value}"))
+            return name not in _left_out(self)
+        asked = self.features | self.right | self.refused
+        return not asked.isdisjoint((topic, name)) and _left_out(self).isdisjoint(
+            (topic, name)
+        )
 
-    def promises_gradient(self, topic: str, value: str) -> bool:
-        """Tell whether a feature's right gradient is promised, and no error is enough."""
-        return not self.promises.isdisjoint((topic, f"{topic}={value}"))
+    def may_refuse(self, topic: str, value: str) -> bool:
+        """Tell whether a clear error is as good as the right gradient of a feature."""
+        for name in (f"{topic}={value}", topic):
+            if name in self.right:
+                return False
+            if name in self.refused:
+                return True
+        return OPTIONAL_FEATURES[topic][value] == "right_or_error"
 
 
 @functools.cache
@@ -89,4 +119,5 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
     return capabilities.outside.union(*by_fields)
 
 
-DEFAULT_CAPABILITIES = Capabilities()
+PLAIN_CONTRACT = Capabilities()
+EVERYTHING = Capabilities(features=ALL_OPTIONAL_TOPICS)

@@ -6,9 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES, Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coordinate_classes import representatives
-from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import local_shape, most_group_bytes
 from syncverify.scenario.plain_features import (
     Feature,
@@ -20,7 +21,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import ParameterSpec
 
-_DEFAULT_SPACE = Space(DEFAULT_CAPABILITIES, max_ranks=4)
+_DEFAULT_SPACE = Space(EVERYTHING, max_ranks=4)
 
 
 class Coverage:

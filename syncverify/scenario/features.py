@@ -2,8 +2,8 @@
 
 A feature is a topic and a value, spelled `topic=value`. Each feature demands one of two
 promises from a subject: `right`, the right gradient; or `right_or_error`, the right gradient
-or a clear error. A silently wrong gradient is always a violation. In `Capabilities` a subject
-leaves features out of its contract, or promises the right gradient where an error is enough.
+or a clear error. A silently wrong gradient is always a violation. `Capabilities` names the
+features that a subject is asked for.
 """
 
 from __future__ import annotations
@@ -12,60 +12,14 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from syncverify.scenario import vocabulary
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ABSENT, PARTIAL, MeshSpec, ParameterSpec
 
-Promise = Literal["right", "right_or_error"]
-
-# Each feature with the promise that it demands. Not listed is the plain case, which every
-# subject covers: a mesh of one or two named axes, dense parameters of up to three dims that
-# every micro-batch uses once, and as many micro-batches as agreed. The tables of
-# `vocabulary` start with the plain word, so `[1:]` leaves it out.
-OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
-    "mesh": {"3 axes": "right", "unnamed": "right"},
-    "placement": {
-        "sub_mesh": "right",
-        "strided": "right",
-        "partial": "right_or_error",
-    },
-    "shape": {"4 dims": "right", "empty": "right"},
-    "dtype": {"float64": "right"},
-    "listed": {"twice": "right_or_error"},
-    "memory_format": {"transposed": "right", "channels_last": "right"},
-    "used": {
-        "never": "right_or_error",
-        "not_on_odd_ranks": "right_or_error",
-        "not_in_first_micro_batch": "right_or_error",
-        "not_in_last_micro_batch": "right_or_error",
-    },
-    "use": dict.fromkeys(list(vocabulary.USES)[1:], "right"),
-    "backward": {
-        **dict.fromkeys(list(vocabulary.BACKWARDS)[1:], "right"),
-        "deep_reentrant": "right_or_error",
-        "compiled_autograd": "right_or_error",
-    },
-    "event": {
-        "wait_twice": "right",
-        "zero_before_wait": "right_or_error",
-        "set_to_none": "right_or_error",
-        "empty_step": "right_or_error",
-        "extra_backward": "right_or_error",
-        "missing_backward": "right_or_error",
-        "tail": "right_or_error",
-        "rebind": "right",
-        "raise_in_backward": "right_or_error",
-        "freeze": "right_or_error",
-        "cast": "right_or_error",
-        "move": "right_or_error",
-    },
-    "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
-    "readiness": {"by_rank": "right"},
-    "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
-}
 _REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Later steps in which the effect of a step event is still present.
 _STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
@@ -124,8 +78,6 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
         for backward in ("inputs", "inputs_in_turn", "split")
     },
 }
-# `outside` of a contract that covers plain training steps only.
-ALL_OPTIONAL_TOPICS: Final = frozenset(OPTIONAL_FEATURES)
 
 
 def optional_features(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -155,8 +107,7 @@ def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool
     A step event excuses no error before it or long after it.
     """
     return any(
-        OPTIONAL_FEATURES[topic][value] == "right_or_error"
-        and not capabilities.promises_gradient(topic, value)
+        capabilities.may_refuse(topic, value)
         for topic, value in _features_in_step(scenario, step)
     )
 
@@ -165,11 +116,9 @@ def without_clear_errors(capabilities: Capabilities) -> Capabilities:
     """Return a contract without the features that a subject may answer with an error."""
     may_fail = {
         f"{topic}={value}"
-        for topic, promises in OPTIONAL_FEATURES.items()
-        for value, promise in promises.items()
-        if promise == "right_or_error"
-        and capabilities.covers(topic, value)
-        and not capabilities.promises_gradient(topic, value)
+        for topic, values in OPTIONAL_FEATURES.items()
+        for value in values
+        if capabilities.covers(topic, value) and capabilities.may_refuse(topic, value)
     }
     return replace(capabilities, outside=capabilities.outside | may_fail)
 

@@ -15,7 +15,8 @@ from syncverify.errors import UsageError
 from syncverify.scenario import vocabulary
 from syncverify.scenario.choices import features_by_mesh, features_left
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.plain_features import PLAIN_VALUES, Feature
 
 _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placement"})

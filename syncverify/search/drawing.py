@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from strategies.scenarios import scenarios
 from strategies.schedules import schedules
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.space import Space
@@ -106,6 +105,6 @@ class Drawing:
 
 def _backend(capabilities: Capabilities) -> str:
     """Return the Hypothesis backend; subjects of plain steps alone keep the default one."""
-    if capabilities.outside >= ALL_OPTIONAL_TOPICS:
+    if capabilities.asks_plain_steps_alone:
         return "hypothesis"
     return independent_backend()

@@ -6,7 +6,6 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 try:
     from d9d.internals.grad_sync import GradientSynchronizer
@@ -29,7 +28,6 @@ class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or mis
     """
 
     capabilities = Capabilities(
-        outside=ALL_OPTIONAL_TOPICS,
         varying_accumulations=True,
         overlaps_backward=True,
         takes_cuda_streams=True,

@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 # Outside of DDP's contract, by its docs (torch/nn/parallel/distributed.py):
 # - fewer backwards than agreed: gradients of `no_sync` are reduced only in the next backward
@@ -27,26 +26,27 @@ from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 # - one backward more than agreed: it averages averaged gradients again, and rounds;
 # - a backward that raises: afterwards an assertion in reducer.cpp fails;
 # - compiled autograd, and `torch.compile` with buckets of a few bytes.
-_OUTSIDE = (
-    ALL_OPTIONAL_TOPICS - {"event", "launch", "readiness", "use", "backward"}
-) | {
-    "event=missing_backward",
-    "event=tail",
-    "event=extra_backward",
-    "event=raise_in_backward",
-    "event=freeze",
-    "event=cast",
-    "event=move",
-    "use=checkpointed_reentrant",
-    "use=checkpointed_and_not",
-    "use=checkpointed_nested",
-    "use=compiled_region",
-    "backward=reentrant",
-    "backward=deep_reentrant",
-    "backward=create_graph",
-    "backward=twice_over_one_graph",
-    "backward=compiled_autograd",
-}
+_OUTSIDE = frozenset(
+    {
+        "event=missing_backward",
+        "event=tail",
+        "event=extra_backward",
+        "event=raise_in_backward",
+        "event=freeze",
+        "event=cast",
+        "event=move",
+        "use=checkpointed_reentrant",
+        "use=checkpointed_and_not",
+        "use=checkpointed_nested",
+        "use=compiled_region",
+        "backward=reentrant",
+        "backward=deep_reentrant",
+        "backward=create_graph",
+        "backward=twice_over_one_graph",
+        "backward=compiled_autograd",
+    }
+)
+_FEATURES = frozenset({"event", "launch", "readiness", "use", "backward"})
 
 
 class DistributedDataParallelSubject(ModuleAdapter):
@@ -61,7 +61,9 @@ class DistributedDataParallelSubject(ModuleAdapter):
     were made. That stream has to wait for readers of a gradient before the gradient is freed.
     """
 
-    capabilities = replace(LOCAL_MEAN, outside=_OUTSIDE, overlaps_backward=True)
+    capabilities = replace(
+        LOCAL_MEAN, features=_FEATURES, outside=_OUTSIDE, overlaps_backward=True
+    )
     options: ClassVar[Mapping[str, Any]] = {}
     _device_module: Any = None
     _wrapping_stream: Any = None

@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from syncverify.adapters import LossModule
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
 
@@ -27,7 +26,9 @@ class _PlainStepsOnly(DistributedDataParallelSubject):
     """DDP with a contract of plain training steps only."""
 
     capabilities = replace(
-        DistributedDataParallelSubject.capabilities, outside=ALL_OPTIONAL_TOPICS
+        DistributedDataParallelSubject.capabilities,
+        features=frozenset(),
+        outside=frozenset(),
     )
 
 

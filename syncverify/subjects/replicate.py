@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.adapters import LossModule
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 
@@ -30,7 +29,9 @@ class ReplicateSubject(DistributedDataParallelSubject):
     """
 
     capabilities = replace(
-        DistributedDataParallelSubject.capabilities, outside=ALL_OPTIONAL_TOPICS
+        DistributedDataParallelSubject.capabilities,
+        features=frozenset(),
+        outside=frozenset(),
     )
 
     @override

@@ -13,6 +13,12 @@ from torch import nn
 
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.contract_choice import (
+    ContractChoice,
+    built_in_contract,
+    chosen_contract,
+    contract_of_project,
+)
 from syncverify.subjects.subject_api import Synchronizer, check_methods
 
 BUILT_IN_SUBJECTS = {
@@ -52,17 +58,21 @@ class Subject:
     capabilities: Capabilities
 
 
-def resolve(subject: str | SubjectFactory) -> Subject:
+def resolve(
+    subject: str | SubjectFactory, contract: ContractChoice | None = None
+) -> Subject:
     """Find a subject and check that it has the subject API.
 
     Args:
         subject: A built-in name, `module:attribute`, or the class or factory itself.
+        contract: A name, a file or a value that replaces the contract of the subject.
 
     Returns:
         The subject with its contract.
 
     Raises:
         SubjectError: The import fails, or a part of the subject API is missing.
+        UsageError: The contract cannot be used.
     """
     if isinstance(subject, str):
         factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
@@ -75,18 +85,34 @@ def resolve(subject: str | SubjectFactory) -> Subject:
     _check_signature(factory, name)
     if inspect.isclass(factory):
         check_methods(factory, name)
-    return Subject(name, factory, _capabilities(factory))
+    return Subject(name, factory, _contract(factory, name, contract))
 
 
-def _capabilities(factory: SubjectFactory) -> Capabilities:
+def _contract(
+    factory: SubjectFactory, name: str, choice: ContractChoice | None
+) -> Capabilities:
+    """Return the contract: the chosen one, the subject's own, the project's, or plain."""
+    own = _own_contract(factory)
+    if choice is None and name in BUILT_IN_SUBJECTS:
+        return built_in_contract(name, own)
+    if choice is None and not _declares_contract(factory):
+        choice = contract_of_project()
+    return own if choice is None else chosen_contract(choice, own)
+
+
+def _declares_contract(factory: SubjectFactory) -> bool:
+    return any(hasattr(factory, name) for name in ("capabilities", "features"))
+
+
+def _own_contract(factory: SubjectFactory) -> Capabilities:
     declared = getattr(factory, "capabilities", None)
     if isinstance(declared, Capabilities):
         return declared
     varies = callable(getattr(factory, "set_required_accumulations", None))
     overlaps = bool(getattr(factory, "overlaps_backward", False))
-    outside = frozenset(getattr(factory, "outside", ()))
+    features = frozenset(getattr(factory, "features", ()))
     return Capabilities(
-        varying_accumulations=varies, overlaps_backward=overlaps, outside=outside
+        varying_accumulations=varies, overlaps_backward=overlaps, features=features
     )
 
 

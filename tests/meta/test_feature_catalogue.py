@@ -8,7 +8,7 @@ import pytest
 from planted.graph_bank import NOT_SHOWN
 
 from pages.feature_catalogue import PAGE, catalogue, rows
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
 EVERYTHING = {
     f"{topic}={value}"

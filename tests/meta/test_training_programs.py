@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncverify.scenario import vocabulary
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.plain_features import PLAIN_VALUES
 
 PAGE = Path(__file__).parents[2] / "docs" / "training-programs.md"

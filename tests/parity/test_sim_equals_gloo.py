@@ -10,7 +10,7 @@ from hypothesis import given, seed, settings
 from strategies import scenarios
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch

@@ -12,7 +12,6 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -71,9 +70,7 @@ class LeavesViewsBehind(PlainGrads):
     DeepSpeed's ZeRO-1 does; a reader of gradients gets those of the owners.
     """
 
-    capabilities: ClassVar = Capabilities(
-        reduction="mean", tensors="local", outside=ALL_OPTIONAL_TOPICS
-    )
+    capabilities: ClassVar = Capabilities(reduction="mean", tensors="local")
 
     @override
     def wait(self) -> None:

@@ -11,7 +11,8 @@ from planted.space import SPACE
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 
@@ -21,16 +22,8 @@ MAX_PLAYED = 40
 
 def only(features: frozenset[str]) -> Capabilities:
     """Ask for plain training steps that have these features, now and then."""
-    everything = {
-        f"{topic}={value}"
-        for topic in OPTIONAL_FEATURES
-        for value in OPTIONAL_FEATURES[topic]
-    }
-    return Capabilities(
-        varying_accumulations=True,
-        outside=frozenset(everything - features),
-        promises=features,  # drawn more often than features that may be refused
-    )
+    # Features promised right are drawn more often than features that may be refused.
+    return Capabilities(varying_accumulations=True, right=features)
 
 
 def identities(scenario: Scenario, defect: FeatureDefect) -> set[tuple[str, str]]:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import find, settings
 from planted import watching
 from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
-from planted.searches import EVERYTHING
 
 from pages.engine_matrix import scenario_of
 from strategies import backwards, uses
@@ -21,7 +20,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.program.graphs.cpp import NoCompilerError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN, RARE
 from syncverify.subjects.subject import resolve
@@ -67,7 +66,7 @@ def two_micro_batches(feature: str) -> Scenario:
 def drawn(feature: str) -> Scenario:
     """Have the strategy draw the word, which is all that it may draw."""
     topic, _, word = feature.partition("=")
-    only = Capabilities(outside=EVERYTHING - {feature})
+    only = Capabilities(features=frozenset({feature}))
     scenario = two_micro_batches(f"{topic}={PLAIN}")
     if topic == "backward":
         backward = find(

@@ -20,7 +20,8 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import LIFECYCLE, Careful
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 
@@ -30,14 +31,9 @@ MAX_PLAYED = 30
 def only(defect: FeatureDefect) -> Capabilities:
     """Ask for plain training steps that have the feature, now and then."""
     own = resolve(defect.subject).capabilities
-    everything = {
-        f"{topic}={value}"
-        for topic in OPTIONAL_FEATURES
-        for value in OPTIONAL_FEATURES[topic]
-    }
     asked = frozenset({defect.feature})
-    # Promised features are drawn more often than features that may be refused.
-    return replace(own, outside=frozenset(everything - asked), promises=asked)
+    # Features promised right are drawn more often than features that may be refused.
+    return replace(own, features=frozenset(), right=asked)
 
 
 def has(scenario: Scenario, defect: FeatureDefect) -> bool:

@@ -10,7 +10,8 @@ from planted.modules import MODULE_DEFECTS, ModuleGrads
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import OPTIONAL_FEATURES, optional_features
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
 
@@ -23,11 +24,8 @@ every_defect = pytest.mark.parametrize(
 def without_other_modules(defect: FeatureDefect) -> Capabilities:
     """Capabilities of the subject, for scenarios with this module or with none."""
     own = resolve(defect.subject).capabilities
-    topic, _, value = defect.feature.partition("=")
-    others = {
-        f"{topic}={other}" for other in OPTIONAL_FEATURES[topic] if other != value
-    }
-    return replace(own, outside=own.outside | others)
+    others = own.features - {"module"}
+    return replace(own, features=others | {defect.feature})
 
 
 def identities(scenario: Scenario, subject: Subject) -> set[tuple[str, str]]:

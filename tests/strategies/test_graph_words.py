@@ -6,19 +6,15 @@ import pytest
 from hypothesis import find, given, settings
 
 from strategies import backwards, scenarios, uses
-from syncverify.scenario.contract import DEFAULT_CAPABILITIES
-from syncverify.scenario.features import (
-    ALL_OPTIONAL_TOPICS,
-    NEVER_TOGETHER,
-    OPTIONAL_FEATURES,
-    optional_features,
-)
+from syncverify.scenario.contract import EVERYTHING
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import NEVER_TOGETHER, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN, RARE
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
-PROMISES_NOTHING = replace(DEFAULT_CAPABILITIES, outside=ALL_OPTIONAL_TOPICS)
+PROMISES_NOTHING = replace(EVERYTHING)
 WORDS = [word for word in OPTIONAL_FEATURES["backward"] if word not in RARE]
 SETTINGS = settings(max_examples=2000)
 

@@ -12,13 +12,11 @@ from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.scenario.vocabulary import MODULES, PLAIN
+from syncverify.scenario.vocabulary import PLAIN
 
 PAIR = MeshSpec((2,), ("dp",))
 LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)
-ONLY_GPT = Capabilities(
-    outside=frozenset(f"module={name}" for name in MODULES if name != "gpt")
-)
+ONLY_GPT = Capabilities(features=frozenset({"module=gpt"}))
 
 
 def minimal(strategy: st.SearchStrategy[Any], wanted: Any = lambda _: True) -> Any:
@@ -64,7 +62,7 @@ def test_module_outside_of_the_contract_is_not_drawn(name: str) -> None:
     assert name in {PLAIN, "gpt"}
 
 
-@given(modules(PAIR, capabilities=Capabilities(outside=frozenset({"shape"}))))
+@given(modules(PAIR, capabilities=Capabilities(features=frozenset({"module"}))))
 def test_module_with_a_parameter_outside_of_the_contract_is_not_drawn(
     name: str,
 ) -> None:

@@ -10,7 +10,7 @@ from strategies import meshes, placements, scenarios
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage, features_outside, scenario_features
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
+from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.plain_features import PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
@@ -27,9 +27,9 @@ VALUES = [
 
 def contract(*outside: str, beyond: bool = False) -> Capabilities:
     """Return a contract of plain steps; with `beyond`, of all others as well."""
-    optional = frozenset() if beyond else ALL_OPTIONAL_TOPICS
+    features = ALL_OPTIONAL_TOPICS if beyond else frozenset()
     return Capabilities(
-        varying_accumulations=True, outside=frozenset(outside) | optional
+        varying_accumulations=True, features=features, outside=frozenset(outside)
     )
 
 
@@ -152,8 +152,7 @@ def test_a_contract_without_scenarios_is_refused(outside: set[str], topic: str) 
 
 def test_fields_say_the_same_as_values() -> None:
     fields = Capabilities(
-        tensors="local", separate_grad_dtype=False, scalars=False,
-        outside=ALL_OPTIONAL_TOPICS,
+        tensors="local", separate_grad_dtype=False, scalars=False
     )  # fmt: skip
     values = contract(
         "parameters=sharded", "parameters=plain", "parameters=uneven or empty shard",

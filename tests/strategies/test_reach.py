@@ -3,6 +3,7 @@
 import ast
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from strategies import (
     shapes,
 )
 from strategies.combined_scenarios import combined_scenarios
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage, scenario_features
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
@@ -29,7 +30,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.subjects.subject import resolve
 
-PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
+PLAIN_STEPS = Capabilities(varying_accumulations=True)
 
 
 def local_numels(scenario: Scenario, spec: ParameterSpec) -> set[int]:
@@ -178,7 +179,7 @@ def test_scenarios_are_made_and_not_filtered() -> None:
 @pytest.mark.slow
 @given(scenarios())
 def test_no_scenario_has_a_pair_that_is_never_together(scenario: Scenario) -> None:
-    space = Space(Capabilities(varying_accumulations=True), 4)
+    space = Space(replace(EVERYTHING, varying_accumulations=True), 4)
     met = sorted(set(scenario_features(scenario)))
     declared = space.values()
     assert [name for topic, name in met if name not in declared[topic]] == []
@@ -197,7 +198,7 @@ def test_a_pair_that_is_never_together_is_not_combined(
         for launch, event in apart
     }
     monkeypatch.setattr("strategies.combined_scenarios.NEVER_TOGETHER", table)
-    able = Capabilities(outside=ALL_OPTIONAL_TOPICS - {"launch", "event"})
+    able = Capabilities(features=frozenset({"launch", "event"}))
     plain = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8
     )

@@ -25,7 +25,6 @@ from strategies import (
     used_by,
 )
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
@@ -35,7 +34,7 @@ GRID = MeshSpec((2, 2), ("dp", "tp"))
 LOCAL = Capabilities(
     reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
 )
-PLAIN_STEPS = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
+PLAIN_STEPS = Capabilities(varying_accumulations=True)
 SIMPLEST = ParameterSpec("p0", (), ("R",))
 
 

@@ -1,5 +1,7 @@
 """The harness on modes in which sums travel another way than by one all-reduce."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,6 +10,7 @@ from torch.futures import Future
 
 from synchronizer import GradientSynchronizer, HookBucket, SynchronizerConfig
 from syncverify import verify
+from syncverify.subjects.subject import resolve
 
 Groups = list[list[nn.Parameter]]
 
@@ -37,7 +40,10 @@ class SumsInAHook(GradientSynchronizer):
 
     # Simulated futures are waited for where they are asked for, in the hook; after an
     # error the ranks that are to launch the same are not there yet.
-    outside = frozenset({"event=raise_in_backward"})
+    capabilities = replace(
+        resolve("synchronizer").capabilities,
+        outside=frozenset({"event=raise_in_backward"}),
+    )
 
     def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
         config = SynchronizerConfig(comm_hook=self.hook, check_finite=True)

@@ -14,7 +14,6 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 LIFECYCLE = ("event", "launch", "readiness", "used")
 
@@ -22,7 +21,7 @@ LIFECYCLE = ("event", "launch", "readiness", "used")
 class Careful(SideStreams):
     """Launches buckets in one order on all ranks, incomplete ones in `wait()`."""
 
-    outside = ALL_OPTIONAL_TOPICS - set(LIFECYCLE)
+    features = frozenset(LIFECYCLE)
     overlaps_backward = (
         False  # a step may begin with a parameter that other ranks never use
     )

@@ -9,16 +9,13 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import like, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class ReducesEachMicroBatch(PlainGrads):
     """Takes each gradient out of `.grad`, reduces it and adds it to a sum."""
 
     capabilities = Capabilities(
-        varying_accumulations=True,
-        reduces_each_micro_batch=True,
-        outside=ALL_OPTIONAL_TOPICS,
+        varying_accumulations=True, reduces_each_micro_batch=True
     )
 
     @override

@@ -27,7 +27,6 @@ from syncverify.bugbank.bases.placements import (
     slices,
 )
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class Bucket:
@@ -44,8 +43,6 @@ class Bucket:
 
 class MainGrads:
     """Sums over the ranks."""
-
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(
         self,
@@ -150,9 +147,7 @@ class MainGrads:
 class AveragedMainGrads(MainGrads):
     """Divides by the number of ranks that contributed."""
 
-    capabilities = Capabilities(
-        reduction="mean", varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS
-    )
+    capabilities = Capabilities(reduction="mean", varying_accumulations=True)
 
     @override
     def reduce(self, bucket: Bucket) -> None:

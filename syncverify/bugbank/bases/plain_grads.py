@@ -11,14 +11,13 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class PlainGrads:
     """Sums gradient after gradient, once all of them came."""
 
     capabilities = Capabilities(
-        varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS - {"use", "backward"}
+        varying_accumulations=True, features=frozenset({"use", "backward"})
     )
 
     def __init__(
@@ -65,7 +64,7 @@ class PlainGrads:
 class CountsHookCalls(PlainGrads):
     """Reduces at the n-th call of a hook; a plain micro-batch brings one call."""
 
-    capabilities = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
+    capabilities = Capabilities(varying_accumulations=True)
 
     @override
     def bind(self) -> None:

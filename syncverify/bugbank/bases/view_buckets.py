@@ -26,7 +26,6 @@ from syncverify.bugbank.bases.placements import (
     slices,
 )
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class Bucket:
@@ -49,8 +48,6 @@ class Bucket:
 
 class ViewBuckets:
     """Launches the all-reduce of a bucket when all of its gradients came."""
-
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(
         self,
@@ -150,9 +147,7 @@ class ViewBuckets:
 class AveragedViewBuckets(ViewBuckets):
     """Divides by the number of ranks that contributed."""
 
-    capabilities = Capabilities(
-        reduction="mean", varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS
-    )
+    capabilities = Capabilities(reduction="mean", varying_accumulations=True)
 
     @override
     def wait(self) -> None:

@@ -5,7 +5,6 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.placements import slices
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.bugbank.entry import reported
@@ -22,7 +21,7 @@ from syncverify.bugbank.entry import reported
 class PacksWhatIsUsed(Careful):
     """Only gradients that came are packed, so that ranks pack different ones."""
 
-    outside = only("used=not_on_odd_ranks")
+    features = frozenset({"used=not_on_odd_ranks"})
 
     @override
     def launch(self, bucket: Bucket) -> None:

@@ -4,7 +4,6 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.bugbank.entry import reported
 
@@ -19,7 +18,7 @@ from syncverify.bugbank.entry import reported
 class KeepsCountsOfFailedStep(Careful):
     """Counts survive a backward that failed."""
 
-    outside = only("event=raise_in_backward")
+    features = frozenset({"event=raise_in_backward"})
 
     @override
     def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:

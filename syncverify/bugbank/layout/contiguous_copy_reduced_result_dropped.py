@@ -5,7 +5,6 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.entry import reported
@@ -14,7 +13,7 @@ from syncverify.bugbank.entry import reported
 class ReducesContiguous(MainGrads):
     """Right: a gradient that is not contiguous is reduced as a copy, and copied back."""
 
-    outside = only("memory_format=transposed")
+    features = frozenset({"memory_format=transposed"})
 
     @override
     def wait(self) -> None:

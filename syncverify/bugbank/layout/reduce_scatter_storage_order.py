@@ -2,7 +2,6 @@
 
 from typing_extensions import override
 
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import like, local
 from syncverify.bugbank.entry import reported
@@ -17,7 +16,7 @@ from syncverify.bugbank.entry import reported
 class HandsBackInTheOrderOfStorage(MainGrads):
     """Gradients are copied row by row, and handed back with the parameter's strides."""
 
-    outside = only("memory_format=transposed")
+    features = frozenset({"memory_format=transposed"})
 
     @override
     def wait(self) -> None:

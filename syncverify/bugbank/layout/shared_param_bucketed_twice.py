@@ -3,7 +3,6 @@
 from torch import nn
 from typing_extensions import override
 
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.bugbank.entry import reported
 
@@ -11,7 +10,7 @@ from syncverify.bugbank.entry import reported
 class ListsOnce(ViewBuckets):
     """Right: looks at each parameter once."""
 
-    outside = only("listed=twice")
+    features = frozenset({"listed=twice"})
 
     @override
     def is_managed(self, parameter: nn.Parameter) -> bool:

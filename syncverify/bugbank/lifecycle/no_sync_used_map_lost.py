@@ -3,7 +3,6 @@
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.placements import slices
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.bugbank.entry import reported
@@ -19,7 +18,7 @@ from syncverify.bugbank.entry import reported
 class ForgetsEarlierMicroBatches(Careful):
     """A parameter that the last micro-batch does not use counts as unused in the whole step."""
 
-    outside = only("used=not_in_last_micro_batch")
+    features = frozenset({"used=not_in_last_micro_batch"})
 
     @override
     def launch(self, bucket: Bucket) -> None:

@@ -4,7 +4,6 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.bugbank.entry import reported
 
@@ -12,7 +11,7 @@ from syncverify.bugbank.entry import reported
 class TrustsViews(Careful):
     """After a dropped `.grad` the next one lies elsewhere, and its absence is not noticed."""
 
-    outside = only("event=set_to_none")
+    features = frozenset({"event=set_to_none"})
 
     @override
     def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
@@ -30,4 +29,4 @@ class TrustsViews(Careful):
 class TrustsViewsOfMoved(TrustsViews):
     """Gradients are no longer views once their parameters were moved."""
 
-    outside = only("event=move")
+    features = frozenset({"event=move"})

@@ -3,7 +3,6 @@
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.entry import reported
 
 
@@ -17,7 +16,7 @@ from syncverify.bugbank.entry import reported
 class WaitsForWhatWasLaunched(Careful):
     """`wait()` returns with gradients that were not reduced."""
 
-    outside = only("event=missing_backward")
+    features = frozenset({"event=missing_backward"})
 
     @override
     def launch_rest(self) -> None:

@@ -3,7 +3,6 @@
 from typing_extensions import override
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.entry import reported
 
 
@@ -17,7 +16,7 @@ from syncverify.bugbank.entry import reported
 class LeavesTail(Careful):
     """A window that ends early never becomes complete, and its rest is not launched."""
 
-    outside = only("event=tail")
+    features = frozenset({"event=tail"})
 
     @override
     def launch_rest(self) -> None:

@@ -7,7 +7,6 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Placement
 from typing_extensions import override
 
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.entry import reported
 
@@ -21,7 +20,7 @@ from syncverify.bugbank.entry import reported
 class RedistributesWhatArrives(MainGrads):
     """A partial gradient is reduced when it arrives, and again with its bucket."""
 
-    outside = only("placement=partial")
+    features = frozenset({"placement=partial"})
 
     @override
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:

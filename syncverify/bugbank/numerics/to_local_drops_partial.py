@@ -6,7 +6,6 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.entry import reported
 
@@ -20,7 +19,7 @@ from syncverify.bugbank.entry import reported
 class TrustsLabels(MainGrads):
     """A gradient labelled Replicate counts as complete: only Partial is summed."""
 
-    outside = only("placement=partial")
+    features = frozenset({"placement=partial"})
 
     @override
     def bind(self) -> None:

@@ -8,7 +8,6 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
 
@@ -16,7 +15,7 @@ from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import Trusts
 class ReducesInEachWait(Careful):
     """`wait()` is taken for the end of a step: called again, it sums sums."""
 
-    outside = only("event=wait_twice")
+    features = frozenset({"event=wait_twice"})
 
     def wait(self) -> None:
         super().wait()
@@ -33,7 +32,7 @@ class ZeroesInFlight(Careful):
     Source: horovod/horovod#1116.
     """
 
-    outside = only("event=zero_before_wait")
+    features = frozenset({"event=zero_before_wait"})
 
     def finish_thrown_away(self) -> None:
         pass
@@ -42,7 +41,7 @@ class ZeroesInFlight(Careful):
 class LearnsFromFirstStep(Careful):
     """Takes parameters without a gradient in the first step for unused for ever."""
 
-    outside = only("event=empty_step")
+    features = frozenset({"event=empty_step"})
 
     def bind(self) -> None:
         self.learned = False
@@ -58,7 +57,7 @@ class LearnsFromFirstStep(Careful):
 class DropsLateGradients(Careful):
     """A gradient that comes after its bucket was launched is overwritten by the sum."""
 
-    outside = only("event=extra_backward")
+    features = frozenset({"event=extra_backward"})
 
     def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         pass
@@ -67,7 +66,7 @@ class DropsLateGradients(Careful):
 class BindsOnce(Careful):
     """Buckets outlive `unbind()`, and are not attached again."""
 
-    outside = only("event=rebind")
+    features = frozenset({"event=rebind"})
 
     def bind(self) -> None:
         if not self.buckets:
@@ -85,7 +84,7 @@ class SkipsBucketsOfFrozen(Careful):
     Source: pytorch/pytorch#14675.
     """
 
-    outside = only("event=freeze")
+    features = frozenset({"event=freeze"})
 
     def launch(self, bucket: Bucket) -> None:
         if all(parameter.requires_grad for parameter in bucket.parameters):
@@ -100,7 +99,7 @@ class TrustsViewsOfCast(TrustsViews):
     Source: pytorch/pytorch#104336.
     """
 
-    outside = only("event=cast")
+    features = frozenset({"event=cast"})
 
 
 class JoinsDefaultStream(Careful):
@@ -109,7 +108,7 @@ class JoinsDefaultStream(Careful):
     Source: pytorch/pytorch#37790.
     """
 
-    outside = only("launch=step_on_side_stream")
+    features = frozenset({"launch=step_on_side_stream"})
 
     def join(self) -> None:
         torch.cuda.default_stream().wait_stream(self.comm)
@@ -118,7 +117,7 @@ class JoinsDefaultStream(Careful):
 class HoldsAccumulators(Careful):
     """Correct: gradients accumulate on the stream that was current at `bind()`."""
 
-    outside = only("launch=bind_on_side_stream")
+    features = frozenset({"launch=bind_on_side_stream"})
 
     def bind(self) -> None:
         super().bind()
@@ -146,7 +145,7 @@ class ForksFromLastGradient(Careful):
     Source: deepspeedai/DeepSpeed#8061.
     """
 
-    outside = only("launch=parameter_streams")
+    features = frozenset({"launch=parameter_streams"})
 
     def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         bucket.counts[parameter] += 1
@@ -156,7 +155,7 @@ class ForksFromLastGradient(Careful):
 class LaunchesWhatIsReady(Careful):
     """Buckets are launched in the order in which this rank completes them."""
 
-    outside = only("readiness=by_rank")
+    features = frozenset({"readiness=by_rank"})
 
     def launch_ready(self) -> None:
         for bucket in self.buckets:
@@ -176,7 +175,7 @@ class LaunchesWhatIsReady(Careful):
 class SkipsIncompleteBuckets(Careful):
     """Never launches a bucket with an unused parameter."""
 
-    outside = only("used=never")
+    features = frozenset({"used=never"})
 
     def launch(self, bucket: Bucket) -> None:
         if all(bucket.counts[parameter] for parameter in bucket.parameters):
@@ -191,7 +190,7 @@ class LearnsFromFirstMicroBatch(Careful):
     Source: NovaSky-AI/SkyRL#2146.
     """
 
-    outside = only("used=not_in_first_micro_batch")
+    features = frozenset({"used=not_in_first_micro_batch"})
 
     def bind(self) -> None:
         self.used: set[nn.Parameter] = set()

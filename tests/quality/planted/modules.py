@@ -10,19 +10,18 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.
-REAL_MODULES = (ALL_OPTIONAL_TOPICS - {"module", "shape"}) | {"shape=empty"}
+REAL_MODULES = frozenset({"module", "shape=4 dims"})
 
 
 class ModuleGrads(MainGrads):
     """Right, for real modules too."""
 
-    outside = REAL_MODULES
+    features = REAL_MODULES
 
 
 class SendsFixedPoint(ModuleGrads):

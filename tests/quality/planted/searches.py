@@ -17,7 +17,6 @@ from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
-from syncverify.scenario.features import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
@@ -35,11 +34,6 @@ MET_AS = {
         "touched_in_flight",
     )
 }
-EVERYTHING = frozenset(
-    f"{topic}={value}"
-    for topic in OPTIONAL_FEATURES
-    for value in OPTIONAL_FEATURES[topic]
-)
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,7 @@ class Search:
             return self.subject
         own = resolve(self.subject).capabilities
         capabilities = replace(
-            own,
-            outside=EVERYTHING - self.features,
-            promises=own.promises | self.features,
+            own, features=frozenset(), right=self.features, outside=frozenset()
         )
         return type(self.name, (self.subject,), {"capabilities": capabilities})
 

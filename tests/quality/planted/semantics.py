@@ -5,7 +5,6 @@ import torch.distributed as dist
 
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class RefillsAfterALaterWait(ViewBuckets):
@@ -27,9 +26,7 @@ class RefillsAfterALaterWait(ViewBuckets):
 class RefillsOnNccl(RefillsAfterALaterWait):
     """Correct: says that it runs on NCCL only."""
 
-    capabilities = Capabilities(
-        varying_accumulations=True, needs_nccl=True, outside=ALL_OPTIONAL_TOPICS
-    )
+    capabilities = Capabilities(varying_accumulations=True, needs_nccl=True)
 
 
 class RefillsInOrder(ViewBuckets):

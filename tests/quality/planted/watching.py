@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class RunsMicroBatches(PlainGrads):
@@ -27,7 +26,7 @@ class RunsMicroBatches(PlainGrads):
         tensors="local",
         separate_grad_dtype=False,
         varying_accumulations=True,
-        outside=ALL_OPTIONAL_TOPICS - {"use", "backward"},
+        features=frozenset({"use", "backward"}),
     )
 
     def bind(self) -> None:

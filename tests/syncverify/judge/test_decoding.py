@@ -13,7 +13,7 @@ from strategies import scenarios
 from syncverify.judge.decoding import Cause, explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
@@ -331,8 +331,10 @@ def test_empty_gradient_is_right() -> None:
     assert explain(due, torch.zeros(0)) is None
 
 
-PLAIN_STEPS = Capabilities(
-    varying_accumulations=True, outside=frozenset({"event", "used", "module"})
+PLAIN_STEPS = replace(
+    EVERYTHING,
+    varying_accumulations=True,
+    outside=frozenset({"event", "used", "module"}),
 )
 
 

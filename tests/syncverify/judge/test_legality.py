@@ -7,7 +7,6 @@ import pytest
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.contracts import only
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -21,7 +20,7 @@ EMPTY_LAST = replace(TWO_RANKS, events=("plain", "empty_step"))
 
 
 class RefusesEmptySteps(Careful):
-    outside = only("event=empty_step")
+    features = frozenset({"event=empty_step"})
     message = "expected a backward in this step, got none"
 
     def wait(self) -> None:

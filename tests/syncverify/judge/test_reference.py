@@ -13,7 +13,7 @@ from syncverify.judge.reference import (
     trainable,
 )
 from syncverify.scenario import step_plan
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
@@ -25,7 +25,7 @@ PLAIN = ParameterSpec("b", (), None, "bfloat16", "float32")
 FROZEN = ParameterSpec("f", (3,), ("R", "R"), requires_grad=False)
 SCENARIO = Scenario(GRID, (WEIGHT, PLAIN, FROZEN), (2, 1), 64)
 SUM, MEAN = Capabilities(), Capabilities(reduction="mean")
-EXACT = Capabilities(outside=frozenset({"module"}))  # gradients of modules round
+EXACT = replace(EVERYTHING, outside=frozenset({"module"}))  # gradients of modules round
 
 
 @pytest.mark.long

@@ -1,20 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage, scenario_features
-from syncverify.scenario.features import (
-    ALL_OPTIONAL_TOPICS,
-    NEVER_TOGETHER,
-    OPTIONAL_FEATURES,
-)
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import BY_CONSTRUCTION, Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
-PLAIN = Capabilities(varying_accumulations=True, outside=ALL_OPTIONAL_TOPICS)
-LOCAL = Capabilities(
-    tensors="local", separate_grad_dtype=False, outside=ALL_OPTIONAL_TOPICS
-)
+PLAIN = Capabilities(varying_accumulations=True)
+LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)
 
 LINE = MeshSpec((4,), ("dp",))
 SMALL = Scenario(LINE, (ParameterSpec("p0", (), ("R",)),), (1,), 2**20)
@@ -184,7 +181,7 @@ def test_pairs_that_cannot_occur_have_a_reason(
 
 def test_a_third_axis_leaves_room_for_one_of_size_1() -> None:
     pair = ("mesh", "axis of size 1"), ("reduction", "over 2 axes")
-    assert Space(Capabilities(), 4).why_not(*pair) is None
+    assert Space(EVERYTHING, 4).why_not(*pair) is None
 
 
 def test_replicated_everywhere_is_reduced_wherever_there_are_ranks() -> None:
@@ -196,10 +193,7 @@ def test_replicated_everywhere_is_reduced_wherever_there_are_ranks() -> None:
 
 
 def test_features_outside_of_a_contract_are_not_declared() -> None:
-    outside = {f"event={name}" for name in OPTIONAL_FEATURES["event"]} - {
-        "event=rebind"
-    }
-    values = Space(Capabilities(outside=frozenset(outside)), 4).values()
+    values = Space(Capabilities(features=frozenset({"event=rebind"})), 4).values()
     assert values["event"] == ["rebind"]
     assert "event" not in Space(PLAIN, 4).values()
 
@@ -209,7 +203,7 @@ def test_impossible_pairs_name_features_that_exist(max_ranks: int) -> None:
     """A table that names nothing forbids nothing."""
     known = {
         f"{topic}={name}"
-        for topic, names in Space(Capabilities(varying_accumulations=True), 8)
+        for topic, names in Space(replace(EVERYTHING, varying_accumulations=True), 8)
         .values()
         .items()
         for name in names

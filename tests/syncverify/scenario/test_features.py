@@ -1,11 +1,13 @@
 """The promise that each feature of a scenario demands from a subject."""
 
-from syncverify.scenario.contract import Capabilities
+from dataclasses import replace
+
+from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.features import without_clear_errors
 
 
 def test_features_that_may_be_refused_are_left_out() -> None:
-    strict = without_clear_errors(Capabilities())
+    strict = without_clear_errors(EVERYTHING)
     assert not strict.covers("listed", "twice")
     assert not strict.covers("event", "tail")
     assert strict.covers("event", "rebind")
@@ -13,7 +15,7 @@ def test_features_that_may_be_refused_are_left_out() -> None:
 
 
 def test_promised_features_are_no_excuse() -> None:
-    able = Capabilities(promises=frozenset({"listed=twice", "event"}))
+    able = replace(EVERYTHING, right=frozenset({"listed=twice", "event"}))
     strict = without_clear_errors(able)
     assert strict.covers("listed", "twice")
     assert strict.covers("event", "tail")
@@ -21,5 +23,5 @@ def test_promised_features_are_no_excuse() -> None:
 
 
 def test_features_outside_stay_outside() -> None:
-    able = Capabilities(outside=frozenset({"use", "event", "listed=twice"}))
+    able = replace(EVERYTHING, outside=frozenset({"use", "event", "listed=twice"}))
     assert without_clear_errors(able).outside >= able.outside

@@ -142,7 +142,7 @@ def test_an_event_excuses_errors_in_its_own_time(
 ) -> None:
     scenario, nothing = with_event(event), Capabilities()
     assert [s for s in range(3) if may_raise(scenario, nothing, s)] == excused
-    promised = Capabilities(promises=frozenset({f"event={event}"}))
+    promised = Capabilities(right=frozenset({f"event={event}"}))
     assert not any(may_raise(scenario, promised, step) for step in range(3))
 
 

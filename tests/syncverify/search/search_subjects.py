@@ -5,13 +5,9 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
-
 
 class Naive:
     """Sums DTensors over the axes on which they are replicated, one by one."""
-
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
         self.parameters = [parameter for group in groups for parameter in group]

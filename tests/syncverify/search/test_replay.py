@@ -87,9 +87,7 @@ def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
     assert list(kept.reproducers(max_ranks=2)) == [REPRODUCER]
 
 
-@pytest.mark.parametrize(
-    "able", [Capabilities(scalars=False), Capabilities(outside=frozenset(["launch"]))]
-)
+@pytest.mark.parametrize("able", [Capabilities(scalars=False), Capabilities()])
 def test_what_is_not_promised_any_more_is_not_played(able: Capabilities) -> None:
     scenario = Scenario(
         PAIR.mesh, (ParameterSpec("p0", (), ("R",)),), (1,), 64,

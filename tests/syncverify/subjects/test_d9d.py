@@ -13,7 +13,6 @@ from syncverify import verify
 from syncverify.backends.choice import open_backend
 from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import PropertyViolation
 
@@ -21,7 +20,6 @@ from syncverify.verification import PropertyViolation
 class OneBucketEach:
     """The simplest synchronizer with a separate stream, written for CUDA."""
 
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
     waits_for = staticmethod(lambda: [torch.cuda.current_stream()])
 
     def __init__(self, groups: list[list[nn.Parameter]], _: float, count: int) -> None:

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import nn
 
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
@@ -92,8 +93,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
     assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
-    assert ours.capabilities == Capabilities(
-        varying_accumulations=True, overlaps_backward=True
+    assert ours.capabilities == replace(
+        EVERYTHING, varying_accumulations=True, overlaps_backward=True
     )
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject
@@ -104,6 +105,7 @@ def test_built_in_names() -> None:
         varying_accumulations=True,
         needs_data=True,
         overlaps_backward=True,
+        features=ddp.capabilities.features,
         outside=ddp.capabilities.outside,
     )
     assert ddp.capabilities.covers("readiness", "by_rank")

@@ -17,7 +17,6 @@ from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.report.witness import order_text
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -33,8 +32,6 @@ OWED = reference(SCENARIO, Capabilities())
 
 class Right:
     """Reduces `.grad` on a side stream, through a flat copy."""
-
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(self, groups: Any, _cap: float, _accumulations: int) -> None:
         (self.parameter,) = [p for group in groups for p in group]

@@ -9,13 +9,10 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from syncverify import verify
-from syncverify.scenario.features import ALL_OPTIONAL_TOPICS
 
 
 class Plain:
     """Reduces in wait(), one parameter after the other."""
-
-    outside = ALL_OPTIONAL_TOPICS  # plain training steps are all that it is for
 
     def __init__(
         self, groups: list[list[nn.Parameter]], bucket_size_mb: float, count: int

@@ -15,7 +15,8 @@ from syncverify.program.graphs.losses import Losses
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario import vocabulary
-from syncverify.scenario.features import NEVER_TOGETHER, OPTIONAL_FEATURES
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.vocabulary import HALVING, RARE
 
 every_backward = pytest.mark.parametrize(

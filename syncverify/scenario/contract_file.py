@@ -1,0 +1,113 @@
+"""Contracts as TOML files: read one, write one.
+
+A key of the file is a field of `Capabilities`; a key that is missing leaves the field as the
+subject has it. Features are lists of `topic=value`, one on a line, so that the difference of
+two files reads as a release note.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from syncverify.errors import UsageError
+from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
+
+FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
+_DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
+_CHOICES: Final = {"reduction": ("sum", "mean"), "tensors": ("dtensor", "local")}
+
+
+def read_contract(path: Path, own: Capabilities) -> Capabilities:
+    """Read a contract.
+
+    Returns:
+        The contract; fields that the file does not name are those of `own`.
+
+    Raises:
+        UsageError: The file is missing, is no TOML, or has a key or a value of the wrong
+            kind.
+    """
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"contract {str(path)!r} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"contract {str(path)!r} is no TOML: {error}") from error
+    return contract_of(content, own, place=str(path))
+
+
+def contract_of(
+    content: Mapping[str, Any], own: Capabilities, *, place: str
+) -> Capabilities:
+    """Make a contract of the entries of a TOML file.
+
+    Args:
+        content: Entries of the file, by key.
+        own: Contract whose fields count where the file has no key.
+        place: Name of the file, for errors.
+
+    Returns:
+        The contract.
+
+    Raises:
+        UsageError: A key or a value is of the wrong kind.
+    """
+    for key, value in content.items():
+        _check(key, value, place)
+    fields: dict[str, Any] = {
+        key: frozenset(value) if key in FEATURE_FIELDS else value
+        for key, value in content.items()
+    }
+    if not content.keys().isdisjoint(FEATURE_FIELDS):
+        own = own.plain()
+    return dataclasses.replace(own, **fields)
+
+
+def contract_text(capabilities: Capabilities, *, comments: Mapping[str, str]) -> str:
+    """Return the content of a contract file.
+
+    Only fields that differ from those of the plain contract are written. `comments` has the
+    text of comments, by the field above which they stand; "" is the head of the file.
+    """
+    lines = [f"# {line}".rstrip() for line in comments.get("", "").splitlines()]
+    for key, value in dataclasses.asdict(capabilities).items():
+        if value != _DEFAULTS[key] or key in comments:
+            lines += [
+                f"# {line}".rstrip() for line in comments.get(key, "").splitlines()
+            ]
+            lines += _entry(key, value)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, value: Any) -> Iterator[str]:
+    if key not in FEATURE_FIELDS:
+        yield f"{key} = {json.dumps(value)}"
+        return
+    yield f"{key} = ["
+    yield from (f"    {json.dumps(name)}," for name in sorted(value))
+    yield "]"
+
+
+def _check(key: str, value: Any, place: str) -> None:
+    if key not in _DEFAULTS:
+        close = difflib.get_close_matches(key, _DEFAULTS, n=1)
+        nearest = f"; the nearest key is {close[0]!r}" if close else ""
+        raise UsageError(f"contract {place!r}: unknown key {key!r}{nearest}")
+    if key in FEATURE_FIELDS:
+        right = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        expected = "a list of features such as 'event=tail'"
+    elif key in _CHOICES:
+        right, expected = value in _CHOICES[key], " or ".join(map(repr, _CHOICES[key]))
+    else:
+        right = type(value) is type(_DEFAULTS[key])
+        expected = "true or false"
+    if not right:
+        raise UsageError(
+            f"contract {place!r}: expected {key} as {expected}, got {value!r}"
+        )

@@ -1,0 +1,92 @@
+"""The contract of a subject: by name, by file, by pyproject.toml, or the subject's own."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from syncverify.errors import UsageError
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_file import contract_of, read_contract
+from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
+
+# A name, the path of a file, or the contract itself.
+ContractChoice = str | Path | Capabilities
+
+# Contracts that name features alone: all else stays as the subject has it.
+_OF_FEATURES: Final = {"plain": frozenset[str](), "everything": ALL_OPTIONAL_TOPICS}
+CONTRACT_FOLDER: Final = resources.files(__package__) / "contracts"
+
+
+def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
+    """Find the contract that a user chose.
+
+    Args:
+        choice: A name, a file or the contract itself.
+        own: The contract of the subject, whose fields count where the choice names none.
+
+    Returns:
+        The contract.
+
+    Raises:
+        UsageError: There is no contract of that name, and no file.
+    """
+    if isinstance(choice, Capabilities):
+        return choice
+    if isinstance(choice, str) and choice in _OF_FEATURES:
+        return replace(own.plain(), features=_OF_FEATURES[choice])
+    if isinstance(choice, str) and choice in contract_names():
+        return built_in_contract(choice, own)
+    path = Path(choice)
+    if not path.suffix and not path.exists():
+        raise UsageError(
+            f"unknown contract {str(choice)!r}: expected one of "
+            f"{', '.join(contract_names())}, or a TOML file"
+        )
+    return read_contract(path, own)
+
+
+def contract_names() -> list[str]:
+    """List the names of contracts: `plain`, `everything`, and those of built-in subjects."""
+    files = (entry.name for entry in CONTRACT_FOLDER.iterdir())
+    return [*_OF_FEATURES, *sorted(Path(name).stem for name in files)]
+
+
+def built_in_contract(name: str, own: Capabilities) -> Capabilities:
+    """Return the contract of a built-in subject, from its file; `own` if there is none."""
+    file = CONTRACT_FOLDER / f"{name}.toml"
+    if not file.is_file():
+        return own
+    return contract_of(tomllib.loads(file.read_text()), own, place=name)
+
+
+def contract_of_project() -> str | Path | None:
+    """Read `contract` of `[tool.syncverify]` in the nearest pyproject.toml.
+
+    Returns:
+        A name or the path of a file; None if there is no such entry.
+
+    Raises:
+        UsageError: The file is no TOML, or the value is no text.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return _contract_in(file)
+    return None
+
+
+def _contract_in(file: Path) -> str | Path | None:
+    try:
+        content: dict[str, Any] = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{str(file)!r} is no TOML: {error}") from error
+    choice = content.get("tool", {}).get("syncverify", {}).get("contract")
+    if choice is None or (isinstance(choice, str) and choice in contract_names()):
+        return choice
+    if not isinstance(choice, str):
+        raise UsageError(f"{str(file)!r}: expected contract as text, got {choice!r}")
+    return file.parent / choice
