@@ -7,7 +7,7 @@ from hypothesis import given
 
 from strategies import scenarios
 from syncverify.program.modules.named import module_parameters
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
@@ -15,8 +15,8 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.result import scenario_size
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
-ANYTHING = Capabilities(varying_accumulations=True)
-UNIFORM = Capabilities()
+ANYTHING = replace(EVERYTHING, varying_accumulations=True)
+UNIFORM = EVERYTHING
 P0 = ParameterSpec("p0", (4,), ("R", "S0"))
 P1 = ParameterSpec("p1", (4,), ("-", "R"))
 TWO_AXES = Scenario(
