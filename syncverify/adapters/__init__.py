@@ -10,6 +10,7 @@
 
 from syncverify.adapters.adapter import (
     LOCAL_MEAN,
+    ONE_BACKWARD_A_STEP,
     Adapter,
     LossModule,
     ParameterHolder,
@@ -24,6 +25,7 @@ from syncverify.adapters.revealing_optimizer import RevealingOptimizer
 
 __all__ = [
     "LOCAL_MEAN",
+    "ONE_BACKWARD_A_STEP",
     "Adapter",
     "GlobalsAdapter",
     "HooksAdapter",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -23,6 +24,7 @@ from syncverify.adapters.recorded_globals import RecordedGlobals
 from syncverify.adapters.recorded_parameter import RecordedParameter
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(
@@ -31,6 +33,13 @@ LOCAL_MEAN = Capabilities(
     separate_grad_dtype=False,
     varying_accumulations=True,
     needs_data=True,
+)
+# The same for a synchronizer that has no `no_sync()`: each step is one backward.
+ONE_BACKWARD_A_STEP = replace(
+    LOCAL_MEAN,
+    outside=frozenset(
+        f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1)
+    ),
 )
 _BYTES_PER_ELEMENT = 4  # of float32
 

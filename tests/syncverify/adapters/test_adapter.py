@@ -8,11 +8,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.adapters import Adapter, HooksAdapter, LossModule, OptimizerAdapter
+from syncverify.adapters import (
+    ONE_BACKWARD_A_STEP,
+    Adapter,
+    HooksAdapter,
+    LossModule,
+    OptimizerAdapter,
+)
 from syncverify.adapters.revealing_optimizer import RevealingOptimizer
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
+from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -187,3 +194,9 @@ def test_revealing_leaves_the_parameters_as_they_were() -> None:
     subject.wait()
     assert parameter.eq(1).all()
     assert parameter.grad.eq(5).all()
+
+
+def test_one_backward_a_step_leaves_other_counts_out() -> None:
+    counts = [str(count) for count in range(1, MAX_ACCUMULATIONS + 1)]
+    covered = [n for n in counts if ONE_BACKWARD_A_STEP.covers("accumulations", n)]
+    assert covered == ["1"]
