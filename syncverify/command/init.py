@@ -1,4 +1,4 @@
-"""The execution of `syncverify init`: write an adapter and its test into a folder."""
+"""The execution of `syncverify init`: write an adapter, its test and its contract into a folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,11 @@ def _texts(like: str) -> dict[str, str]:
         "backend": recipe.backend,
         "examples": str(recipe.examples),
     }
-    templates = {"my_subject.py": f"{like}.py.txt", "test_my_subject.py": "test.py.txt"}
+    templates = {
+        "my_subject.py": f"{like}.py.txt",
+        "test_my_subject.py": "test.py.txt",
+        "contract.toml": "contract.toml.txt",
+    }
     return {
         name: Template((_TEMPLATES / file).read_text("utf-8")).substitute(values)
         for name, file in templates.items()

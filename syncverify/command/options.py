@@ -117,7 +117,7 @@ def replay(token_or_file: str, subject: str, backend: str) -> None:
     "of an optimizer, a framework with state of the process.",
 )  # fmt: skip
 def init(path: Path, like: str) -> None:
-    """Write an adapter for a synchronizer of yours, and its test, into the folder PATH."""
+    """Write an adapter for a synchronizer of yours, with test and contract, into PATH."""
     from syncverify.command.init import execute
 
     execute(path, like)

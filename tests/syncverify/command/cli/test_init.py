@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from syncverify.adapters import LOCAL_MEAN
 from syncverify.command.init import RECIPES
 from syncverify.defaults import RECIPE_NAMES
+from syncverify.scenario.contract_file import read_contract
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.plain_features import PLAIN_VALUES
 
 Call = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
-FILES = ("my_subject.py", "test_my_subject.py")
+FILES = ("my_subject.py", "test_my_subject.py", "contract.toml")
 PAGE = (ROOT / "docs" / "adapters.md").read_text()
 # The two blocks after each mark: the class, and its adapter.
 RECIPE_BLOCKS = re.compile(
@@ -44,7 +48,8 @@ def test_files_are_written_and_the_next_command_is_printed(
     ]
     for name in FILES:
         text = (tmp_path / "new" / "folder" / name).read_text()
-        compile(text, name, "exec")
+        if name.endswith(".py"):
+            compile(text, name, "exec")
         assert RECIPES[like].adapter in text
         assert "$" not in text
 
@@ -79,6 +84,21 @@ def test_recipes_are_those_of_the_page(call: Call, tmp_path: Path) -> None:
         written = (tmp_path / like / "my_subject.py").read_text()
         for block in blocks:
             assert without_imports(block).strip() in written
+
+
+def test_contract_is_plain_and_its_examples_are_features(
+    call: Call, tmp_path: Path
+) -> None:
+    call("init", ".", "--like", "ddp")
+    file = tmp_path / "contract.toml"
+    assert read_contract(file, LOCAL_MEAN) == LOCAL_MEAN
+    examples = {*re.findall(r'"(\w+)=(\w+)"', file.read_text())} - {("topic", "value")}
+    assert len(examples) == 4
+    for topic, value in examples:
+        assert value in {
+            *OPTIONAL_FEATURES.get(topic, ()),
+            *PLAIN_VALUES.get(topic, ()),
+        }
 
 
 @pytest.mark.long
