@@ -20,7 +20,7 @@ One scenario, in order:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +42,7 @@ from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     EndsStepsEarly,
+    OwnsGradients,
     Resets,
     RunsMicroBatches,
     Synchronizer,
@@ -122,6 +123,8 @@ class _RankProgram:
     def play(self) -> None:
         synchronizer = self._make()
         self._bind(synchronizer, 0)
+        if self._subject.capabilities.gradients == "owner":
+            self._ask_owners(synchronizer)
         for step in range(self._scenario.num_steps):
             self._play_step(synchronizer, step)
         self._unbind(synchronizer, self._scenario.num_steps - 1)
@@ -143,6 +146,15 @@ class _RankProgram:
     def _bind(self, synchronizer: Synchronizer, step: int) -> None:
         with self._streams.for_bind(), self._calling("bind", step):
             synchronizer.bind()
+
+    def _ask_owners(self, synchronizer: Synchronizer) -> None:
+        if isinstance(synchronizer, OwnsGradients):
+            with self._calling("bind", 0):
+                self._result.owned = frozenset(
+                    name
+                    for name, parameter in self._model.parameters.items()
+                    if synchronizer.owner(parameter)
+                )
 
     def _unbind(self, synchronizer: Synchronizer, step: int) -> None:
         with self._streams.for_bind(), self._calling("unbind", step):
@@ -295,12 +307,21 @@ class _RankProgram:
         except (Exception, SystemExit) as error:  # `sys.exit()` ends a rank as well
             raise SubjectRaisedError(moment, error) from error
 
+    def _read_by_optimizer(
+        self, gradients: Mapping[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """List the gradients that an optimizer reads: not those that another rank owns."""
+        if self._subject.capabilities.gradients == "all ranks":
+            return list(gradients.values())
+        owned = self._result.owned or ()
+        return [gradient for name, gradient in gradients.items() if name in owned]
+
     def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:
         local = self._model.local_gradients()
         if point == "reduced":
             # An optimizer would read here, on the current stream. The copies below are the
             # harness's own, and wait for the device; they stay out of the trace.
-            self._recorder.read("optimizer", local.values())
+            self._recorder.read("optimizer", self._read_by_optimizer(local))
         copies = {
             name: local[name].cpu().clone() if name in local else None
             for name in self._model.parameters

@@ -56,6 +56,8 @@ _HINTS = {
         "put parameters into buckets in an order that does not depend on the rank, and check "
         "the offsets of the views"
     ),
+    "no_owner": "let owner() be true on one rank of each set of replicas, in all steps",
+    "wrong_owner": "reduce a parameter's gradient to the same rank in every step, its owner",
     "rounded": "accumulate and reduce in the gradient's dtype, on every leg of the reduction",
     "out_of_bound": (
         "send and sum gradients in their dtype, and each in its parameter's memory format"

@@ -50,6 +50,9 @@ class Capabilities:
             where ranks are threads (`sim`, `fake`).
         reduces_each_micro_batch: The subject reduces in every micro-batch, and
             accumulates reduced gradients.
+        gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
+            `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
+            A subject with a method `owner(parameter)` names the owner.
         features: Features that the subject is asked for, each with the promise of the
             table: the right gradient, or the right gradient or a clear error.
         right: Features that the subject is asked to get right.
@@ -70,6 +73,7 @@ class Capabilities:
     needs_nccl: bool = False
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
+    gradients: Literal["all ranks", "owner"] = "all ranks"
     features: frozenset[str] = frozenset()
     right: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()

@@ -20,7 +20,11 @@ from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
 
 FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
-_CHOICES: Final = {"reduction": ("sum", "mean"), "tensors": ("dtensor", "local")}
+_CHOICES: Final = {
+    "reduction": ("sum", "mean"),
+    "tensors": ("dtensor", "local"),
+    "gradients": ("all ranks", "owner"),
+}
 
 
 def read_contract(path: Path, own: Capabilities) -> Capabilities:

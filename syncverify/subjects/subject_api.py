@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from syncverify.errors import SubjectError
 
@@ -65,6 +66,17 @@ class RunsMicroBatches(Protocol):
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
     ) -> None:
         """Run forward and backward of one micro-batch."""
+
+
+@runtime_checkable
+class OwnsGradients(Protocol):
+    """A subject that leaves the right gradient on its owner alone, and names the owner.
+
+    Called after `bind()` where the contract says `gradients="owner"`.
+    """
+
+    def owner(self, parameter: nn.Parameter) -> bool:
+        """Tell whether this rank owns the gradient of a parameter, in all steps."""
 
 
 def check_methods(candidate: object, name: str) -> None:

@@ -90,11 +90,14 @@ class RankRun:
         observations: Observations so far, in order.
         trace: Records of the rank so far, in host order.
         leftovers: Remains of the subject after `unbind()`; None if the run ended before.
+        owned: Names of the parameters with gradients that this rank owns, by the subject's
+            method `owner()`; None if there is none.
     """
 
     observations: list[Observation] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     leftovers: Leftovers | None = None
+    owned: frozenset[str] | None = None
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None

@@ -48,6 +48,12 @@ def reduced_gradient_seen(judgement: Judgement) -> bool:
     return owes_reduction(judgement) and _observed(judgement, "reduced")
 
 
+def replicas_compared(judgement: Judgement) -> bool:
+    """All ranks hold right gradients, one is replicated, and a `wait()` returned."""
+    is_on_all = judgement.reference.capabilities.gradients == "all ranks"
+    return is_on_all and reduced_gradient_seen(judgement)
+
+
 def exact_gradient_seen(judgement: Judgement) -> bool:
     """A parameter is replicated, a `wait()` returned, and gradients are whole numbers."""
     return judgement.scenario.module == PLAIN and reduced_gradient_seen(judgement)

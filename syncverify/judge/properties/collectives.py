@@ -11,7 +11,7 @@ from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
-from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch
 
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
 
     For all ranks and steps: no two reductions over the same ranks touch a common byte
     of the same parameter's `.grad`, and a rank exchanges at least as many elements as its
-    parameters must have reduced. Collectives over one rank change nothing and do not count;
+    parameters must have reduced, unless messages go to owners of gradients. Collectives over one rank change nothing and do not count;
     neither does a staging buffer that several buckets pass through.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
@@ -36,8 +36,16 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
                 and judgement.scenario.step_event(step) != "extra_backward"
             ):
                 yield from _reduced_twice(judgement, rank, step, reductions)
-            if rank_run.at("reduced", step) is not None:
+            if rank_run.at("reduced", step) is not None and not (
+                _is_sent_to_owners(judgement, launches)
+            ):
                 yield from _too_few_elements(judgement, rank, step, launches)
+
+
+def _is_sent_to_owners(judgement: Judgement, launches: list[CollectiveLaunch]) -> bool:
+    """Tell whether messages go to owners of gradients, who need not send any."""
+    is_owner = judgement.reference.capabilities.gradients == "owner"
+    return is_owner and any(each.operation in POINT_TO_POINT for each in launches)
 
 
 def _reduced_twice(

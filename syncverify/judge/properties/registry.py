@@ -93,7 +93,7 @@ ALL_PROPERTIES = (
     Property(memory_outlives_its_streams, when.frees_memory),
     Property(gradient_equals_reference, when.exact_gradient_seen),
     Property(gradient_is_within_rounding, when.module_gradient_seen),
-    Property(replicas_agree, when.reduced_gradient_seen),
+    Property(replicas_agree, when.replicas_compared),
     Property(unreduced_stay_local, when.unreduced_gradient_seen),
     Property(zero_grad_clears, when.zeroed, needs_data=False),
     Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),

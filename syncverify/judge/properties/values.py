@@ -11,13 +11,18 @@ import torch
 
 from syncverify.judge.decoding import Cause, explain
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.after_wait import (
+    AfterWait,
+    each_after_wait,
+    on_all_ranks,
+)
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.reference import trainable
 from syncverify.judge.rounding import explain_rounded
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, reduce_axes
-from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.run import Observation
 
@@ -29,13 +34,16 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
 
     For all ranks, steps and trainable parameters that are replicated over some mesh
     axis: the local gradient is the sum (or mean, if the subject promises that) over the
-    ranks that differ on those axes only, of all micro-batches of the step.
+    ranks that differ on those axes only, of all micro-batches of the step. Of a subject
+    that declares `gradients="owner"`, this holds on one of these ranks at least, and on
+    the same one in all steps.
 
     Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
     swapped buckets. Does not promise that the gradient was safe to read on a GPU
     stream.
     """
     if judgement.scenario.module == PLAIN:  # others have gradients that round
+        yield from wrong_owners(judgement)
         yield from compare(judgement, after_wait(judgement, reduced=True))
 
 
@@ -54,6 +62,7 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
     """
     if judgement.scenario.module == PLAIN:
         return
+    yield from wrong_owners(judgement)
     for is_reduced in (True, False):
         yield from compare(judgement, after_wait(judgement, reduced=is_reduced))
 
@@ -71,7 +80,7 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     """
     if judgement.scenario.module == PLAIN:
         yield from compare(judgement, after_wait(judgement, reduced=False))
-    for rank, observation, spec in _each_after_wait(judgement):
+    for rank, observation, spec in each_after_wait(judgement):
         gradient, step = observation.gradients[spec.name], observation.step
         if not spec.requires_grad and gradient is not None and gradient.any():
             yield Finding(
@@ -112,12 +121,15 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
 
     For all steps and parameters: any two ranks that differ only on axes over which the
-    parameter is replicated observe bit-identical gradients.
+    parameter is replicated observe bit-identical gradients. Not asked of subjects that
+    declare `gradients="owner"`.
 
     Catches: replicas that drift apart. Does not promise that
     the common value is right: `gradient_equals_reference` does.
     """
-    for rank, ours, spec in _each_after_wait(judgement):
+    if judgement.reference.capabilities.gradients == "owner":
+        return
+    for rank, ours, spec in each_after_wait(judgement):
         if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
             continue
         first, step = judgement.reference.contributors(spec, rank)[0], ours.step
@@ -140,36 +152,11 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
             )
 
 
-def _each_after_wait(
-    judgement: Judgement,
-) -> Iterator[tuple[int, Observation, ParameterSpec]]:
-    """Yield rank, observation and parameter for each `wait()`; steps come first."""
-    for step in range(judgement.scenario.num_steps):
-        for spec in judgement.scenario.parameters:
-            for rank in range(judgement.scenario.mesh.num_ranks):
-                observation = judgement.run.ranks[rank].at("reduced", step)
-                if observation is not None:
-                    yield rank, observation, spec
-
-
-def after_wait(
-    judgement: Judgement, *, reduced: bool
-) -> Iterator[tuple[ExpectedGradient, Observation]]:
-    """Yield expected and observed gradients of each `wait()`, reduced ones or others."""
-    mesh = judgement.scenario.mesh
-    for rank, observation, spec in _each_after_wait(judgement):
-        if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
-            continue
-        expected = ExpectedGradient(
-            judgement.reference,
-            spec,
-            rank,
-            observation.step,
-            step_plan.num_micro_batches(judgement.scenario, observation.step),
-            judgement.reference.contributors(spec, rank),
-            judgement.reference.divisor(spec, rank),
-        )
-        yield expected, observation
+def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
+    """Yield expected and observed gradients of each `wait()` that have to be right."""
+    if reduced and judgement.reference.capabilities.gradients == "owner":
+        return owned_after_wait(judgement)
+    return on_all_ranks(judgement, reduced=reduced)
 
 
 def _accumulated(

@@ -1,0 +1,133 @@
+"""Gradients that are right on their owner alone: `gradients="owner"` in a contract.
+
+Note [The owner of a gradient]
+    Such a subject (`dist.reduce`, ZeRO-1) leaves the right gradient of a parameter on one
+    rank of each set of replicas, the owner, and any value on the other ranks. Only owners
+    are judged.
+
+    A subject with a method `owner()` names the owners. Else the owner is concluded from the
+    values: the rank with a right gradient in most steps. If some rank is right in all steps, the concluded owner is, so no right subject is accused.
+    A wrong one passes where a run cannot tell: in a run of one step, any owner is the same
+    owner in all steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.after_wait import AfterWait, on_all_ranks
+from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.rounding import explain_rounded
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.trace.run import Observation
+
+
+@dataclass(slots=True)
+class _Replicas:
+    """One parameter on the ranks that hold the same part of it.
+
+    Attributes:
+        parameter: Name of the parameter.
+        ranks: Global ranks.
+        seen: Gradients after `wait()`, by step and rank.
+        right: Ranks with the right gradient, by step.
+        owners: Ranks that are judged; empty if all ranks said that they own nothing.
+    """
+
+    parameter: str
+    ranks: tuple[int, ...]
+    seen: dict[int, dict[int, AfterWait]] = field(default_factory=dict)
+    right: dict[int, set[int]] = field(default_factory=dict)
+    owners: frozenset[int] = frozenset()
+
+    def judged(self) -> Iterator[AfterWait]:
+        """Yield the gradients of owners, without those that are right on another rank."""
+        for step, by_rank in self.seen.items():
+            for rank in sorted(self.owners & by_rank.keys()):
+                if rank in self.right[step] or not self.right[step]:
+                    yield by_rank[rank]
+
+    def findings(self) -> Iterator[Finding]:
+        """Find a set without an owner, and right gradients on other ranks than the owner."""
+        name, evidence = self.parameter, {"replicas": list(self.ranks)}
+        if not self.owners:
+            text = f"expected an owner of {name!r} among ranks {list(self.ranks)}, but owner() is false on each"
+            yield Finding("no_owner", text, self.ranks[0], name, evidence)
+        for step, by_rank in self.seen.items():
+            for rank in sorted(self.owners & by_rank.keys() - self.right[step]):
+                if self.right[step]:
+                    others = sorted(self.right[step])
+                    text = (
+                        f"gradient of {name!r} is right on rank(s) {others} in step {step}, "
+                        f"and not on its owner, rank {rank}"
+                    )
+                    at = {**evidence, "step": step, "right_on": others, "owner": rank}
+                    yield Finding("wrong_owner", text, rank, name, at)
+
+
+def owned_after_wait(judgement: Judgement) -> Iterator[AfterWait]:
+    """Yield expected and observed reduced gradients of owners; earlier steps come first."""
+    judged = [pair for each in _replicas(judgement) for pair in each.judged()]
+    yield from sorted(judged, key=lambda pair: pair[0].step)
+
+
+def wrong_owners(judgement: Judgement) -> Iterator[Finding]:
+    """Find replicas without an owner, and right gradients on other ranks than the owner.
+
+    Nothing is found of subjects that leave the right gradient on all ranks.
+    """
+    if judgement.reference.capabilities.gradients == "owner":
+        for each in _replicas(judgement):
+            yield from each.findings()
+
+
+def _replicas(judgement: Judgement) -> list[_Replicas]:
+    plain = judgement.scenario.module == PLAIN
+    found: dict[tuple[str, tuple[int, ...]], _Replicas] = {}
+    for expected, observation in on_all_ranks(judgement, reduced=True):
+        name, step = expected.spec.name, expected.step
+        each = found.setdefault((name, expected.ranks), _Replicas(name, expected.ranks))
+        each.seen.setdefault(step, {})[expected.rank] = expected, observation
+        each.right.setdefault(step, set())
+        observed = observation.gradients[name]
+        if (explain if plain else explain_rounded)(expected, observed) is None:
+            each.right[step].add(expected.rank)
+    for each in found.values():
+        each.owners = _owners(judgement, each)
+    return list(found.values())
+
+
+def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
+    """Return the owners by `owner()`, or the one that Note [The owner of a gradient] names."""
+    told = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
+    if all(names is not None for names in told.values()):
+        return frozenset(
+            rank for rank, names in told.items() if replicas.parameter in (names or ())
+        )
+    num_right = Counter(rank for ranks in replicas.right.values() for rank in ranks)
+    # A rank that was sent nothing is an unlikely owner: its gradient explains less.
+    num_own = Counter(
+        rank
+        for by_rank in replicas.seen.values()
+        for rank, pair in by_rank.items()
+        if _is_own(*pair)
+    )
+    ranking = sorted(replicas.ranks, key=lambda r: (-num_right[r], num_own[r], r))
+    return frozenset(ranking[:1])
+
+
+def _is_own(expected: ExpectedGradient, observation: Observation) -> bool:
+    """Tell whether a gradient is what the rank's own backwards left."""
+    observed, own = (
+        observation.gradients[expected.spec.name],
+        expected.part(expected.rank),
+    )
+    return observed is None or (
+        observed.shape == own.shape and torch.equal(observed.to(own.dtype), own)
+    )

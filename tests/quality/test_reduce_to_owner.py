@@ -1,0 +1,71 @@
+"""Gradients that are right on their owner alone, and the defects that remain."""
+
+from typing import Any
+
+import pytest
+from planted import owners
+
+from syncverify import verify
+from syncverify.report.report import Report
+from syncverify.verification import PropertyViolation
+
+RIGHT = (
+    owners.ReducesToOwner,
+    owners.NamesOwner,
+    owners.ReducesOneByOneInBackward,
+)
+
+
+def report_on(subject: type[Any], **options: Any) -> Report:
+    try:
+        return verify(subject, **{"ranks": 4, "examples": 40, "seed": 0, **options})
+    except PropertyViolation as violation:
+        return violation.report
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("subject", RIGHT)
+@pytest.mark.parametrize("backend", ["sim", "gloo"])
+def test_a_right_reduction_to_owners_is_silent(
+    subject: type[Any], backend: str
+) -> None:
+    examples = 200 if backend == "sim" else 60
+    report = report_on(subject, backend=backend, examples=examples)
+    assert [each.violation.summary for each in report.violations] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("subject", "cause", "said"),
+    [
+        (
+            owners.ChangesOwner, "wrong_owner",
+            "gradient of 'p0' is right on rank(s) [1] in step 1, and not on its owner, rank 0",
+        ),
+        (
+            owners.NamesAnotherOwner, "wrong_owner",
+            "gradient of 'p0' is right on rank(s) [1] in step 1, and not on its owner, rank 0",
+        ),
+        (owners.LosesAContribution, "rank_contribution_missing", None),
+        (
+            owners.NobodyOwns, "no_owner",
+            "expected an owner of 'p0' among ranks [0, 1], but owner() is false on each",
+        ),
+        (owners.PromisesAllRanks, None, None),
+    ],
+)  # fmt: skip
+def test_a_defect_is_found_and_small(
+    subject: type[Any], cause: str | None, said: str | None
+) -> None:
+    found = {
+        each.violation.cause: each
+        for each in report_on(subject).violations
+        if each.violation.property == "gradient_equals_reference"
+    }
+    assert found
+    if cause is not None:
+        assert cause in found
+        assert found[cause].scenario.mesh.num_ranks <= 3
+        assert len(found[cause].scenario.parameters) == 1
+    if said is not None:
+        assert found[cause].violation.summary == said
