@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from syncverify import verify
+from syncverify.scenario.plain_features import PLAIN_VALUES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 BLOCKS = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
@@ -40,6 +41,12 @@ def test_recipes_have_at_most_ten_lines() -> None:
     counts = [len([line for line in r.splitlines() if line]) for r in RECIPES]
     assert len(counts) == len(BACKENDS)
     assert max(counts) <= MAX_LINES
+
+
+def test_named_features_exist() -> None:
+    named = {*re.findall(r'"(\w+)=(\w+)"', PAGE)}
+    assert len(named) >= 5
+    assert {f"{t}={v}" for t, v in named if v not in PLAIN_VALUES.get(t, ())} == set()
 
 
 @pytest.mark.long
