@@ -6,9 +6,12 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
+from syncverify.errors import UsageError
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
 from syncverify.scenario.plain_features import is_plain
 
+# Fields with names of features.
+FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
 # Values of plain training steps that a field of the contract leaves out.
 _LEFT_OUT_BY_FIELD: Final = (
     (
@@ -78,6 +81,17 @@ class Capabilities:
     right: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     outside: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Take any collection of features for a set; refuse text, a set of letters."""
+        for field in FEATURE_FIELDS:
+            names = getattr(self, field)
+            if isinstance(names, str):
+                raise UsageError(
+                    f"expected `{field}` of a contract as a set of features, got {names!r}; "
+                    f"try {field}={{{names!r}}}"
+                )
+            object.__setattr__(self, field, frozenset(names))
 
     @property
     def asks_plain_steps_alone(self) -> bool:

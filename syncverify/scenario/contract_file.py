@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.contract import (
+    FEATURE_FIELDS,
+    PLAIN_CONTRACT,
+    Capabilities,
+)
 
-FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
 _CHOICES: Final = {
     "reduction": ("sum", "mean"),

@@ -6,13 +6,15 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from syncverify.errors import SubjectError
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
+from syncverify.scenario.names import check_names
 from syncverify.subjects.contract_choice import (
     ContractChoice,
     built_in_contract,
@@ -72,7 +74,7 @@ def resolve(
 
     Raises:
         SubjectError: The import fails, or a part of the subject API is missing.
-        UsageError: The contract cannot be used.
+        UsageError: The contract cannot be used, or names a feature in vain.
     """
     if isinstance(subject, str):
         factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
@@ -85,7 +87,9 @@ def resolve(
     _check_signature(factory, name)
     if inspect.isclass(factory):
         check_methods(factory, name)
-    return Subject(name, factory, _contract(factory, name, contract))
+    capabilities = _contract(factory, name, contract)
+    check_names(capabilities, subject=name)
+    return Subject(name, factory, capabilities)
 
 
 def _contract(
@@ -101,7 +105,18 @@ def _contract(
 
 
 def _declares_contract(factory: SubjectFactory) -> bool:
-    return any(hasattr(factory, name) for name in ("capabilities", "features"))
+    return hasattr(factory, "capabilities") or bool(_feature_attributes(factory))
+
+
+def _feature_attributes(factory: SubjectFactory) -> dict[str, frozenset[str]]:
+    """Read `features`, `right`, `refused`, `outside` of a class that has no `capabilities`."""
+    found = {name: getattr(factory, name, None) for name in FEATURE_FIELDS}
+    return {
+        name: frozenset(value)
+        for name, value in found.items()
+        if isinstance(value, set | frozenset | list | tuple)
+        and all(isinstance(feature, str) for feature in value)
+    }
 
 
 def _own_contract(factory: SubjectFactory) -> Capabilities:
@@ -110,10 +125,9 @@ def _own_contract(factory: SubjectFactory) -> Capabilities:
         return declared
     varies = callable(getattr(factory, "set_required_accumulations", None))
     overlaps = bool(getattr(factory, "overlaps_backward", False))
-    features = frozenset(getattr(factory, "features", ()))
-    return Capabilities(
-        varying_accumulations=varies, overlaps_backward=overlaps, features=features
-    )
+    own = Capabilities(varying_accumulations=varies, overlaps_backward=overlaps)
+    named: dict[str, Any] = {**_feature_attributes(factory)}
+    return replace(own, **named)
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from synchronizer import GradientSynchronizer
-from syncverify.errors import SubjectError
+from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
@@ -134,6 +134,34 @@ def test_class_or_factory_is_taken_as_it_is(
     found = resolve(subject)
     assert (found.name, found.factory) == (subject.__qualname__, subject)
     assert found.capabilities == capabilities
+
+
+class NamesFeatures(Complete):
+    features = ("event",)
+    outside = frozenset({"event=tail", "dtype=float16"})
+    right = property(
+        lambda self: True
+    )  # of the class itself, and no part of a contract
+
+
+class NamesWrongFeatures(Complete):
+    outside = ("dtype=flaot16",)
+
+
+def test_a_class_without_capabilities_names_features_by_attributes() -> None:
+    assert resolve(NamesFeatures).capabilities == Capabilities(
+        features=frozenset({"event"}),
+        outside=frozenset({"event=tail", "dtype=float16"}),
+    )
+
+
+def test_names_of_features_are_checked() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(NamesWrongFeatures)
+    assert str(caught.value) == (
+        "contract of subject 'NamesWrongFeatures': unknown feature 'dtype=flaot16' in "
+        "`outside`, expected `topic` or `topic=value`; the nearest is 'dtype=float16'"
+    )
 
 
 def test_optional_methods_are_told_by_their_presence() -> None:

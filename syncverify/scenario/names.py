@@ -1,0 +1,98 @@
+"""Names of features in a contract: refuse unknown names, and names without effect."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from syncverify.errors import UsageError
+from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.plain_features import PLAIN_VALUES, is_plain
+from syncverify.scenario.space import Space
+
+# A contract has to leave scenarios in a world of this many ranks. A search asks again, for
+# its own largest world.
+_MAX_RANKS: Final = 8
+_OPTIONAL: Final = frozenset(
+    name
+    for topic, values in OPTIONAL_FEATURES.items()
+    for name in (topic, *(f"{topic}={value}" for value in values))
+)
+_PLAIN: Final = frozenset(
+    f"{topic}={value}" for topic, values in PLAIN_VALUES.items() for value in values
+)
+
+
+def check_names(capabilities: Capabilities, *, subject: str) -> None:
+    """Refuse a contract with a name that means nothing, or that leaves no scenario.
+
+    Args:
+        capabilities: The contract.
+        subject: Name of the subject, for errors.
+
+    Raises:
+        UsageError: A name is unknown or without effect, or no scenario is left.
+    """
+    mistake = next(_mistakes(capabilities), None)
+    if mistake is not None:
+        raise UsageError(f"contract of subject {subject!r}: {mistake}")
+    if any(_is_plain_value(name) for name in capabilities.outside):
+        Space(capabilities, _MAX_RANKS).require_scenarios()
+
+
+def _mistakes(capabilities: Capabilities) -> Iterator[str]:
+    for field in FEATURE_FIELDS:
+        for name in sorted(getattr(capabilities, field)):
+            yield from _unknown(name, field)
+    for name in sorted(capabilities.right & capabilities.refused):
+        yield f"{name!r} is in `right` and in `refused`: take it out of one of them"
+    asked = capabilities.features | capabilities.right | capabilities.refused
+    for name in sorted(capabilities.outside):
+        if not _is_plain_value(name) and not _has_effect(name, asked):
+            yield (
+                f"{name!r} in `outside` has no effect: features beyond plain training "
+                "steps are outside unless `features`, `right` or `refused` names them; "
+                "take it out"
+            )
+
+
+def _unknown(name: str, field: str) -> Iterator[str]:
+    if name in _OPTIONAL or (field == "outside" and _is_plain_value(name)):
+        return
+    if _is_plain_value(name):
+        yield (
+            f"{name!r} in `{field}` has no effect: it is a value of plain training steps, "
+            "which every contract asks for unless `outside` names them; take it out"
+        )
+        return
+    known = _OPTIONAL | _PLAIN if field == "outside" else _OPTIONAL
+    yield (
+        f"unknown feature {name!r} in `{field}`, expected `topic` or `topic=value`"
+        f"{_nearest(name, known)}"
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    topic = name.partition("=")[0]
+    if topic == "ranks":
+        return "; a number of ranks is at least 1, such as 'ranks=4'"
+    of_topic = [each for each in known if each.partition("=")[0] == topic]
+    close = difflib.get_close_matches(name, sorted(of_topic or known), n=1, cutoff=0.5)
+    return f"; the nearest is {close[0]!r}" if close else ""
+
+
+def _is_plain_value(name: str) -> bool:
+    topic, _, value = name.partition("=")
+    if topic == "ranks":
+        return value.isdecimal() and int(value) >= 1
+    return is_plain(topic, value)
+
+
+def _has_effect(name: str, asked: frozenset[str]) -> bool:
+    """Tell whether a contract would ask for a feature if `outside` did not name it."""
+    topic, is_value, _ = name.partition("=")
+    if is_value:
+        return not asked.isdisjoint((topic, name))
+    return any(each.partition("=")[0] == topic for each in asked)
