@@ -70,10 +70,20 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
         "evidence": _plain({"cause": violation.cause, **violation.evidence}),
+        "consequences": _related_json(entry, is_consequence=True),
+        "other_forms": _related_json(entry, is_consequence=False),
     }
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
     return data
+
+
+def _related_json(entry: FoundViolation, *, is_consequence: bool) -> list[Any]:
+    return [
+        {"property": one.property, "cause": one.cause, "summary": one.summary}
+        for one in entry.related
+        if one.is_consequence == is_consequence
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.report.fitting import fitted
 from syncverify.report.hints import hint
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
@@ -73,22 +74,32 @@ def violation_text(
 ) -> str:
     """Describe one violation in lines; subject and backend are for its replay line."""
     violation = entry.violation
+    run, *parameters = scenario_lines(entry.scenario)
     return "\n".join(
-        [
-            f"{title}: {violation.property} ({violation.cause})",
-            f"  {_STATEMENTS[violation.property]}",
-            "",
-            f"  {violation.summary}",
-            *(f"  {line}" for line in _evidence(violation.evidence)),
-            *(f"  {line}" for line in _witness(entry)),
-            f"  seen on:    {_seen_on(entry)}",
-            "",
-            *(f"  {line}" for line in scenario_lines(entry.scenario)),
-            *(f"  {line}" for line in schedule_lines(entry.decisions)),
-            "",
-            f"  hint:       {hint(violation.cause)}",
-            f"  replay:     {_replay_command(entry, subject, backend)}",
-        ]
+        fitted(
+            [
+                f"{title}: {violation.property} ({violation.cause})",
+                f"  {_STATEMENTS[violation.property]}",
+                "",
+                f"  {violation.summary}",
+                *(f"  {line}" for line in _facts(violation.evidence)),
+                *(
+                    [f"  {line}" for line in lines]
+                    for lines in _lists(violation.evidence)
+                ),
+                [f"  {line}" for line in _witness(entry)],
+                f"  seen on:    {_seen_on(entry)}",
+                [f"  {line}" for line in _related(entry, is_consequence=True)],
+                [f"  {line}" for line in _related(entry, is_consequence=False)],
+                "",
+                f"  {run}",
+                [f"  {line}" for line in parameters],
+                [f"  {line}" for line in schedule_lines(entry.decisions)],
+                "",
+                f"  hint:       {hint(violation.cause)}",
+                f"  replay:     {_replay_command(entry, subject, backend)}",
+            ]
+        )
     )
 
 
@@ -173,17 +184,27 @@ def _witness(entry: FoundViolation) -> Iterator[str]:
         yield f"{'' if number else 'witness:':<11} {line}"
 
 
-def _evidence(evidence: dict[str, Any]) -> Iterator[str]:
+def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
+    """Yield a line for each violation that this one explains."""
+    title = "then" if is_consequence else "also shows as"
+    for other in entry.related:
+        if other.is_consequence == is_consequence:
+            yield f"{title}: {other.property} ({other.cause}): {other.summary}"
+
+
+def _facts(evidence: dict[str, Any]) -> Iterator[str]:
     for key in ("expected", "observed"):
         if key in evidence:
             yield f"{key + ':':<11} {numbers_text(evidence[key])}"
     for key in ("first", "second", "memory", "remedy"):
         if key in evidence:
             yield f"{key + ':':<11} {evidence[key]}"
+
+
+def _lists(evidence: dict[str, Any]) -> Iterator[list[str]]:
     for key, title in (
         ("streams", ""),
         ("collectives", "collective:"),
         ("details", ""),
     ):
-        for line in evidence.get(key, []):
-            yield f"{title:<11} {line}"
+        yield [f"{title:<11} {line}" for line in evidence.get(key, [])]

@@ -12,6 +12,8 @@ module                  content
 `shrinking`             shrink a violation
 `simpler_scenarios`     scenarios with one thing less
 `found_violation`       a violation with the scenario and schedule that show it
+`occurrences`           the violations of all scenarios, and which of them explain others
+`keeping`               violations are saved when they are met
 `result`                plan, progress and result of a search
 `first_violation`       a search that ends with the first violation
 `replay`                violations saved by earlier runs, played first

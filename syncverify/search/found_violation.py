@@ -12,6 +12,24 @@ from syncverify.witness.witness import NoWitness, Witness
 
 
 @dataclass(frozen=True, slots=True)
+class RelatedViolation:
+    """A violation that another one explains: its identity, and one summary of it.
+
+    Attributes:
+        property: Name of the property.
+        cause: Short name of the mistake.
+        summary: The summary of the first run that showed it.
+        is_consequence: Whether it occurred only together with its cause. Otherwise it is
+            another form of the same mistake, which occurred by itself.
+    """
+
+    property: str
+    cause: str
+    summary: str
+    is_consequence: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FoundViolation:
     """A violation and the scenario that shows it; a search makes the scenario small.
 
@@ -21,12 +39,14 @@ class FoundViolation:
         decisions: The decisions about timing in that run.
         witness: A legal order that leads to a wrong gradient, or none; None until it is
             looked for, and for violations that are not about order.
+        related: Violations that this one explains, in the order of a report.
     """
 
     violation: Violation
     scenario: Scenario
     decisions: tuple[Decision, ...] = ()
     witness: Witness | NoWitness | None = None
+    related: tuple[RelatedViolation, ...] = ()
 
     @property
     def schedule(self) -> Schedule:

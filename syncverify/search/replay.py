@@ -30,7 +30,8 @@ from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge
-from syncverify.search.result import Progress, SearchResult, distinct_identities
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import Subject
@@ -137,22 +138,28 @@ def replay_saved(
     """
     started = time.monotonic()
     judge = Judge(saved.subject, backend, ScheduleChoice(), random_seed=0)
-    met: dict[Identity, FoundViolation] = {}
+    met = Occurrences()
     num_played = 0
     for reproducer in saved.reproducers(max_ranks):
         num_played += _play(reproducer, judge, met, saved.drop, progress.shrunk)
-    shrunk = frozenset(met)
+    shrunk = frozenset(met.own)
     for reproducer in saved.unshrunk(max_ranks):
         num_played += _play(reproducer, judge, met, saved.drop_unshrunk, progress.found)
     coverage = Coverage(Space(saved.subject.capabilities, max_ranks))
-    result = SearchResult(0, time.monotonic() - started, coverage, list(met.values()))
-    return Replay(result, num_played, frozenset(met) - shrunk)
+    result = SearchResult(
+        0,
+        time.monotonic() - started,
+        coverage,
+        [met.own[identity] for identity in met.counting()],
+        met=met,
+    )
+    return Replay(result, num_played, frozenset(met.own) - shrunk)
 
 
 def _play(
     reproducer: Reproducer,
     judge: Judge,
-    met: dict[Identity, FoundViolation],
+    met: Occurrences,
     drop: Callable[[Reproducer], None],
     tell: Callable[[FoundViolation], None],
 ) -> int:
@@ -164,10 +171,8 @@ def _play(
         )
     except OutOfBudgetError:
         return 0
-    for identity in distinct_identities(judged.violations):
-        if identity not in met:
-            met[identity] = judged.violations[identity]
-            tell(met[identity])
+    for entry in met.add(judged.violations):
+        tell(entry)
     if not judged.violations:
         drop(reproducer)
     return 1

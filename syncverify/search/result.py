@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from syncverify.judge.decoding import VAGUE_CAUSES
-from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.values import (
-    gradient_equals_reference,
-    gradient_is_within_rounding,
-    unreduced_stay_local,
-)
+from syncverify.judge.properties.consequences import other_forms
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
+from syncverify.search.occurrences import Occurrences, ranked
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.statistics import RunStatistics
-
-_OF_MODULES = gradient_is_within_rounding.__name__
-_OF_WHOLE_NUMBERS = {gradient_equals_reference.__name__, unreduced_stay_local.__name__}
-_RANKING = [entry.name for entry in ALL_PROPERTIES]
 
 
 class Progress(Protocol):
@@ -94,8 +85,9 @@ class SearchResult:
         num_examples: Number of scenarios played before shrinking.
         seconds: Seconds of the search, including shrinking.
         coverage: Features of these scenarios.
-        violations: One entry per identity, in the order of `ALL_PROPERTIES`.
+        violations: The shrunk violations, in the order of `ALL_PROPERTIES`.
         statistics: Statistics of the runs before shrinking.
+        met: The violations of these runs, with those that other ones explain.
     """
 
     num_examples: int
@@ -103,6 +95,7 @@ class SearchResult:
     coverage: Coverage
     violations: list[FoundViolation]
     statistics: RunStatistics = field(default_factory=RunStatistics)
+    met: Occurrences = field(default_factory=Occurrences)
 
 
 def scenario_size(scenario: Scenario) -> tuple[int, ...]:
@@ -119,32 +112,17 @@ def scenario_size(scenario: Scenario) -> tuple[int, ...]:
 
 
 def distinct_identities(identities: Iterable[Identity]) -> list[Identity]:
-    """Return identities in the order of `ALL_PROPERTIES`, without the explained ones.
-
-    A vague cause is left out if its property has a precise one, and so is a violation of a
-    module's gradient if exact gradients show its cause as well.
-    """
-    ordered = sorted(identities, key=lambda identity: _RANKING.index(identity[0]))
-    explained = {name for name, cause in ordered if cause not in VAGUE_CAUSES}
-    exact = {cause for name, cause in ordered if name in _OF_WHOLE_NUMBERS}
-    return [
-        (name, cause)
-        for name, cause in ordered
-        if (cause not in VAGUE_CAUSES or name not in explained)
-        and not (name == _OF_MODULES and _is_shown_by(exact, cause))
-    ]
-
-
-def _is_shown_by(exact: set[str], cause: str) -> bool:
-    """Tell whether causes of exact gradients include a cause, or explain a vague one."""
-    return cause in exact or (cause in VAGUE_CAUSES and bool(exact))
+    """Return identities in the order of `ALL_PROPERTIES`, without other forms of them."""
+    ordered = ranked(identities)
+    forms = other_forms(ordered)
+    return [identity for identity in ordered if identity not in forms]
 
 
 def merged(results: Sequence[SearchResult]) -> SearchResult:
     """Return results on one subject and backend, at least one, as those of one search.
 
     Of each violation the smallest scenario counts, of equals the first. The seconds of the
-    result are those of the slowest search.
+    result are those of the slowest search. Each violation has those that it explains.
     """
     coverage = Coverage(results[0].coverage.space)
     smallest: dict[Identity, FoundViolation] = {}
@@ -154,10 +132,18 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
             known = smallest.setdefault(entry.violation.identity, entry)
             if scenario_size(entry.scenario) < scenario_size(known.scenario):
                 smallest[entry.violation.identity] = entry
+    met = Occurrences.merged([result.met for result in results])
+    met.own.update(smallest)
+    related = met.related()
     return SearchResult(
         sum(result.num_examples for result in results),
         max(result.seconds for result in results),
         coverage,
-        [smallest[identity] for identity in distinct_identities(smallest)],
+        [
+            replace(smallest[identity], related=related.get(identity, ()))
+            for identity in met.counting()
+            if identity in smallest
+        ],
         RunStatistics.merged([result.statistics for result in results]),
+        met,
     )

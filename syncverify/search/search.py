@@ -3,8 +3,8 @@
 Note [Two passes over one random sequence]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The first pass plays every scenario and notes the identity (property and cause) of each
-violation. It shrinks nothing, so its coverage depends on the seed and not on the defects.
-The second pass runs once per identity: the same seed leads to the same scenario again, and
+violation (Note [One defect, one violation] in `occurrences.py`). It shrinks nothing, so its coverage depends on the seed and not on the defects.
+The second pass runs once per identity that counts: the same seed leads to the same scenario again, and
 Hypothesis shrinks it as long as that identity stays. Other violations of a scenario do not
 count then, so two defects do not turn into one.
 
@@ -29,18 +29,9 @@ from syncverify.scenario.space import Space
 from syncverify.search.budget import Budget, OutOfBudgetError
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import (
-    Backend,
-    Identity,
-    Judge,
-    JudgedRun,
-)
-from syncverify.search.result import (
-    Progress,
-    SearchPlan,
-    SearchResult,
-    distinct_identities,
-)
+from syncverify.search.judge import Backend, Judge, JudgedRun
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.result import Progress, SearchPlan, SearchResult
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
 from syncverify.subjects.subject import Subject
@@ -68,21 +59,24 @@ def search(
     coverage, met = _explore(drawing, judge, plan, progress)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     violations = list[FoundViolation]()
-    for identity in distinct_identities(met):
+    counting = met.counting()[: 1 if plan.stop_at_first else None]
+    for identity in counting:
         if identity not in plan.known:
-            least = shrink(drawing, judge, identity, met[identity], progress)
+            least = shrink(drawing, judge, identity, met.own[identity], progress)
             violations.append(least)
             progress.shrunk(least)
     for by_chance in _violations_by_chance(judge, violations):
         progress.found(by_chance)
         progress.shrunk(by_chance)
         violations.append(by_chance)
+        met.add({by_chance.violation.identity: by_chance})
     return SearchResult(
         coverage.num_scenarios,
         time.monotonic() - started,
         coverage,
         violations,
         collector.statistics(),
+        met,
     )
 
 
@@ -111,21 +105,18 @@ def judge_each_scenario(
 
 def _explore(
     drawing: Drawing, judge: Judge, plan: SearchPlan, progress: Progress
-) -> tuple[Coverage, dict[Identity, FoundViolation]]:
-    """Play the scenarios; return their features and the first violation of each identity."""
+) -> tuple[Coverage, Occurrences]:
+    """Play the scenarios; return their features and their violations."""
     coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
-    met: dict[Identity, FoundViolation] = {}
+    met = Occurrences()
 
     def take(scenario: Scenario, judged: JudgedRun) -> None:
         coverage.add(scenario, judged.applied)
-        for identity in distinct_identities(judged.violations):
-            if identity not in met:
-                met[identity] = judged.violations[identity]
-                progress.found(met[identity])
-                if plan.stop_at_first:
-                    break
-        progress.played(coverage.num_scenarios, len(met))
-        if met and plan.stop_at_first:
+        new = met.add(judged.violations)
+        for entry in new[: 1 if plan.stop_at_first else None]:
+            progress.found(entry)
+        progress.played(coverage.num_scenarios, len(met.own))
+        if met.own and plan.stop_at_first:
             raise EndedError
 
     judge_each_scenario(drawing, judge, take)

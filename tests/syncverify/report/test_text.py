@@ -15,7 +15,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, decode
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.witness.witness import NoWitness, Witness
@@ -191,6 +191,8 @@ def test_json_report() -> None:
         "scenario": SCENARIO.to_json(),
         "schedule": [],
         "evidence": {"cause": "rank_contribution_missing", **VIOLATION.evidence},
+        "consequences": [],
+        "other_forms": [],
     }
 
 
@@ -261,3 +263,58 @@ def test_a_witness_is_plain_json() -> None:
     none = FoundViolation(VIOLATION, SCENARIO, witness=NoWitness(3, ("why",)))
     assert violation_json(none)["witness"] == {"orders_played": 3, "reasons": ["why"]}
     assert "witness" not in violation_json(ENTRY)
+
+
+RELATED = replace(
+    ENTRY,
+    related=(
+        RelatedViolation("replicas_agree", "replicas_differ", "they differ", True),
+        RelatedViolation("unreduced_stay_local", "stale", "it is stale", False),
+    ),
+)
+
+
+def test_violations_that_one_explains_take_a_line_each() -> None:
+    lines = violation_text(RELATED, subject="s", backend="sim").splitlines()
+    first = lines.index("  then: replicas_agree (replicas_differ): they differ")
+    assert lines[first + 1] == (
+        "  also shows as: unreduced_stay_local (stale): it is stale"
+    )
+    assert lines[first - 1].startswith("  seen on: ")
+
+
+def test_violations_that_one_explains_are_in_json() -> None:
+    data = violation_json(RELATED)
+    assert data["consequences"] == [
+        {
+            "property": "replicas_agree",
+            "cause": "replicas_differ",
+            "summary": "they differ",
+        }
+    ]
+    assert data["other_forms"] == [
+        {"property": "unreduced_stay_local", "cause": "stale", "summary": "it is stale"}
+    ]
+
+
+def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
+    """However many collectives, parameters and consequences there are."""
+    evidence = {
+        "expected": [1.0], "observed": [2.0], "remedy": "wait",
+        **{key: [f"{key} {n}" for n in range(40)] for key in ("streams", "collectives")},
+    }  # fmt: skip
+    entry = FoundViolation(
+        replace(VIOLATION, evidence=evidence),
+        replace(
+            SCENARIO,
+            parameters=tuple(
+                ParameterSpec(f"p{n}", (2,), ("R", "R")) for n in range(30)
+            ),
+        ),
+        related=RELATED.related * 20,
+    )
+    lines = violation_text(entry, subject="s", backend="sim").splitlines()
+    assert len(lines) <= 60
+    for title in ("expected:", "observed:", "remedy:", "seen on:", "hint:", "replay:"):
+        assert any(line.strip().startswith(title) for line in lines)
+    assert sum("... and " in line for line in lines) >= 4

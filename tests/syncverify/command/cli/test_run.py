@@ -75,6 +75,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
     of_violation = {
         "property": str, "summary": str, "ranks": list, "parameters": list,
         "token": str, "scenario": dict, "schedule": list, "evidence": dict,
+        "consequences": list, "other_forms": list,
     }  # fmt: skip
     for violation in report["violations"]:
         problems += [

@@ -1,0 +1,176 @@
+"""The order in which one defect violates properties: each causes some of the later ones.
+
+Ranks that issue other collectives than their peers wait for ever, so gradients stay as they
+are, so replicas differ. Four properties are violated then, by one defect.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+from syncverify.judge.decoding import VAGUE_CAUSES
+from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
+from syncverify.judge.properties.judgement import Check
+from syncverify.judge.properties.launch_order import launch_order_agrees
+from syncverify.judge.properties.lifecycle import (
+    every_rank_finishes,
+    every_wait_completes,
+    unbind_restores_parameters,
+    zero_grad_clears,
+)
+from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.properties.ordering import (
+    bucket_is_exclusive_while_reducing,
+    memory_outlives_its_streams,
+    reduce_reads_after_accumulation,
+    wait_orders_reads_after_reduce,
+    zero_grad_waits_for_reduce,
+)
+from syncverify.judge.properties.streams import stream_context_is_restored
+from syncverify.judge.properties.values import (
+    accumulation_is_local_until_reduced,
+    gradient_equals_reference,
+    gradient_is_within_rounding,
+    replicas_agree,
+    unreduced_stay_local,
+)
+from syncverify.judge.violation import Violation
+
+# Property and cause of a violation.
+Identity = tuple[str, str]
+
+_VALUES = (
+    gradient_equals_reference,
+    gradient_is_within_rounding,
+    unreduced_stay_local,
+)
+_ORDER = (
+    reduce_reads_after_accumulation,
+    bucket_is_exclusive_while_reducing,
+    wait_orders_reads_after_reduce,
+    memory_outlives_its_streams,
+)
+# What a property's violation may cause directly; consequences of consequences follow. A
+# property that is nowhere on the right, such as `unbind_restores_parameters`, is never a
+# consequence.
+_CAUSES: dict[Check, tuple[Check, ...]] = {
+    stream_context_is_restored: (*_ORDER, zero_grad_waits_for_reduce),
+    zero_grad_waits_for_reduce: (zero_grad_clears,),
+    zero_grad_clears: (accumulation_is_local_until_reduced, *_VALUES),
+    accumulation_is_local_until_reduced: (
+        reduce_reads_after_accumulation,
+        bucket_is_exclusive_while_reducing,
+        collectives_match_across_ranks,
+        each_bucket_reduced_once_per_step,
+        *_VALUES,
+    ),
+    **dict.fromkeys(_ORDER, (every_rank_finishes, *_VALUES)),
+    collectives_match_across_ranks: (
+        launch_order_agrees,
+        every_rank_finishes,
+        every_wait_completes,
+        *_VALUES,
+    ),
+    launch_order_agrees: (every_wait_completes,),
+    every_rank_finishes: (every_wait_completes, *_VALUES),
+    every_wait_completes: (each_bucket_reduced_once_per_step, *_VALUES),
+    **dict.fromkeys(_VALUES, (replicas_agree,)),
+}
+# Likewise within one property, where most causes are defects of their own.
+_CAUSES_WITHIN: dict[Identity, tuple[str, ...]] = {
+    (unbind_restores_parameters.__name__, "hook_left"): (
+        "collective_after_unbind",
+        "backward_not_plain",
+    ),
+}
+_VALUE_NAMES = frozenset(check.__name__ for check in _VALUES)
+# Ranks disagree about the sequence of their collectives. The scenario decides whether two of
+# them meet in one collective, wait for each other, or only might.
+_DISAGREEMENTS = frozenset(
+    {
+        (every_wait_completes.__name__, "deadlock"),
+        (every_wait_completes.__name__, "step_bound"),
+        (collectives_match_across_ranks.__name__, "collective_mismatch"),
+        (collectives_match_across_ranks.__name__, "collective_missing"),
+        (collectives_match_across_ranks.__name__, "bucket_mismatch"),
+        (launch_order_agrees.__name__, "deadlock_hazard"),
+    }
+)
+_LINE = re.compile(r"\bat (\S+:\d+) in ")
+Lines = Mapping[Identity, frozenset[str]]
+
+
+def may_cause(one: Identity, other: Identity) -> bool:
+    """Tell whether the first violation may be the cause of the second, in one run."""
+    if one[0] == other[0]:
+        return other[1] in _CAUSES_WITHIN.get(one, ())
+    return other[0] in consequences_of(one[0])
+
+
+@functools.cache
+def consequences_of(name: str) -> frozenset[str]:
+    """Return the names of all properties that a violation of a property may violate."""
+    direct = {
+        following.__name__
+        for check, follows in _CAUSES.items()
+        if check.__name__ == name
+        for following in follows
+    }
+    return frozenset(direct).union(*map(consequences_of, direct))
+
+
+def lines_of(violation: Violation) -> frozenset[str]:
+    """Return the source lines of the collectives that a disagreement of ranks is about."""
+    if violation.identity not in _DISAGREEMENTS:
+        return frozenset()
+    details = violation.evidence.get("details", [])
+    return frozenset(_LINE.findall("\n".join([violation.summary, *details])))
+
+
+def other_forms(
+    ranked: list[Identity], lines: Lines | None = None
+) -> dict[Identity, Identity]:
+    """Return the identities that are other forms of an identity, and that one for each.
+
+    Two properties with the same cause are violated by one mistake. A vague cause gives way
+    to a precise one of the same property, or of another one about values. Disagreements of
+    ranks about the collectives of the same source line are one.
+
+    Args:
+        ranked: Identities without repetition, the more important one first.
+        lines: The `lines_of` the violations of each identity; None for none.
+    """
+    forms: dict[Identity, Identity] = {}
+    for identity in ranked:
+        better = _better_form(
+            identity, [one for one in ranked if one not in forms], lines or {}
+        )
+        if better is not None:
+            forms[identity] = better
+    return {identity: _last(forms, identity) for identity in forms}
+
+
+def _better_form(
+    identity: Identity, ranked: list[Identity], lines: Lines
+) -> Identity | None:
+    name, cause = identity
+    own_lines = lines.get(identity, frozenset())
+    for one in ranked[: ranked.index(identity)]:
+        if own_lines & lines.get(one, frozenset()):
+            return one
+    if cause in VAGUE_CAUSES:
+        precise = [one for one in ranked if one[1] not in VAGUE_CAUSES]
+        same = [one for one in precise if one[0] == name]
+        values = [one for one in precise if {one[0], name} <= _VALUE_NAMES]
+        if same or values:
+            return (same or values)[0]
+    first = next(one for one in ranked if one[1] == cause)
+    return None if first == identity else first
+
+
+def _last(forms: dict[Identity, Identity], identity: Identity) -> Identity:
+    while identity in forms:
+        identity = forms[identity]
+    return identity

@@ -1,0 +1,106 @@
+"""The violations of all scenarios of a search, and the few defects that they are signs of.
+
+Note [One defect, one violation]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+One defect violates several properties, together or in different scenarios. An identity is a
+violation of its own if some run shows it without any identity that may be its cause
+(`may_cause`). It is a consequence if every run shows it together with such a cause. Of several
+identities of their own that are forms of one mistake (`other_forms`) the first by rank counts.
+Consequences and forms are listed with the violation that explains them; they are not shrunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.consequences import lines_of, may_cause, other_forms
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
+from syncverify.search.judge import Identity
+
+_RANKING = [entry.name for entry in ALL_PROPERTIES]
+
+
+def ranked(identities: Iterable[Identity]) -> list[Identity]:
+    """Return identities in the order of `ALL_PROPERTIES`."""
+    return sorted(identities, key=lambda identity: _RANKING.index(identity[0]))
+
+
+@dataclass(slots=True)
+class Occurrences:
+    """The identities that runs showed.
+
+    Attributes:
+        first: The first violation of each identity.
+        own: The first violation of each identity that a run showed without a cause.
+        causes: By identity, how often a run showed it together with a cause, by that cause.
+        lines: By identity, the source lines of all its violations.
+    """
+
+    first: dict[Identity, FoundViolation] = field(default_factory=dict)
+    own: dict[Identity, FoundViolation] = field(default_factory=dict)
+    causes: dict[Identity, Counter[Identity]] = field(default_factory=dict)
+    lines: dict[Identity, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """Return the occurrences of several searches as those of one."""
+        whole = cls()
+        for part in parts:
+            whole.first = {**part.first, **whole.first}
+            whole.own = {**part.own, **whole.own}
+            for identity, causes in part.causes.items():
+                whole.causes.setdefault(identity, Counter()).update(causes)
+            for identity, lines in part.lines.items():
+                whole.lines[identity] = lines | whole.lines.get(identity, frozenset())
+        return whole
+
+    def add(
+        self, violations: Mapping[Identity, FoundViolation]
+    ) -> list[FoundViolation]:
+        """Note the violations of one run; return those that count and were not met before."""
+        causes = {
+            identity: [one for one in violations if may_cause(one, identity)]
+            for identity in ranked(violations)
+        }
+        new = [one for one in causes if not causes[one] and one not in self.own]
+        for identity, entry in violations.items():
+            self.first.setdefault(identity, entry)
+            lines = self.lines.get(identity, frozenset())
+            self.lines[identity] = lines | lines_of(entry.violation)
+            counter = self.causes.setdefault(identity, Counter())
+            counter.update(one for one in causes[identity] if not causes[one])
+        self.own.update({identity: violations[identity] for identity in new})
+        counting = set(self.counting())
+        return [violations[identity] for identity in new if identity in counting]
+
+    def counting(self) -> list[Identity]:
+        """Return the identities that count as violations, in the order of a report."""
+        forms = self._forms()
+        return [one for one in ranked(self.own) if one not in forms]
+
+    def related(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
+        """Return the violations that each counting one explains: consequences, then forms."""
+        forms = self._forms()
+        found: dict[Identity, list[RelatedViolation]] = {}
+        for identity in ranked(self.first):
+            if identity not in self.own:
+                (cause, _), *_ = self.causes[identity].most_common(1)
+                explains, is_consequence = forms.get(cause, cause), True
+            elif identity in forms:
+                explains, is_consequence = forms[identity], False
+            else:
+                continue
+            summary = self.first[identity].violation.summary
+            related = RelatedViolation(*identity, summary, is_consequence)
+            found.setdefault(explains, []).append(related)
+        return {
+            identity: tuple(sorted(each, key=lambda one: not one.is_consequence))
+            for identity, each in found.items()
+        }
+
+    def _forms(self) -> dict[Identity, Identity]:
+        return other_forms(ranked(self.own), self.lines)

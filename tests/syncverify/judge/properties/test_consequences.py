@@ -1,0 +1,72 @@
+"""Which violation may be the cause of which, and which are forms of one mistake."""
+
+import pytest
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.consequences import (
+    consequences_of,
+    lines_of,
+    may_cause,
+    other_forms,
+)
+from syncverify.judge.violation import Violation
+
+GRADIENT = "gradient_equals_reference"
+LOCAL = "unreduced_stay_local"
+WAIT = "every_wait_completes"
+MATCH = "collectives_match_across_ranks"
+UNBIND = "unbind_restores_parameters"
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ALL_PROPERTIES])
+def test_no_property_is_its_own_consequence(name: str) -> None:
+    assert name not in consequences_of(name)
+    assert consequences_of(name) <= {entry.name for entry in ALL_PROPERTIES}
+
+
+def test_consequences_of_consequences_follow() -> None:
+    assert {WAIT, GRADIENT, "replicas_agree"} <= consequences_of(MATCH)
+    assert MATCH not in consequences_of(GRADIENT)
+
+
+@pytest.mark.parametrize(
+    "name", [UNBIND, "overlap_is_possible", "subject_is_deterministic"]
+)
+def test_what_no_other_mistake_explains_is_never_a_consequence(name: str) -> None:
+    assert not any(name in consequences_of(entry.name) for entry in ALL_PROPERTIES)
+
+
+def test_causes_of_one_property_are_mistakes_of_their_own() -> None:
+    assert not may_cause((GRADIENT, "not_reduced"), (GRADIENT, "scaled"))
+    assert may_cause((UNBIND, "hook_left"), (UNBIND, "collective_after_unbind"))
+    assert not may_cause((UNBIND, "collective_after_unbind"), (UNBIND, "hook_left"))
+
+
+def test_one_cause_of_two_properties_is_one_mistake() -> None:
+    scaled, local = (GRADIENT, "scaled"), (LOCAL, "scaled")
+    assert other_forms([scaled, local, (LOCAL, "stale")]) == {local: scaled}
+
+
+def test_a_vague_cause_gives_way_to_a_precise_one_about_values() -> None:
+    precise, vague = (LOCAL, "stale"), (GRADIENT, "unexplained")
+    assert other_forms([vague, precise]) == {vague: precise}
+    assert other_forms([vague]) == {}
+    assert other_forms([vague, (UNBIND, "hook_left")]) == {}
+
+
+def violation(name: str, cause: str, *lines: str) -> Violation:
+    details = [f"rank 0: all_reduce of 3 x float32, at {line} in f" for line in lines]
+    return Violation(name, cause, "", evidence={"details": details})
+
+
+def test_disagreements_about_the_same_line_are_one() -> None:
+    deadlock = violation(WAIT, "deadlock", "a.py:1", "a.py:2")
+    same = violation(MATCH, "bucket_mismatch", "a.py:2")
+    elsewhere = violation(MATCH, "collective_mismatch", "b.py:2")
+    lines = {one.identity: lines_of(one) for one in (deadlock, same, elsewhere)}
+    assert lines[deadlock.identity] == {"a.py:1", "a.py:2"}
+    assert other_forms([*lines], lines) == {same.identity: deadlock.identity}
+
+
+def test_lines_count_for_disagreements_alone() -> None:
+    assert lines_of(violation(GRADIENT, "scaled", "a.py:1")) == frozenset()

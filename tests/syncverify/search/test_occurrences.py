@@ -1,0 +1,147 @@
+"""One defect is one violation; two defects are two."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from search_subjects import Doubles, Naive, SkipsThird
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.result import SearchPlan, SilentProgress, merged
+from syncverify.search.search import search
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64
+)
+MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
+DEADLOCK = ("every_wait_completes", "deadlock")
+SCALED = ("gradient_equals_reference", "scaled")
+STALE = ("gradient_equals_reference", "stale")
+LOCAL = ("unreduced_stay_local", "scaled")
+DIFFER = ("replicas_agree", "replicas_differ")
+
+
+def run_of(*identities: Identity) -> dict[Identity, FoundViolation]:
+    """Return the violations of one run."""
+    return {
+        one: FoundViolation(Violation(*one, f"about {one[1]}"), SCENARIO)
+        for one in identities
+    }
+
+
+def met(*runs: tuple[Identity, ...]) -> Occurrences:
+    occurrences = Occurrences()
+    for run in runs:
+        occurrences.add(run_of(*run))
+    return occurrences
+
+
+def related(occurrences: Occurrences) -> dict[Identity, list[tuple[Identity, bool]]]:
+    return {
+        identity: [((one.property, one.cause), one.is_consequence) for one in each]
+        for identity, each in occurrences.related().items()
+    }
+
+
+def test_what_occurs_with_its_cause_alone_is_a_consequence() -> None:
+    occurrences = met((MISMATCH, DEADLOCK, SCALED, DIFFER), (MISMATCH, SCALED))
+    assert occurrences.counting() == [MISMATCH]
+    assert related(occurrences) == {
+        MISMATCH: [(DEADLOCK, True), (SCALED, True), (DIFFER, True)]
+    }
+
+
+def test_what_occurs_without_its_cause_once_is_a_violation() -> None:
+    occurrences = met((MISMATCH, SCALED), (MISMATCH, SCALED), (SCALED,))
+    assert occurrences.counting() == [MISMATCH, SCALED]
+    assert related(occurrences) == {}
+
+
+def test_of_several_causes_the_one_that_is_met_most_is_named() -> None:
+    occurrences = met((MISMATCH, DIFFER), (SCALED, DIFFER), (SCALED, DIFFER))
+    assert related(occurrences) == {SCALED: [(DIFFER, True)]}
+
+
+def test_another_form_is_listed_after_the_consequences() -> None:
+    occurrences = met((LOCAL,), (SCALED, DIFFER))
+    assert occurrences.counting() == [SCALED]
+    assert related(occurrences) == {SCALED: [(DIFFER, True), (LOCAL, False)]}
+
+
+def test_only_violations_that_count_are_told_and_each_once() -> None:
+    occurrences = Occurrences()
+    told = [
+        [entry.violation.identity for entry in occurrences.add(run_of(*run))]
+        for run in ((MISMATCH, SCALED), (MISMATCH,), (SCALED,), (LOCAL,), (STALE,))
+    ]
+    assert told == [[MISMATCH], [], [SCALED], [], [STALE]]
+
+
+def test_a_consequence_in_one_process_may_be_a_violation_in_another() -> None:
+    both = Occurrences.merged([met((MISMATCH, SCALED)), met((SCALED,))])
+    assert both.counting() == [MISMATCH, SCALED]
+    assert related(both) == {}
+
+
+def explained(subject: Any) -> dict[Identity, set[str]]:
+    """Search; return the identities that count, and the properties that each explains."""
+    plan = SearchPlan(2, 40, 0)
+    result = search(resolve(subject), SimBackend(), plan, SilentProgress())
+    return {
+        entry.violation.identity: {one.property for one in entry.related}
+        for entry in merged([result]).violations
+    }
+
+
+class TakesTurns(Naive):
+    """One defect: even ranks reduce from the first parameter on, odd ones from the last."""
+
+    def wait(self) -> None:
+        if dist.get_rank() % 2:
+            self.parameters.reverse()
+        super().wait()
+
+
+@pytest.mark.long
+def test_one_defect_is_one_violation_with_its_consequences() -> None:
+    (found,) = explained(TakesTurns).items()
+    assert found[0][0] in {"every_wait_completes", "collectives_match_across_ranks"}
+    assert found[1]
+
+
+class TwoDefects(SkipsThird, Doubles):
+    """Three defects, as the class before it has two: one of all parameters, one of the third."""
+
+
+@pytest.mark.long
+def test_different_defects_are_different_violations() -> None:
+    assert {*explained(Doubles)} == {
+        SCALED,
+        ("unbind_restores_parameters", "hook_left"),
+    }
+    causes = {cause for _, cause in explained(TwoDefects)}
+    assert {"scaled", "hook_left"} < causes
+    assert causes & {"not_reduced", "rank_contribution_missing"}
+
+
+class TurnsAndDoubles(TakesTurns):
+    """Two defects, one of which may be a cause of the other, and is not."""
+
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+
+
+@pytest.mark.long
+def test_a_defect_that_also_occurs_without_its_cause_is_a_violation() -> None:
+    assert SCALED in explained(TurnsAndDoubles)
+    assert len(explained(TurnsAndDoubles)) >= 2
