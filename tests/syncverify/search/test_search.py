@@ -300,6 +300,12 @@ class Broken:
         raise InternalError(f"call {self.num_runs} failed")
 
 
+class SkipsThirdAndLeavesHook(SkipsThird):
+    """Two defects; many runs shrink the first."""
+
+    unbind = Doubles.unbind
+
+
 @pytest.mark.long
 def test_shrinking_stops_where_its_runs_are_spent(
     monkeypatch: pytest.MonkeyPatch,
@@ -318,7 +324,7 @@ def test_shrinking_stops_where_its_runs_are_spent(
             raise
 
     monkeypatch.setattr(syncverify.search.judge.Judge, "judge_scenario", noted)
-    result = look(Doubles, examples=60)
+    result = look(SkipsThirdAndLeavesHook, examples=60)
     assert result.violations
     followed = [after for one, after in itertools.pairwise(asked) if one == "ended"]
     assert followed
