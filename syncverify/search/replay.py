@@ -191,9 +191,8 @@ def shrink_replayed(
     here by leaving things out: their sequence of random scenarios is not known any more.
     """
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
-    unrelated = Drawing(
-        subject.capabilities, max_ranks=1, num_examples=1, random_seed=0
-    )
+    max_ranks = replay.result.coverage.space.max_ranks
+    unrelated = Drawing(subject.capabilities, max_ranks, num_examples=1, random_seed=0)
     violations = list[FoundViolation]()
     for entry in replay.result.violations:
         identity = entry.violation.identity

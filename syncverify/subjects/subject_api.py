@@ -76,7 +76,11 @@ class OwnsGradients(Protocol):
     """
 
     def owner(self, parameter: nn.Parameter) -> bool:
-        """Tell whether this rank owns the gradient of a parameter, in all steps."""
+        """Tell whether this rank owns the gradient of a parameter, in all steps.
+
+        Each rank owns the gradients that no other rank's gradients are summed with: those
+        of plain parameters, and of parameters that are sharded over every axis.
+        """
 
 
 def check_methods(candidate: object, name: str) -> None:

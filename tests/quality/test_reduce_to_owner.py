@@ -6,7 +6,13 @@ import pytest
 from planted import owners
 
 from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.program.modules import module_parameters
 from syncverify.report.report import Report
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec
+from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
 
 RIGHT = (
@@ -32,6 +38,26 @@ def test_a_right_reduction_to_owners_is_silent(
     examples = 200 if backend == "sim" else 60
     report = report_on(subject, backend=backend, examples=examples)
     assert [each.violation.summary for each in report.violations] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("subject", "causes"),
+    [
+        (owners.ReducesToOwner, set()),
+        (owners.NamesOwner, set()),
+        (owners.ChangesOwner, {"wrong_owner"}),
+        (owners.NamesAnotherOwner, {"wrong_owner"}),
+    ],
+)
+def test_a_module_is_judged_on_its_owners(subject: type[Any], causes: set[str]) -> None:
+    mesh = MeshSpec((2,), ("dp",))
+    scenario = Scenario(mesh, module_parameters("mlp", mesh), (1, 1), 64, module="mlp")
+    resolved = resolve(subject)
+    run = SimBackend().run(scenario, resolved)
+    found = check(scenario, run, resolved.capabilities)
+    assert {each.property for each in found} <= {"gradient_is_within_rounding"}
+    assert {each.cause for each in found} == causes
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Violations are kept between runs, played first, and forgotten when they are gone."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,16 @@ def test_what_needs_more_ranks_is_left_for_another_run(tmp_path: Path) -> None:
     assert list(kept.reproducers(max_ranks=2)) == [REPRODUCER]
 
 
-@pytest.mark.parametrize("able", [Capabilities(scalars=False), Capabilities()])
+@pytest.mark.parametrize(
+    "able",
+    [
+        Capabilities(scalars=False, features=frozenset({"launch"})),
+        Capabilities(
+            features=frozenset({"launch"}), outside=frozenset({"parameters=scalar"})
+        ),
+        Capabilities(),
+    ],
+)
 def test_what_is_not_promised_any_more_is_not_played(able: Capabilities) -> None:
     scenario = Scenario(
         PAIR.mesh, (ParameterSpec("p0", (), ("R",)),), (1,), 64,
@@ -153,6 +163,21 @@ def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> N
     assert least[SCALED].accumulations == (1,)
     assert Reproducer(*SCALED, least[SCALED]) in kept.reproducers(4)
     assert list(kept.unshrunk(4)) == []
+
+
+@pytest.mark.slow
+def test_a_contract_without_single_ranks_is_shrunk_within(tmp_path: Path) -> None:
+    kept, replay = interrupted(tmp_path)
+    able = replace(kept.subject.capabilities, outside=frozenset({"ranks=1"}))
+    result = shrink_replayed(
+        replay,
+        replace(kept.subject, capabilities=able),
+        SimBackend(),
+        (),
+        SilentProgress(),
+    )
+    least = {each.violation.identity: each.scenario for each in result.violations}
+    assert least[SCALED].mesh.num_ranks == 2
 
 
 def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
