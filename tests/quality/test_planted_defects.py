@@ -59,6 +59,7 @@ def test_planted_defect_is_found_and_explained(defect: Defect) -> None:
         )
     reported = caught.value.report.violations
     names = {each.violation.property for each in reported}
+    names |= {one.property for each in reported for one in each.related}
     assert names == {defect.property, *defect.also}
     found = {each.violation.identity: each for each in reported}
     smallest = found[defect.property, defect.cause]

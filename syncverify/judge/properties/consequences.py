@@ -142,31 +142,36 @@ def other_forms(
         ranked: Identities without repetition, the more important one first.
         lines: The `lines_of` the violations of each identity; None for none.
     """
-    forms: dict[Identity, Identity] = {}
+    forms = _by_lines(ranked, lines or {})
     for identity in ranked:
-        better = _better_form(
-            identity, [one for one in ranked if one not in forms], lines or {}
-        )
-        if better is not None:
+        better = _better_form(identity, [one for one in ranked if one not in forms])
+        if identity not in forms and better is not None:
             forms[identity] = better
     return {identity: _last(forms, identity) for identity in forms}
 
 
-def _better_form(
-    identity: Identity, ranked: list[Identity], lines: Lines
-) -> Identity | None:
+def _by_lines(ranked: list[Identity], lines: Lines) -> dict[Identity, Identity]:
+    """Return the identities that share a line with an earlier one, directly or by others."""
+    forms: dict[Identity, Identity] = {}
+    groups: dict[Identity, frozenset[str]] = {}
+    for identity in ranked:
+        own = lines.get(identity, frozenset())
+        touching = [first for first, known in groups.items() if known & own]
+        leader, *others = [*touching, identity]
+        forms.update(dict.fromkeys(others, leader))
+        groups[leader] = own.union(*(groups.pop(each) for each in touching))
+    return forms
+
+
+def _better_form(identity: Identity, ranked: list[Identity]) -> Identity | None:
     name, cause = identity
-    own_lines = lines.get(identity, frozenset())
-    for one in ranked[: ranked.index(identity)]:
-        if own_lines & lines.get(one, frozenset()):
-            return one
     if cause in VAGUE_CAUSES:
         precise = [one for one in ranked if one[1] not in VAGUE_CAUSES]
         same = [one for one in precise if one[0] == name]
         values = [one for one in precise if {one[0], name} <= _VALUE_NAMES]
         if same or values:
             return (same or values)[0]
-    first = next(one for one in ranked if one[1] == cause)
+    first = next((one for one in ranked if one[1] == cause), identity)
     return None if first == identity else first
 
 

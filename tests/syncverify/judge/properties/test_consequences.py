@@ -68,5 +68,15 @@ def test_disagreements_about_the_same_line_are_one() -> None:
     assert other_forms([*lines], lines) == {same.identity: deadlock.identity}
 
 
+def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> None:
+    deadlock = violation(WAIT, "deadlock", "a.py:1")
+    bound = violation(WAIT, "step_bound", "a.py:2")
+    both = violation(MATCH, "collective_mismatch", "a.py:1", "a.py:2")
+    lines = {one.identity: lines_of(one) for one in (deadlock, bound, both)}
+    assert other_forms([*lines], lines) == dict.fromkeys(
+        (bound.identity, both.identity), deadlock.identity
+    )
+
+
 def test_lines_count_for_disagreements_alone() -> None:
     assert lines_of(violation(GRADIENT, "scaled", "a.py:1")) == frozenset()
