@@ -64,8 +64,10 @@ def shrinks_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(subject: type[Any], identity: tuple[str, str]) -> FoundViolation:
-    found = report_on(subject, "drawn", 10).violations
-    return next(each for each in found if each.violation.identity == identity)
+    """Return the one violation of a search, which has the given one as a consequence."""
+    (found,) = report_on(subject, "drawn", 10).violations
+    assert identity in {(one.property, one.cause) for one in found.related}
+    return found
 
 
 def explored(
