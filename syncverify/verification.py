@@ -18,6 +18,7 @@ from syncverify.report.text import diagnosis
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
+from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Database,
@@ -216,8 +217,10 @@ def _searched(
             results.append(
                 search_in_parallel(subject, backend.name, jobs, plan, progress)
             )
-    met = {entry.violation.identity for each in results for entry in each.violations}
-    earlier = shrink_replayed(replay, subject, backend, met, progress)
+    met = Occurrences.merged([each.met for each in (replay.result, *results)])
+    shrunk = {each.violation.identity for one in results for each in one.violations}
+    explained = replay.unshrunk - set(met.counting())
+    earlier = shrink_replayed(replay, subject, backend, shrunk | explained, progress)
     return merged([earlier, *results])
 
 

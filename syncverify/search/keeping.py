@@ -62,8 +62,11 @@ class KeepingProgress:
 
     def keep_only(self, reported: Iterable[FoundViolation]) -> None:
         """Drop what was met and is not reported, because another violation explains it."""
-        for identity in set(self._unshrunk) - {e.violation.identity for e in reported}:
+        kept = {entry.violation.identity for entry in reported}
+        for identity in self._unshrunk.keys() - kept:
             self._drop_unshrunk(identity)
+        for identity in self._shrunk.keys() - kept:
+            self.saved.drop(self._shrunk.pop(identity).reproducer)
 
     def _drop_unshrunk(self, identity: Identity) -> None:
         if identity in self._unshrunk:

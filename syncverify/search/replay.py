@@ -187,8 +187,9 @@ def shrink_replayed(
 ) -> SearchResult:
     """Return the result of a replay, its violations shrunk.
 
-    Those in `shrunk` were shrunk by a search that met them once more. The others are shrunk
-    here by leaving things out: their sequence of random scenarios is not known any more.
+    Those in `shrunk` were shrunk by a search that met them once more, or another violation
+    explains them. The others are shrunk here by leaving things out: their sequence of random
+    scenarios is not known any more.
     """
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
     max_ranks = replay.result.coverage.space.max_ranks

@@ -85,7 +85,8 @@ def test_a_violation_that_another_one_explains_is_dropped_in_the_end(
     kept, _ = keeping(tmp_path)
     kept.found(met("unexplained", ranks=3))
     kept.found(met("scaled", ranks=2))
-    kept.shrunk(met("scaled", ranks=2))
+    for cause in ("scaled", "stale"):
+        kept.shrunk(met(cause, ranks=2))
     kept.keep_only([met("scaled", ranks=2)])
     assert [*kept.saved.unshrunk(4)] == []
     assert len([*kept.saved.reproducers(4)]) == 1
