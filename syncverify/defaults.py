@@ -12,3 +12,10 @@ DEFAULT_SCHEDULES = "drawn"
 DEFAULT_BANK_EXAMPLES = 500  # scenarios of one defect, at most
 DEFAULT_TWIN_EXAMPLES = 10  # scenarios of one fixed twin, at least
 DEFAULT_BANK_SEED = 0
+
+# Features beyond the contract: scenarios of each feature, and runs to simplify the worst.
+OBSERVED_SCENARIOS = 3
+OBSERVED_SIMPLER = 10
+PROBED_EXAMPLES = 30  # plain scenarios of a probe
+PROBED_SCENARIOS = 12
+PROBED_SIMPLER = 60

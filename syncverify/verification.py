@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import secrets
+import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.defaults import DEFAULT_EXAMPLES, DEFAULT_RANKS, DEFAULT_SCHEDULES
+from syncverify.defaults import (
+    DEFAULT_EXAMPLES,
+    DEFAULT_RANKS,
+    DEFAULT_SCHEDULES,
+    OBSERVED_SCENARIOS,
+    OBSERVED_SIMPLER,
+)
 from syncverify.errors import UsageError
+from syncverify.report.beyond import Tell, observed_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
+from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
+from syncverify.scenario.contract_words import in_words
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
+from syncverify.search.observation import ObservationPlan
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
@@ -56,6 +67,37 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
         self.report = report
 
 
+def _tell_nothing(feature: str, number: int, total: int) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observing:
+    """How much of each feature beyond the contract is observed.
+
+    Attributes:
+        num_scenarios: Number of scenarios of a feature.
+        num_simpler: Number of runs in which the worst scenario may become simpler.
+        tell: Receives each feature, its number from 1, and the number of all features.
+    """
+
+    num_scenarios: int = OBSERVED_SCENARIOS
+    num_simpler: int = OBSERVED_SIMPLER
+    tell: Tell = _tell_nothing
+
+    def plan(
+        self, max_ranks: int, random_seed: int, deadline: float | None
+    ) -> ObservationPlan:
+        """Return the plan of the observation in one run."""
+        return ObservationPlan(
+            max_ranks=max_ranks,
+            num_scenarios=self.num_scenarios,
+            num_simpler=self.num_simpler,
+            random_seed=random_seed,
+            deadline=deadline,
+        )
+
+
 class CoverageGap(AssertionError):  # noqa: N818  # part of the API
     """The scenarios that were played contain fewer features than required.
 
@@ -81,6 +123,7 @@ def verify(
     database: Database = None,
     require_coverage: float | None = None,
     stop_at_first: bool = False,
+    beyond: bool = False,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -100,6 +143,8 @@ def verify(
         require_coverage: Percentage of the pairs of features that must occur, together
             with every single feature; None requires nothing.
         stop_at_first: Whether the exploration ends at the first violation.
+        beyond: Whether features beyond the contract are observed, for `Report.beyond`. A
+            contract with `fail_on_wrong` always observes them.
 
     Returns:
         The report of a search without violations.
@@ -121,13 +166,18 @@ def verify(
             jobs=jobs,
             database=database,
             stop_at_first=stop_at_first,
+            observing=Observing() if _observes(beyond, found) else None,
         )
-    if report.violations:
+    if report.has_failed:
         raise PropertyViolation(report)
     gap = None if require_coverage is None else report.summary.gap(require_coverage)
     if gap is not None:
         raise CoverageGap(gap, report)
     return report
+
+
+def _observes(beyond: bool, subject: Subject) -> bool:  # noqa: FBT001  # as verify() has it
+    return beyond or subject.capabilities.fail_on_wrong
 
 
 def draw_seed() -> int:
@@ -149,11 +199,13 @@ def run_search(
     jobs: int = 1,
     database: Database = None,
     stop_at_first: bool = False,
+    observing: Observing | None = None,
 ) -> Report:
     """Search on an open backend; the other arguments are those of `verify`.
 
     No run starts after `time_limit_seconds`; None is no limit. `progress` receives each
-    scenario and each run for shrinking.
+    scenario, each run for shrinking. `observing` says how features beyond the contract are observed;
+    None observes none.
 
     Returns:
         The report, with or without violations.
@@ -161,6 +213,7 @@ def run_search(
     Raises:
         UsageError: A number is out of range.
     """
+    started = time.monotonic()
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
@@ -178,6 +231,14 @@ def run_search(
     )
     result = _searched(subject, backend, plan, jobs, replay, keeping)
     keeping.keep_only(result.violations)
+    features: tuple[ObservedFeature, ...] = ()
+    if observing is not None and not (stop_at_first and result.violations):
+        deadline = None if time_limit_seconds is None else started + time_limit_seconds
+        observation = observing.plan(ranks, chosen_seed, deadline)
+        known = {entry.violation.identity for entry in result.violations}
+        features = tuple(
+            observed_features(subject, backend, observation, known, observing.tell)
+        )
     return Report(
         subject=subject.name,
         backend=backend.name,
@@ -197,6 +258,9 @@ def run_search(
             )
         ),
         summary=CoverageSummary.of(result.coverage),
+        contract=in_words(subject.capabilities),
+        beyond=features,
+        fails_on_wrong=subject.capabilities.fail_on_wrong,
     )
 
 

@@ -21,6 +21,7 @@ from syncverify.defaults import (
     DEFAULT_RANKS,
     DEFAULT_SCHEDULES,
     DEFAULT_TWIN_EXAMPLES,
+    PROBED_SCENARIOS,
     RECIPE_NAMES,
 )
 
@@ -90,12 +91,58 @@ def cli() -> None:
     "--stop-at-first", is_flag=True,
     help="End at the first violation: shrink and report that one alone.",
 )  # fmt: skip
+@click.option(
+    "--no-beyond", is_flag=True,
+    help="Do not observe features beyond the contract, which sim does by default.",
+)  # fmt: skip
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
     from syncverify.command.run import RunOptions, execute
 
     execute(RunOptions(**options))
+
+
+@cli.command()
+@click.argument("subject")
+@contract_option
+@click.option(
+    "--backend", type=click.Choice(("sim", "gloo", "fake")), default="sim",
+    show_default=True, help="Where the ranks run.",
+)  # fmt: skip
+@click.option(
+    "--ranks", type=click.IntRange(min=1), default=DEFAULT_RANKS, show_default=True,
+    help="Worlds of up to this many ranks.",
+)  # fmt: skip
+@click.option(
+    "--scenarios", type=click.IntRange(min=1), default=PROBED_SCENARIOS,
+    show_default=True, help="Scenarios of each feature.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Same seed, same scenarios.",
+)  # fmt: skip
+@click.option(
+    "--output", type=json_file, default=None, metavar="FILE",
+    help="Write the contract that SUBJECT keeps here, as TOML.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_path", type=json_file, default=None, help="Write the report here."
+)
+def probe(**options: Any) -> None:
+    """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
+    from syncverify.command.probe import ProbeOptions, execute
+
+    execute(ProbeOptions(**options))
+
+
+@cli.command()
+@click.argument("place", metavar="REPORT.json#WORD/N")
+def explain(place: str) -> None:
+    """Print the diagnosis of a feature beyond the contract, such as report.json#wrong/1."""
+    from syncverify.command.explain import execute
+
+    execute(place)
 
 
 @cli.command()

@@ -79,6 +79,16 @@ class SearchProgress:
         if violation.violation.identity not in self.found_so_far:
             self._print(violation, "replay")
 
+    def observed(self, feature: str, number: int, total: int) -> None:
+        """Print how many of the features beyond the contract were observed."""
+        if self._bar is not None:
+            words = f"observing {feature}"
+            self._bar.update(
+                self._task, completed=number, total=total, description=words
+            )
+        elif number == 1:
+            self.console.print(f"observing {total} features beyond the contract")
+
     def in_words(self, folder: Path | None) -> str:
         """Say how many violations were found and where they are kept; "" without any."""
         count = len(self.found_so_far)

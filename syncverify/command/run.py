@@ -18,10 +18,16 @@ from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATIO
 from syncverify.command.progress import SearchProgress
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, verdict
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import check_schedules, draw_seed, run_search
+from syncverify.verification import (
+    Observing,
+    check_schedules,
+    draw_seed,
+    run_search,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class RunOptions:
     require_coverage: float | None
     show_coverage: bool
     stop_at_first: bool
+    no_beyond: bool
 
     @property
     def kept_in(self) -> Path | None:
@@ -77,7 +84,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
         write(options.json_path, text)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
-    leave(VIOLATION if report.violations else COVERAGE_GAP if gap else 0, backend)
+    leave(VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0, backend)
 
 
 def _search(
@@ -108,7 +115,18 @@ def _search(
             jobs=options.jobs,
             database=options.kept_in,
             stop_at_first=options.stop_at_first,
+            observing=_observing(options, subject, progress),
         )
+
+
+def _observing(
+    options: RunOptions, subject: Subject, progress: SearchProgress
+) -> Observing | None:
+    """Return how features beyond the contract are observed; processes would take long."""
+    is_wanted = options.backend == "sim" and not options.no_beyond
+    if is_wanted or subject.capabilities.fail_on_wrong:
+        return Observing(tell=progress.observed)
+    return None
 
 
 def _print_report(console: Console, report: Report, *, show_coverage: bool) -> None:
@@ -117,7 +135,8 @@ def _print_report(console: Console, report: Report, *, show_coverage: bool) -> N
         console.print(_coverage_table(report))
         for pair in report.summary.missing_pairs:
             console.print(f"never together: {' and '.join(pair)}", markup=False)
-    for line in (*report.summary.lines(), *report.explored):
+    told = (*report.summary.lines(), *report.explored, *table_lines(report.beyond))
+    for line in told:
         console.print(line, markup=False, soft_wrap=True)
     text = diagnosis(report) if report.violations else verdict(report)
     console.print(text, markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.report.coverage import CoverageSummary
+from syncverify.report.observed import ObservedFeature, with_word
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation
 
@@ -28,6 +29,9 @@ class Report:
         schedules: Number of scenarios by kind of the schedules that were played.
         explored: More facts about the runs, in words: schedules, overlap, held memory.
         summary: Coverage of the subject's contract, and the properties that applied.
+        contract: The contract in words.
+        beyond: Features beyond the contract.
+        fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
     """
 
     subject: str
@@ -40,6 +44,15 @@ class Report:
     schedules: dict[str, int] = field(default_factory=dict)
     explored: tuple[str, ...] = ()
     summary: CoverageSummary = field(default_factory=CoverageSummary)
+    contract: str = ""
+    beyond: tuple[ObservedFeature, ...] = ()
+    fails_on_wrong: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether the run fails: a violation, or a wrong feature where that counts."""
+        wrong = self.fails_on_wrong and with_word(self.beyond, "wrong")
+        return bool(self.violations or wrong)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
@@ -55,6 +68,8 @@ class Report:
             "schedules": {**self.schedules},
             "explored": list(self.explored),
             "violations": [violation_json(entry) for entry in self.violations],
+            "contract": self.contract,
+            "beyond": [each.to_json() for each in self.beyond],
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import hint
+from syncverify.report.observed_table import in_one_clause
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario import vocabulary
@@ -33,7 +34,11 @@ _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:
-    """Return the last line of a report: the number of violations and the scope."""
+    """Return the last line of a report: violations, scope, and features beyond it."""
+    return _violations_in_words(report) + in_one_clause(report.beyond)
+
+
+def _violations_in_words(report: Report) -> str:
     scope = (
         f"{report.examples} scenarios on {report.backend}, seed {report.seed}, "
         f"{report.seconds:.1f} s"
@@ -42,8 +47,12 @@ def verdict(report: Report) -> str:
     if report.examples == count == 0:
         return f"NOTHING VERIFIED: {report.subject} ({scope})"
     if count == 0:
-        return f"NO VIOLATION: {report.subject} held all properties ({scope})"
+        return f"NO VIOLATION: {report.subject} held all properties{_of(report.contract)} ({scope})"
     return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
+
+
+def _of(contract: str) -> str:
+    return f" of {contract}" if contract else ""
 
 
 def diagnosis(report: Report) -> str:

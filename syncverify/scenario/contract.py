@@ -56,6 +56,8 @@ class Capabilities:
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
+        fail_on_wrong: A feature beyond the contract that is wrong without a word fails
+            the run.
         features: Features that the subject is asked for, each with the promise of the
             table: the right gradient, or the right gradient or a clear error.
         right: Features that the subject is asked to get right.
@@ -77,6 +79,7 @@ class Capabilities:
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
+    fail_on_wrong: bool = False
     features: frozenset[str] = frozenset()
     right: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
@@ -105,6 +108,10 @@ class Capabilities:
             name for name in self.outside if is_plain(*name.partition("=")[::2])
         )
         return replace(self, features=none, right=none, refused=none, outside=outside)
+
+    def observing(self, features: frozenset[str]) -> Self:
+        """Return the contract of plain steps and some features, which may be refused."""
+        return replace(self.plain(), refused=features)
 
     def covers(self, topic: str, value: str) -> bool:
         """Tell whether the contract covers a feature, or a value of plain steps."""

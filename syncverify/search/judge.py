@@ -74,6 +74,7 @@ class JudgedRun:
         num_turns: Number of turns of the run, all ranks together.
         branches: Whether another schedule may have another result.
         applied: Names of the properties that had something to judge.
+        was_refused: Whether the subject refused a feature by a clear error.
     """
 
     violations: dict[Identity, FoundViolation]
@@ -81,6 +82,7 @@ class JudgedRun:
     num_turns: int = 0
     branches: bool = False
     applied: tuple[str, ...] = ()
+    was_refused: bool = False
 
     @property
     def schedule(self) -> Schedule:
@@ -214,6 +216,7 @@ class Judge:
             len(turns),
             decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
             verdict.applied,
+            was_refused=run.fault is not None and not verdict.violations,
         )
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:

@@ -7,11 +7,13 @@ on a slow machine.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import Phase
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.budget import OutOfBudgetError
@@ -76,6 +78,40 @@ def simplify_schedule(
             if identity in judged.violations:
                 best, index = judged, len(judged.schedule.choices)
     return best.violations[identity]
+
+
+def leave_things_out(
+    capabilities: Capabilities,
+    judge: Judge,
+    found: FoundViolation,
+    *,
+    max_runs: int,
+    keeps: Callable[[Scenario], bool],
+) -> FoundViolation:
+    """Leave out one thing of a scenario after the other, as long as the violation stays.
+
+    Args:
+        capabilities: Contract of the scenarios.
+        judge: Judge of the scenarios.
+        found: The violation.
+        max_runs: Largest number of runs.
+        keeps: Tells whether a simpler scenario still has its point.
+
+    Returns:
+        The violation with the simplest scenario.
+    """
+    identity, best = found.violation.identity, found
+    judge.budget.runs_left = max_runs
+    with contextlib.suppress(OutOfBudgetError):
+        candidates = simpler_scenarios(best.scenario, capabilities)
+        while (scenario := next(candidates, None)) is not None:
+            if not keeps(scenario):
+                continue
+            judged = judge.judge_schedule(scenario, best.schedule)
+            if identity in judged.violations:
+                best = judged.violations[identity]
+                candidates = simpler_scenarios(best.scenario, capabilities)
+    return best
 
 
 @dataclass(frozen=True, slots=True)

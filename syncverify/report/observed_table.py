@@ -1,0 +1,89 @@
+"""The table of features beyond the contract, as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
+from syncverify.search.observation import WORDS, Word
+
+_MEANINGS: Final[dict[Word, str]] = {
+    "wrong": "a wrong gradient without a word, or a race",
+    "hangs": "some rank never ends",
+    "unclear": "a crash, or an error without words",
+    "refused": "a clear error in some scenario",
+    "right": "the right gradient in each scenario",
+    "not tried": "no scenario, for the reason given",
+}
+_WIDTH: Final = 100
+
+
+def table_lines(observed: Sequence[ObservedFeature]) -> Iterator[str]:
+    """Yield the table, worst features first; no line without features."""
+    if not observed:
+        return
+    num_scenarios = sum(each.num_scenarios for each in observed)
+    yield (
+        f"beyond the contract, observed and not judged: {len(observed)} features in "
+        f"{num_scenarios} scenarios, one feature at a time"
+    )
+    for word in WORDS:
+        listed = with_word(observed, word)
+        if listed:
+            yield f"  {word}: {len(listed)} ({_MEANINGS[word]})"
+            yield from _lines_of_word(word, listed)
+
+
+def _lines_of_word(word: Word, listed: Sequence[ObservedFeature]) -> Iterator[str]:
+    if word in EXPLAINED:
+        for number, each in enumerate(listed, start=1):
+            count = f"{each.counts[word]} of {each.num_scenarios}"
+            yield f"    {number:>2} {each.feature}, {count} scenarios: {each.summary}"
+    elif word == "not tried":
+        by_reason = defaultdict[str, list[str]](list)
+        for each in listed:
+            by_reason[each.reason].append(each.feature)
+        for reason, names in by_reason.items():
+            yield from _wrapped(f"{', '.join(names)}: {reason}")
+    else:
+        by_topic = defaultdict[str, list[str]](list)
+        for each in listed:
+            topic, _, value = each.feature.partition("=")
+            by_topic[topic].append(value)
+        for topic, values in by_topic.items():
+            yield from _wrapped(f"{topic}: {', '.join(values)}")
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=" " * 4,
+        subsequent_indent=" " * 4,
+        break_on_hyphens=False,
+    )
+
+
+def in_one_clause(observed: Sequence[ObservedFeature]) -> str:
+    """Say in one clause which features are wrong, hang or end unclearly; "" without any."""
+    parts = []
+    for word, words in (
+        ("wrong", "wrong without a word"),
+        ("hangs", "left hanging"),
+        ("unclear", "ended by an unclear error"),
+    ):
+        names = [each.feature for each in with_word(observed, word)]  # type: ignore[arg-type]  # a literal
+        if names:
+            verb = "is" if len(names) == 1 else "are"
+            noun = "feature" if len(names) == 1 else "features"
+            parts.append(f"{len(names)} {noun} {verb} {words}: {_few(names)}")
+    return f"; beyond it {', and '.join(parts)}" if parts else ""
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = names[:3]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,19 @@
+"""A contract in words, for a line of a report."""
+
+from __future__ import annotations
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+
+
+def in_words(capabilities: Capabilities) -> str:
+    """Name a contract: the plain one, or the number of features beyond it."""
+    asked = sum(
+        capabilities.covers(topic, value)
+        for topic, values in OPTIONAL_FEATURES.items()
+        for value in values
+    )
+    if not asked:
+        return "the plain contract"
+    count = sum(map(len, OPTIONAL_FEATURES.values()))
+    return f"the plain contract and {asked} of {count} features beyond it"

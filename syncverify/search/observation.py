@@ -1,0 +1,218 @@
+"""Observation of features beyond a contract: one word for each, and no verdict.
+
+A feature is judged by scenarios in which it is the only one beyond plain training steps. A
+violation whose identity is known from plain steps, or from a companion of the feature, says
+nothing about the feature and does not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from syncverify.judge.properties.launch_order import launch_order_agrees
+from syncverify.judge.properties.lifecycle import (
+    every_rank_finishes,
+    every_wait_completes,
+)
+from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.properties.streams import overlap_is_possible
+from syncverify.scenario import vocabulary
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.feature_scenarios import (
+    COMPANIONS,
+    FeatureScenarios,
+    scenarios_of,
+)
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
+from syncverify.search.result import distinct_identities
+from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.shrinking import leave_things_out
+from syncverify.subjects.subject import Subject
+
+Word = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]
+WORDS: Final[tuple[Word, ...]] = get_args(Word)  # the worst first
+
+# Words for the properties that a run violates, the worst first. All other properties are
+# about gradients, memory and order: a violation is `wrong`. Collectives that do not match
+# are the cause of a hang, and wrong only if no rank notices.
+_WORD_OF_PROPERTY: Final[dict[str, Word]] = {
+    every_wait_completes.__name__: "hangs",
+    every_rank_finishes.__name__: "unclear",
+    collectives_match_across_ranks.__name__: "wrong",
+    launch_order_agrees.__name__: "wrong",
+}
+# A promise about speed, which no feature can break.
+_ABOUT_SPEED: Final = overlap_is_possible.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationPlan:
+    """Size and seed of an observation.
+
+    Attributes:
+        max_ranks: Largest world size.
+        num_scenarios: Number of scenarios to play for each feature.
+        num_simpler: Number of runs in which the worst scenario of a feature may become
+            simpler.
+        random_seed: Seed of the scenarios.
+        deadline: Value of `time.monotonic()` after which no run starts; None for none.
+    """
+
+    max_ranks: int
+    num_scenarios: int
+    num_simpler: int
+    random_seed: int
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One word for a feature, and the scenarios behind it.
+
+    Attributes:
+        feature: The feature, as `topic=value`.
+        word: The worst word of a scenario.
+        counts: Number of scenarios by word.
+        found: The simplest scenario of a word that is neither right nor refused.
+        reason: Why the feature was not tried.
+    """
+
+    feature: str
+    word: Word
+    counts: Counter[Word] = field(default_factory=Counter)
+    found: FoundViolation | None = None
+    reason: str = ""
+
+
+def features_beyond(capabilities: Capabilities) -> list[str]:
+    """List the features that a contract does not ask for, in the order of the table."""
+    return [
+        f"{topic}={value}"
+        for topic, values in OPTIONAL_FEATURES.items()
+        for value in values
+        if not capabilities.covers(topic, value)
+    ]
+
+
+def observe(
+    subject: Subject,
+    backend: Backend,
+    plan: ObservationPlan,
+    features: Collection[str],
+    known: Collection[Identity] = (),
+) -> Iterator[Observation]:
+    """Yield one observation for each feature.
+
+    Args:
+        subject: The synchronizer.
+        backend: Backend that plays the scenarios.
+        plan: Size and seed.
+        features: Features to observe, as `topic=value`.
+        known: Identities of violations of plain training steps.
+    """
+    for feature in features:
+        value = feature.partition("=")[2]
+        if value in vocabulary.RARE:
+            yield Observation(feature, "not tried", reason=vocabulary.RARE[value])
+            continue
+        observing = _observing(feature, subject, backend, plan)
+        companion = COMPANIONS.get(feature)
+        ignored = set(known)
+        if companion is not None:
+            beside = _observing(companion, subject, backend, plan)
+            ignored |= beside.identities(plan.num_scenarios)
+        yield observing.result(ignored)
+
+
+def _observing(
+    feature: str, subject: Subject, backend: Backend, plan: ObservationPlan
+) -> _Observing:
+    listed = scenarios_of(
+        feature, subject.capabilities, plan.max_ranks, plan.random_seed
+    )
+    asked = Subject(subject.name, subject.factory, listed.capabilities)
+    budget = Budget(deadline=plan.deadline)
+    judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
+    return _Observing(listed, judge, plan)
+
+
+@dataclass(slots=True)
+class _Observing:
+    """The observation of one feature."""
+
+    scenarios: FeatureScenarios
+    judge: Judge
+    plan: ObservationPlan
+
+    def identities(self, num_scenarios: int) -> set[Identity]:
+        """Return the identities of all violations."""
+        runs = self._judged(num_scenarios)
+        return {identity for _, judged in runs for identity in judged.violations}
+
+    def result(self, ignored: Collection[Identity]) -> Observation:
+        """Play the scenarios, and return the worst word."""
+        counts, worst = Counter[Word](), dict[Word, FoundViolation]()
+        num_played = 0
+        for _, judged in self._judged(self.plan.num_scenarios):
+            num_played += 1
+            judgement = _judgement(judged, ignored)
+            if judgement is not None:
+                word, found = judgement
+                counts[word] += 1
+                if found is not None:
+                    worst.setdefault(word, found)
+        if not counts:
+            reason = (
+                "plain training steps are violated already" if num_played
+                else "no scenario of this contract has it"
+            )  # fmt: skip
+            return Observation(self.scenarios.feature, "not tried", reason=reason)
+        word = next(word for word in WORDS if word in counts)
+        simplest = self._simplest(worst[word]) if word in worst else None
+        return Observation(self.scenarios.feature, word, counts, simplest)
+
+    def _judged(self, num_scenarios: int) -> Iterator[tuple[Scenario, JudgedRun]]:
+        for scenario in self.scenarios.smallest_first(num_scenarios):
+            try:
+                yield scenario, self.judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
+            except OutOfBudgetError:
+                return
+
+    def _simplest(self, found: FoundViolation) -> FoundViolation:
+        return leave_things_out(
+            self.scenarios.capabilities,
+            self.judge,
+            found,
+            max_runs=self.plan.num_simpler,
+            keeps=self.scenarios.has_feature,
+        )
+
+
+def _judgement(
+    judged: JudgedRun, ignored: Collection[Identity]
+) -> tuple[Word, FoundViolation | None] | None:
+    """Return the word for one run and the worst violation; None if the run says nothing."""
+    counted = [
+        identity
+        for identity in distinct_identities(judged.violations)
+        if identity[0] != _ABOUT_SPEED
+    ]
+    new = [identity for identity in counted if identity not in ignored]
+    if counted and not new:
+        return None
+    if not new:
+        return ("refused" if judged.was_refused else "right"), None
+    ranking = ["", *_WORD_OF_PROPERTY]  # "" stands for all other properties
+    worst = min(
+        new,
+        key=lambda one: ranking.index(one[0] if one[0] in _WORD_OF_PROPERTY else ""),
+    )
+    return _WORD_OF_PROPERTY.get(worst[0], "wrong"), judged.violations[worst]
