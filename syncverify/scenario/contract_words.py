@@ -7,7 +7,7 @@ from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
 
 def in_words(capabilities: Capabilities) -> str:
-    """Name a contract: the plain one, or the number of features beyond it."""
+    """Name a contract by the number of its features; "" if it asks for all of them."""
     asked = sum(
         capabilities.covers(topic, value)
         for topic, values in OPTIONAL_FEATURES.items()
@@ -16,4 +16,5 @@ def in_words(capabilities: Capabilities) -> str:
     if not asked:
         return "the plain contract"
     count = sum(map(len, OPTIONAL_FEATURES.values()))
-    return f"the plain contract and {asked} of {count} features beyond it"
+    words = f"the plain contract and {asked} of {count} features beyond it"
+    return "" if asked == count else words
