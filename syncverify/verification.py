@@ -259,6 +259,7 @@ def run_search(
         ),
         summary=CoverageSummary.of(result.coverage),
         contract=in_words(subject.capabilities),
+        contract_choice=subject.contract_choice,
         beyond=features,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
     )

@@ -148,12 +148,15 @@ def explain(place: str) -> None:
 @cli.command()
 @click.argument("token_or_file")
 @click.argument("subject")
+@contract_option
 @backend_option
-def replay(token_or_file: str, subject: str, backend: str) -> None:
+def replay(
+    token_or_file: str, subject: str, contract: str | None, backend: str
+) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
     from syncverify.command.replay import execute
 
-    execute(token_or_file, subject, backend)
+    execute(token_or_file, subject, contract, backend)
 
 
 @cli.command()

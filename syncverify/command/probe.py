@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syncverify.backends.choice import AnyBackend, open_backend
@@ -41,7 +41,11 @@ def execute(options: ProbeOptions) -> None:
     """Observe all features of a subject, print the table, and write the contract."""
     console = CommandConsole(highlight=False)
     progress = SearchProgress(
-        console, PROBED_EXAMPLES, options.subject, options.backend
+        console,
+        PROBED_EXAMPLES,
+        options.subject,
+        options.backend,
+        options.contract or "",
     )
     with playing():
         _execute(options, progress)
@@ -49,7 +53,7 @@ def execute(options: ProbeOptions) -> None:
 
 def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
     own = resolve(options.subject, options.contract)
-    plain = Subject(own.name, own.factory, own.capabilities.plain())
+    plain = replace(own, capabilities=own.capabilities.plain())
     check_folder(options.output)
     check_folder(options.json_path)
     if options.backend == "nccl":

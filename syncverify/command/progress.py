@@ -26,13 +26,14 @@ class SearchProgress:
     """Prints the progress of a search of `total` examples while it is entered.
 
     Violations are printed at the moment at which they are met. Their replay lines name
-    `subject` and `backend`; `found_so_far` holds property and cause of each.
+    `subject`, `backend` and `contract`; `found_so_far` holds property and cause of each.
     """
 
     console: Console
     total: int
     subject: str
     backend: str
+    contract: str = ""
     found_so_far: set[tuple[str, str]] = field(default_factory=set)
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -97,5 +98,5 @@ class SearchProgress:
 
     def _print(self, violation: FoundViolation, title: str) -> None:
         self.found_so_far.add(violation.violation.identity)
-        for line in brief(violation, self.subject, self.backend, title):
+        for line in brief(violation, self.subject, self.backend, title, self.contract):
             self.console.print(line, markup=False, soft_wrap=True)

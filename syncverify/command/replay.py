@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import click
 
@@ -14,6 +15,7 @@ from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.coverage import plain_features_outside
+from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions, Following
@@ -22,10 +24,12 @@ from syncverify.verification import with_witness
 
 
 @playing()
-def execute(token_or_file: str, subject: str, backend: str) -> None:
+def execute(
+    token_or_file: str, subject: str, contract: str | None, backend: str
+) -> None:
     """Play a recorded violation again, print the comparison and exit."""
     reproducer = load(token_or_file)
-    found = resolve(subject)
+    found = _observing(resolve(subject, contract), reproducer)
     outside = plain_features_outside(reproducer.scenario, found.capabilities)
     if outside:
         raise UsageError(
@@ -36,9 +40,23 @@ def execute(token_or_file: str, subject: str, backend: str) -> None:
         if follow_leader(opened, found):
             return
         violations = _violations(reproducer, found, opened)
-    for line in _comparison(reproducer, violations, subject, backend):
+    for line in _comparison(reproducer, violations, found, backend):
         click.echo(line)
     leave(VIOLATION if violations else 0, opened)
+
+
+def _observing(subject: Subject, reproducer: Reproducer) -> Subject:
+    """Return the subject as one that may refuse each feature beyond its contract."""
+    own = subject.capabilities
+    beyond = {
+        f"{topic}={value}"
+        for topic, value in optional_features(reproducer.scenario)
+        if not own.covers(topic, value)
+    }
+    capabilities = replace(
+        own, refused=own.refused | beyond, outside=own.outside - beyond
+    )
+    return replace(subject, capabilities=capabilities)
 
 
 def _violations(
@@ -71,22 +89,31 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
 
 
 def _comparison(
-    reproducer: Reproducer, found: list[FoundViolation], subject: str, backend: str
+    reproducer: Reproducer,
+    violations: list[FoundViolation],
+    subject: Subject,
+    backend: str,
 ) -> list[str]:
     """Return the violations as text, the recorded one alone if it is among them."""
     identity = (reproducer.property, reproducer.cause)
     named = f"{reproducer.property} ({reproducer.cause})"
-    same = [entry for entry in found if entry.violation.identity == identity]
+    same = [entry for entry in violations if entry.violation.identity == identity]
     texts = [
-        violation_text(entry, subject=subject, backend=backend) + "\n"
-        for entry in same or found
+        violation_text(
+            entry,
+            subject=subject.name,
+            backend=backend,
+            contract=subject.contract_choice,
+        )
+        + "\n"
+        for entry in same or violations
     ]
     if same:
-        return [*texts, f"REPRODUCED: {subject} violates {named} on {backend}"]
-    if found:
-        other = f"{subject} violates something else than {named} on {backend}"
+        return [*texts, f"REPRODUCED: {subject.name} violates {named} on {backend}"]
+    if violations:
+        other = f"{subject.name} violates something else than {named} on {backend}"
         return [*texts, f"NOT REPRODUCED: {other}"]
     return [
         *scenario_lines(reproducer.scenario),
-        f"NOT REPRODUCED: {subject} holds {named} on {backend}",
+        f"NOT REPRODUCED: {subject.name} holds {named} on {backend}",
     ]

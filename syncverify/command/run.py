@@ -61,7 +61,11 @@ def execute(options: RunOptions) -> None:
     """Search for violations of a subject, report them and exit."""
     console = CommandConsole(highlight=False)
     progress = SearchProgress(
-        console, options.examples, options.subject, options.backend
+        console,
+        options.examples,
+        options.subject,
+        options.backend,
+        options.contract or "",
     )
     with playing(lambda: progress.in_words(options.kept_in)):
         _execute(options, progress)

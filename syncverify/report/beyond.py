@@ -42,20 +42,25 @@ def observed_features(
     observations = observe(subject, backend, plan, features, known)
     for number, each in enumerate(observations, start=1):
         tell(each.feature, number, len(features))
-        yield _observed_feature(each, subject=subject.name, backend=backend.name)
+        yield _observed_feature(each, subject, backend.name)
 
 
 def _observed_feature(
-    observation: Observation, *, subject: str, backend: str
+    observation: Observation, subject: Subject, backend: str
 ) -> ObservedFeature:
-    """Return an observation in the form of the report; the names are for its replay line."""
     found = observation.found
     texts = {}
     if found is not None:
+        diagnosis = violation_text(
+            found,
+            subject=subject.name,
+            backend=backend,
+            contract=subject.contract_choice,
+        )
         texts = {
             "summary": found.violation.summary,
             "token": found.token,
-            "diagnosis": violation_text(found, subject=subject, backend=backend),
+            "diagnosis": diagnosis,
         }
     return ObservedFeature(
         observation.feature,

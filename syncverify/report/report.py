@@ -30,6 +30,7 @@ class Report:
         explored: More facts about the runs, in words: schedules, overlap, held memory.
         summary: Coverage of the subject's contract, and the properties that applied.
         contract: The contract in words.
+        contract_choice: Name or file of the contract that replaced the subject's own, or "".
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
     """
@@ -45,6 +46,7 @@ class Report:
     explored: tuple[str, ...] = ()
     summary: CoverageSummary = field(default_factory=CoverageSummary)
     contract: str = ""
+    contract_choice: str = ""
     beyond: tuple[ObservedFeature, ...] = ()
     fails_on_wrong: bool = False
 

@@ -58,7 +58,11 @@ def _of(contract: str) -> str:
 def diagnosis(report: Report) -> str:
     """Describe every violation of a report, ready to print."""
     count, blocks = len(report.violations), list[str]()
-    names = {"subject": report.subject, "backend": report.backend}
+    names = {
+        "subject": report.subject,
+        "backend": report.backend,
+        "contract": report.contract_choice,
+    }
     for number, entry in enumerate(report.violations, start=1):
         title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
         blocks.append(violation_text(entry, **names, title=title))
@@ -66,22 +70,34 @@ def diagnosis(report: Report) -> str:
 
 
 def brief(
-    entry: FoundViolation, subject: str, backend: str, replay_title: str
+    entry: FoundViolation,
+    subject: str,
+    backend: str,
+    replay_title: str,
+    contract: str = "",
 ) -> Iterator[str]:
     """Describe a violation in two lines, while the search goes on."""
     violation = entry.violation
     yield f"FOUND {violation.property} ({violation.cause}): {violation.summary}"
-    yield f"  {replay_title}: {_replay_command(entry, subject, backend)}"
+    yield f"  {replay_title}: {_replay_command(entry, subject, backend, contract)}"
 
 
-def _replay_command(entry: FoundViolation, subject: str, backend: str) -> str:
-    return f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+def _replay_command(
+    entry: FoundViolation, subject: str, backend: str, contract: str
+) -> str:
+    line = f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
+    return f"{line} --contract {shlex.quote(contract)}" if contract else line
 
 
 def violation_text(
-    entry: FoundViolation, *, subject: str, backend: str, title: str = "VIOLATION"
+    entry: FoundViolation,
+    *,
+    subject: str,
+    backend: str,
+    title: str = "VIOLATION",
+    contract: str = "",
 ) -> str:
-    """Describe one violation in lines; subject and backend are for its replay line."""
+    """Describe one violation in lines; subject, backend, contract are for its replay line."""
     violation = entry.violation
     run, *parameters = scenario_lines(entry.scenario)
     return "\n".join(
@@ -106,7 +122,7 @@ def violation_text(
                 [f"  {line}" for line in schedule_lines(entry.decisions)],
                 "",
                 f"  hint:       {hint(violation.cause)}",
-                f"  replay:     {_replay_command(entry, subject, backend)}",
+                f"  replay:     {_replay_command(entry, subject, backend, contract)}",
             ]
         )
     )

@@ -116,7 +116,8 @@ class Capabilities:
     def covers(self, topic: str, value: str) -> bool:
         """Tell whether the contract covers a feature, or a value of plain steps."""
         name = f"{topic}={value}"
-        if is_plain(topic, value):  # a topic stands for its features beyond plain steps
+        # A topic stands for its features beyond plain steps.
+        if value not in OPTIONAL_FEATURES.get(topic, ()):
             return name not in _left_out(self)
         asked = self.features | self.right | self.refused
         return not asked.isdisjoint((topic, name)) and _left_out(self).isdisjoint(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from syncverify.judge.properties.launch_order import launch_order_agrees
@@ -138,7 +138,7 @@ def _observing(
     listed = scenarios_of(
         feature, subject.capabilities, plan.max_ranks, plan.random_seed
     )
-    asked = Subject(subject.name, subject.factory, listed.capabilities)
+    asked = replace(subject, capabilities=listed.capabilities)
     budget = Budget(deadline=plan.deadline)
     judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
     return _Observing(listed, judge, plan)

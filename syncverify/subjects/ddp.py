@@ -12,42 +12,6 @@ from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 
-# Outside of DDP's contract, by its docs (torch/nn/parallel/distributed.py):
-# - fewer backwards than agreed: gradients of `no_sync` are reduced only in the next backward
-#   outside of it;
-# - changes of parameters after wrapping;
-# - parameters without a gradient, which need `find_unused_parameters=True`;
-# - reentrant checkpoints, which need `static_graph` if they share a parameter or if one
-#   backward has several of them;
-# - two backwards over one forward;
-# - `create_graph`, with a warning that it is not well supported: a bucket that once held a
-#   gradient with a graph refuses the next gradient without.
-# Not mentioned in its docs:
-# - one backward more than agreed: it averages averaged gradients again, and rounds;
-# - a backward that raises: afterwards an assertion in reducer.cpp fails;
-# - compiled autograd, and `torch.compile` with buckets of a few bytes.
-_OUTSIDE = frozenset(
-    {
-        "event=missing_backward",
-        "event=tail",
-        "event=extra_backward",
-        "event=raise_in_backward",
-        "event=freeze",
-        "event=cast",
-        "event=move",
-        "use=checkpointed_reentrant",
-        "use=checkpointed_and_not",
-        "use=checkpointed_nested",
-        "use=compiled_region",
-        "backward=reentrant",
-        "backward=deep_reentrant",
-        "backward=create_graph",
-        "backward=twice_over_one_graph",
-        "backward=compiled_autograd",
-    }
-)
-_FEATURES = frozenset({"event", "launch", "readiness", "use", "backward"})
-
 
 class DistributedDataParallelSubject(ModuleAdapter):
     """Gives DDP the subject API.
@@ -61,9 +25,8 @@ class DistributedDataParallelSubject(ModuleAdapter):
     were made. That stream has to wait for readers of a gradient before the gradient is freed.
     """
 
-    capabilities = replace(
-        LOCAL_MEAN, features=_FEATURES, outside=_OUTSIDE, overlaps_backward=True
-    )
+    # The features of the contract are in contracts/ddp.toml.
+    capabilities = replace(LOCAL_MEAN, overlaps_backward=True)
     options: ClassVar[Mapping[str, Any]] = {}
     _device_module: Any = None
     _wrapping_stream: Any = None

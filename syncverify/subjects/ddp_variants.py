@@ -10,7 +10,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch.distributed as dist
@@ -22,17 +21,7 @@ from syncverify.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
 
-class _PlainStepsOnly(DistributedDataParallelSubject):
-    """DDP with a contract of plain training steps only."""
-
-    capabilities = replace(
-        DistributedDataParallelSubject.capabilities,
-        features=frozenset(),
-        outside=frozenset(),
-    )
-
-
-class StaticGraphSubject(_PlainStepsOnly):
+class StaticGraphSubject(DistributedDataParallelSubject):
     """`static_graph=True`: learns in the first iteration the parameters of later ones.
 
     "The set of used and unused parameters will not change during the whole training loop":
@@ -43,19 +32,19 @@ class StaticGraphSubject(_PlainStepsOnly):
     options: ClassVar[Mapping[str, Any]] = {"static_graph": True}
 
 
-class FindUnusedSubject(_PlainStepsOnly):
+class FindUnusedSubject(DistributedDataParallelSubject):
     """`find_unused_parameters=True`: walks the graph of each iteration."""
 
     options: ClassVar[Mapping[str, Any]] = {"find_unused_parameters": True}
 
 
-class BucketViewSubject(_PlainStepsOnly):
+class BucketViewSubject(DistributedDataParallelSubject):
     """`gradient_as_bucket_view=True`: gradients are views into buckets."""
 
     options: ClassVar[Mapping[str, Any]] = {"gradient_as_bucket_view": True}
 
 
-class CommHookSubject(_PlainStepsOnly):
+class CommHookSubject(DistributedDataParallelSubject):
     """`register_comm_hook` with torch's own `allreduce_hook`.
 
     torch's other hooks compress gradients or leave parts out, and promise no exact sum.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,12 +26,6 @@ class ReplicateSubject(DistributedDataParallelSubject):
     `set_requires_gradient_sync` replaces `no_sync`, to "implement gradient accumulation
     without communication", as its docstring says.
     """
-
-    capabilities = replace(
-        DistributedDataParallelSubject.capabilities,
-        features=frozenset(),
-        outside=frozenset(),
-    )
 
     @override
     def wrap(self, module: LossModule) -> Any:

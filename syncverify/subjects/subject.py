@@ -53,11 +53,13 @@ class Subject:
         name: Name as the caller spelled it.
         factory: Class or function that makes one synchronizer per rank.
         capabilities: Contract of the subject.
+        contract_choice: Name or file of the contract that replaced the subject's own, or "".
     """
 
     name: str
     factory: SubjectFactory
     capabilities: Capabilities
+    contract_choice: str = ""
 
 
 def resolve(
@@ -89,7 +91,8 @@ def resolve(
         check_methods(factory, name)
     capabilities = _contract(factory, name, contract)
     check_names(capabilities, subject=name)
-    return Subject(name, factory, capabilities)
+    chosen = str(contract) if isinstance(contract, str | Path) else ""
+    return Subject(name, factory, capabilities, chosen)
 
 
 def _contract(

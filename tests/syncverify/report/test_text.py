@@ -181,6 +181,8 @@ def test_json_report() -> None:
         "applied": {},
         "schedules": {},
         "explored": [],
+        "contract": "",
+        "beyond": [],
     }
     assert violation == {
         "property": "gradient_equals_reference",

@@ -1,6 +1,5 @@
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ from torch import nn
 
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError, UsageError
-from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.contract import Capabilities
+from syncverify.search.observation import features_beyond
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
@@ -93,9 +93,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
     assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
-    assert ours.capabilities == replace(
-        EVERYTHING, varying_accumulations=True, overlaps_backward=True
-    )
+    assert features_beyond(ours.capabilities) == []
+    assert ours.capabilities.overlaps_backward
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject
     assert ddp.capabilities == Capabilities(
@@ -105,8 +104,8 @@ def test_built_in_names() -> None:
         varying_accumulations=True,
         needs_data=True,
         overlaps_backward=True,
-        features=ddp.capabilities.features,
-        outside=ddp.capabilities.outside,
+        right=ddp.capabilities.right,
+        refused=ddp.capabilities.refused,
     )
     assert ddp.capabilities.covers("readiness", "by_rank")
     assert not ddp.capabilities.covers("used", "never")

@@ -66,7 +66,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
         "version": int, "subject": str, "backend": str, "seed": int, "examples": int,
         "seconds": float, "coverage": dict, "violations": list,
         "schedules": dict, "explored": list, "declared": dict, "untouched": dict,
-        "applied": dict,
+        "applied": dict, "contract": str, "beyond": list,
     }  # fmt: skip
     problems = [
         name for name, kind in types.items() if not isinstance(report.get(name), kind)
@@ -111,7 +111,7 @@ def test_report_has_the_documented_shape(report: dict[str, Any]) -> None:
     assert (report["subject"], report["backend"]) == ("cli_subjects:Doubles", "sim")
     assert (report["seed"], report["examples"]) == (0, 12)
     names = {entry.name for entry in ALL_PROPERTIES}
-    assert report["coverage"].keys() >= {"ranks", "mesh", "parameters", "event"}
+    assert report["coverage"].keys() >= {"ranks", "mesh", "parameters"}
     assert report["applied"].keys() == names
     assert report["applied"]["every_rank_finishes"] == 12
     untouched = report["untouched"]

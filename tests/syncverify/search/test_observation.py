@@ -1,0 +1,184 @@
+"""Each feature beyond a contract gets one word, by scenarios of its own."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from syncverify.backends.sim import SimBackend
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import optional_features
+from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
+from syncverify.search.observation import (
+    Observation,
+    ObservationPlan,
+    features_beyond,
+    observe,
+)
+from syncverify.subjects.subject import resolve
+
+PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=20, random_seed=0)
+TWICE = "event=wait_twice"
+
+
+class Naive:
+    """Reduces each gradient in `wait()`: right for plain steps, wrong if called twice."""
+
+    def __init__(
+        self, groups: list[list[nn.Parameter]], size: float, count: int
+    ) -> None:
+        self.parameters = [each for group in groups for each in group]
+        self.num_waits = 0
+
+    def bind(self) -> None:
+        self.num_waits = 0
+
+    def wait(self) -> None:
+        self.num_waits += 1
+        for parameter in self.parameters:
+            if parameter.grad is not None and isinstance(parameter, DTensor):
+                reduce(parameter)
+
+    def zero_grad(self) -> None:
+        self.num_waits = 0
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None:
+        self.parameters = []
+
+
+def reduce(parameter: Any) -> None:
+    for axis, placement in enumerate(parameter.placements):
+        if isinstance(placement, Replicate):
+            group = parameter.device_mesh.get_group(axis)
+            dist.all_reduce(parameter.grad.to_local(), group=group)
+
+
+class Refuses(Naive):
+    def wait(self) -> None:
+        if self.num_waits:
+            raise RuntimeError("wait() was called already; call zero_grad() first")
+        super().wait()
+
+
+class Crashes(Naive):
+    def wait(self) -> None:
+        if self.num_waits:
+            raise KeyError("gradients")
+        super().wait()
+
+
+class Hangs(Naive):
+    def wait(self) -> None:
+        if self.num_waits and dist.get_rank() == 0:
+            dist.recv(torch.zeros(1), src=1)  # rank 1 sends nothing
+        elif not self.num_waits:
+            super().wait()
+
+
+class Remembers(Naive):
+    def wait(self) -> None:
+        if not self.num_waits:
+            super().wait()
+        self.num_waits += 1
+
+
+class Doubles(Remembers):
+    """Wrong in plain steps already."""
+
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+
+
+def observed(
+    subject: type[Any], *features: str, known: tuple[Any, ...] = ()
+) -> list[Observation]:
+    return list(observe(resolve(subject), SimBackend(), PLAN, features, known))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("subject", "word"),
+    [
+        (Naive, "wrong"),
+        (Refuses, "refused"),
+        (Crashes, "unclear"),
+        (Hangs, "hangs"),
+        (Remembers, "right"),
+    ],
+)
+def test_a_feature_gets_the_word_of_its_worst_scenario(
+    subject: type[Any], word: str
+) -> None:
+    (twice,) = observed(subject, TWICE)
+    assert (twice.feature, twice.word) == (TWICE, word)
+    assert sum(twice.counts.values()) == PLAN.num_scenarios
+    assert (twice.found is None) == (word in {"right", "refused"})
+
+
+@pytest.mark.slow
+def test_one_weakness_does_not_spread_over_the_table() -> None:
+    others = ("event=empty_step", "use=twice", "backward=several_roots")
+    assert [each.word for each in observed(Naive, TWICE, *others)] == [
+        "wrong", "right", "right", "right",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
+    (twice,) = observed(Naive, TWICE)
+    assert twice.found is not None
+    scenario = twice.found.scenario
+    assert set(optional_features(scenario)) == {("event", "wait_twice")}
+    assert (scenario.mesh.num_ranks, len(scenario.parameters)) == (2, 1)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
+    (blamed,) = observed(Doubles, "use=twice")
+    assert blamed.found is not None
+    known = blamed.found.violation.identity
+    (excused,) = observed(Doubles, "use=twice", known=(known,))
+    assert excused.word == "not tried"
+    assert excused.reason == "plain training steps are violated already"
+
+
+def test_a_rare_feature_is_not_tried_and_says_why() -> None:
+    (rare,) = observed(Naive, "use=compiled_region")
+    assert (rare.word, rare.reason) == (
+        "not tried", "takes seconds in every process"
+    )  # fmt: skip
+
+
+def test_a_feature_that_the_contract_cannot_have_is_not_tried() -> None:
+    class Local(Naive):
+        capabilities: ClassVar = Capabilities(tensors="local")
+
+    (strided,) = observed(Local, "placement=strided")
+    assert strided.reason == "no scenario of this contract has it"
+
+
+def test_features_of_a_contract_are_not_beyond_it() -> None:
+    asked = Capabilities(features=frozenset({"use"}), outside=frozenset({"use=masked"}))
+    beyond = features_beyond(asked)
+    assert "use=masked" in beyond
+    assert "use=twice" not in beyond
+    assert TWICE in beyond
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", features_beyond(Capabilities()))
+def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
+    listed = scenarios_of(feature, Capabilities(), 4, 0).smallest_first(2)
+    allowed = {feature, COMPANIONS.get(feature)}
+    for scenario in listed:
+        names = set(map("=".join, optional_features(scenario)))
+        assert feature in names
+        assert names <= allowed
