@@ -36,8 +36,9 @@ $ syncverify bank --twin-examples 1000 --json bank.json
 A search ends at its first violation, which is then shrunk. Exit code 0 means that each
 defect was caught and each twin was silent, 1 that this is not so. A defect is *caught* by any
 violation; the *cause* is right if it is the cause that the entry names, which points to the
-mistake. *Silent* defects give a wrong gradient, or waste time or memory, on real hardware
-without an error or a hang.
+mistake. The *contract* is the smallest one that shows the defect: `plain`, for plain training
+steps alone, or the feature that a contract has to name. *Silent* defects give a wrong gradient,
+or waste time or memory, on real hardware without an error or a hang.
 """
 LEFT_OUT = """\
 ## Left out
@@ -80,6 +81,7 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
     right = sum(row["is_cause_right"] for row in rows)
     silent = sum(row["alarm"] is None for row in rows)
     sizes = [row["caught"] for row in caught]
+    plain = sum(size["contract"] == "plain" for size in sizes)
     yield (
         f"Figures: on `{rows[0]['backend']}`, seed {figures()['seed']}, at most "
         f"{figures()['examples']} scenarios a defect and {figures()['twin_examples']} a "
@@ -90,6 +92,7 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     yield f"| caught | {len(caught)} of {len(rows)} |"
+    yield f"| caught in plain training steps | {plain} of {len(rows)} |"
     yield f"| cause right | {right} of {len(rows)} |"
     yield (
         f"| median to detection | {median(row['examples'] for row in caught):g} "
@@ -106,8 +109,8 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
 def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield "| id, source | mechanism | trigger | silent | caught by | scenarios | shrunk to |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| id, source | mechanism | trigger | silent | caught by | contract | scenarios | shrunk to |"
+    yield "|---|---|---|---|---|---|---|---|"
     for entry in own:
         told = [
             f"`{entry.id}`<br>{_link(entry.source)}",
@@ -120,15 +123,15 @@ def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[s
 
 def _found(row: dict[str, Any] | None) -> list[str]:
     if row is None:
-        return ["not measured", "", ""]
+        return ["not measured", "", "", ""]
     caught = row["caught"]
     if not caught:
-        return ["missed", str(row["examples"]), ""]
+        return ["missed", "", str(row["examples"]), ""]
     identity = f"`{caught['property']}` ({caught['cause']})"
     if not row["is_cause_right"]:
         identity += ", not the cause"
     size = f"{caught['ranks']} x {caught['parameters']} x {caught['steps']}"
-    return [identity, str(row["examples"]), size]
+    return [identity, f"`{caught['contract']}`", str(row["examples"]), size]
 
 
 def _link(source: str) -> str:

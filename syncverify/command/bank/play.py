@@ -13,6 +13,8 @@ from syncverify.defaults import (
     DEFAULT_RANKS,
     DEFAULT_TWIN_EXAMPLES,
 )
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.result import SearchPlan, SilentProgress
@@ -37,10 +39,22 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """A violation, with the numbers of the smallest scenario that shows it."""
+    """A violation, with the numbers of the smallest scenario that shows it.
+
+    Attributes:
+        property: Name of the violated property.
+        cause: Cause of the violation.
+        contract: Smallest contract that covers the scenario: `plain`, or the features that
+            it has to name beside plain training steps.
+        ranks: Number of ranks.
+        parameters: Number of parameters.
+        steps: Number of training steps.
+        token: Token that replays the violation.
+    """
 
     property: str
     cause: str
+    contract: str
     ranks: int
     parameters: int
     steps: int
@@ -55,11 +69,18 @@ class Caught:
         return cls(
             violation.property,
             violation.cause,
+            _smallest_contract(scenario),
             scenario.mesh.num_ranks,
             len(scenario.parameters),
             scenario.num_steps,
             found.token,
         )
+
+
+def _smallest_contract(scenario: Scenario) -> str:
+    """Return the features of a scenario beyond plain training steps, or `plain`."""
+    features = sorted({*map("=".join, optional_features(scenario))})
+    return ", ".join(features) or "plain"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ _HEADINGS = (
     "id",
     "source",
     "caught by",
+    "contract",
     "on",
     "scenarios",
     "seconds",
@@ -53,10 +54,12 @@ def table(rows: Sequence[EntryResult]) -> Table:
 
 def _found(row: EntryResult) -> tuple[str, ...]:
     if row.caught is None:
-        return "MISSED", row.backend, str(row.examples), f"{row.seconds:.1f}", "", ""
+        played = (row.backend, str(row.examples), f"{row.seconds:.1f}")
+        return "MISSED", "", *played, "", ""
     caught = row.caught
     return (
         caught.property,
+        caught.contract,
         row.backend,
         str(row.examples),
         f"{row.seconds:.1f} + {row.seconds_to_shrink:.1f}",

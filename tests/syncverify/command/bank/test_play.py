@@ -8,10 +8,12 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.command.bank.play import Budget, EntryResult, Player
-from syncverify.command.bank.table import line_of, summary
+from syncverify.command.bank.play import Budget, Caught, EntryResult, Player
+from syncverify.command.bank.table import line_of, summary, table
+from syncverify.judge.violation import Violation
 from syncverify.scenario.token import decode
 from syncverify.search.first_violation import FirstViolation, find_first
+from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 
 QUICK = entry_of("size1-group-self-add")
@@ -34,6 +36,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert row.is_cause_right
     assert row.caught is not None
     assert (row.examples, row.twin_examples, row.alarm) == (1, 3, None)
+    assert row.caught.contract == "plain"
     assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
     reproducer = decode(row.caught.token)
     assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.cause)
@@ -42,6 +45,30 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after "
         "1 scenario(s)"
     )
+
+
+@pytest.mark.slow
+def test_contract_names_the_features_of_the_smallest_scenario(
+    caught: EntryResult,
+) -> None:
+    assert caught.caught is not None
+    plain = decode(caught.caught.token).scenario
+    for events, contract in (
+        (("wait_twice",), "event=wait_twice"),
+        (("tail", "wait_twice", "tail"), "event=tail, event=wait_twice"),
+    ):
+        scenario = replace(plain, events=events, accumulations=(1,) * len(events))
+        brief = Caught.of(FoundViolation(Violation("name", "cause", ""), scenario))
+        assert brief is not None
+        assert brief.contract == contract
+        [cells] = _rows([replace(caught, caught=brief)])
+        assert cells[2:4] == ("name", contract)
+    [cells] = _rows([replace(caught, caught=None)])
+    assert cells[2:5] == ("MISSED", "", "sim")
+
+
+def _rows(results: list[EntryResult]) -> list[tuple[object, ...]]:
+    return [*zip(*(column.cells for column in table(results).columns), strict=True)]
 
 
 @pytest.mark.slow
