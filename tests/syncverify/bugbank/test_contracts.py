@@ -1,0 +1,99 @@
+"""Each defect is found under the plain contract, or under the one that names its feature."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entries
+from syncverify.bugbank.entry import Entry
+from syncverify.defaults import DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED, DEFAULT_RANKS
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.token import decode
+from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.judge import Judge, JudgedRun
+from syncverify.search.result import SearchPlan
+from syncverify.search.search import judge_each_scenario
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import Subject, resolve
+
+FIGURES = Path(__file__).parents[3] / "studies" / "results" / "bug-bank.json"
+CAUGHT = {
+    row["id"]: row["caught"]
+    for row in json.loads(FIGURES.read_text(encoding="utf-8"))["entries"]
+}
+# All others are searched by `syncverify bank` under the plain contract itself.
+WITH_FEATURES = [
+    entry
+    for entry in entries()
+    if not entry.defect().capabilities.asks_plain_steps_alone
+]
+
+
+def features_of(entry: Entry) -> frozenset[str]:
+    """Return the features of the smallest scenario that was found."""
+    scenario = decode(CAUGHT[entry.id]["token"]).scenario
+    return frozenset(map("=".join, optional_features(scenario)))
+
+
+def asked(entry: Entry) -> Capabilities:
+    """Return the contract of plain steps and that feature, which has to be right."""
+    return replace(entry.defect().capabilities.plain(), right=features_of(entry))
+
+
+def with_usual_promise(contract: Capabilities) -> Capabilities:
+    """Return a contract under which a feature may be refused if the table says so."""
+    return replace(contract, right=(), features=contract.right)
+
+
+def shown(entry: Entry, subject: Subject) -> set[tuple[str, str]]:
+    """Replay the smallest scenario; return the property and cause of each violation."""
+    reproducer = decode(CAUGHT[entry.id]["token"])
+    decisions = Decisions(Following(reproducer.schedule))
+    run = SimBackend().run_scheduled(reproducer.scenario, subject, decisions)
+    found = check(reproducer.scenario, run, subject.capabilities)
+    return {violation.identity for violation in found}
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+def test_one_feature_at_most_shows_the_defect(entry: Entry) -> None:
+    caught = CAUGHT[entry.id]
+    assert len(features_of(entry)) <= 1
+    assert caught["contract"] == (", ".join(features_of(entry)) or "plain")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
+    caught = CAUGHT[entry.id]
+    defect = resolve(entry.subject, asked(entry))
+    assert (caught["property"], caught["cause"]) in shown(entry, defect)
+    twin = resolve(entry.twin, with_usual_promise(asked(entry)))
+    assert shown(entry, twin) == set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entry", WITH_FEATURES, ids=lambda entry: entry.id)
+def test_search_under_the_contract_of_that_feature_finds_the_defect(
+    entry: Entry,
+) -> None:
+    subject = resolve(entry.subject, asked(entry))
+    plan = SearchPlan(DEFAULT_RANKS, DEFAULT_BANK_EXAMPLES, DEFAULT_BANK_SEED)
+    drawing = Drawing(
+        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
+    )
+    judge = Judge(subject, SimBackend(), plan.choice, plan.random_seed)
+    found: set[tuple[str, str]] = set()
+
+    def take(_: Scenario, judged: JudgedRun) -> None:
+        found.update(judged.violations)
+        if any(name == entry.property for name, _ in found):
+            raise EndedError
+
+    judge_each_scenario(drawing, judge, take)
+    assert entry.property in {name for name, _ in found}
