@@ -17,5 +17,6 @@ DEFAULT_BANK_SEED = 0
 OBSERVED_SCENARIOS = 3
 OBSERVED_SIMPLER = 10
 PROBED_EXAMPLES = 30  # plain scenarios of a probe
+CONFIRMING_EXAMPLES = 150  # scenarios under the contract that a probe found
 PROBED_SCENARIOS = 12
 PROBED_SIMPLER = 60

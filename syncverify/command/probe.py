@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from rich.console import Console
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
-from syncverify.defaults import PROBED_EXAMPLES, PROBED_SIMPLER
-from syncverify.errors import UsageError
+from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
 from syncverify.report.console import CommandConsole, check_folder, write
-from syncverify.report.found_contract import compared, found_contract
+from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, verdict
+from syncverify.report.text import diagnosis, verdict, violation_text
 from syncverify.scenario.contract_file import contract_text
+from syncverify.scenario.features import optional_features
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import Observing, run_search
 
@@ -56,28 +59,60 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
     plain = replace(own, capabilities=own.capabilities.plain())
     check_folder(options.output)
     check_folder(options.json_path)
-    if options.backend == "nccl":
-        raise UsageError("expected backend sim, gloo or fake: a probe needs no GPU")
     with closing(open_backend(options.backend, plain)) as backend:
         report = _probe(options, plain, backend, progress)
-    for line in table_lines(report.beyond):
-        progress.console.print(line, markup=False, soft_wrap=True)
+        if not report.violations:
+            report = _confirmed(options, plain, backend, report)
+    _print(progress.console, table_lines(report.beyond))
     if options.json_path is not None:
-        write(
-            options.json_path, json.dumps(report.to_json(), indent=2, allow_nan=False)
-        )
+        text = json.dumps(report.to_json(), indent=2, allow_nan=False)
+        write(options.json_path, text)
     if report.violations:
-        progress.console.print(diagnosis(report), markup=False, soft_wrap=True)
+        _print(progress.console, [diagnosis(report)])
         leave(VIOLATION, backend)
     found = found_contract(plain.capabilities, report.beyond)
     if options.output is not None:
         heads = found.comments(options.subject, options.seed)
         write(options.output, contract_text(found.capabilities, comments=heads))
-        progress.console.print(f"contract written to {options.output}", soft_wrap=True)
-    for line in compared(own.capabilities, report.beyond):
-        progress.console.print(line, markup=False, soft_wrap=True)
-    progress.console.print(verdict(report), markup=False, soft_wrap=True)
+        _print(progress.console, [f"contract written to {options.output}"])
+    _print(progress.console, compared(own.capabilities, report.beyond))
+    _print(progress.console, [verdict(report)])
     leave(0, backend)
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _confirmed(
+    options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
+) -> Report:
+    """Search under the found contract, and correct its features until it is kept.
+
+    Few scenarios of a feature may all be right where others are not.
+
+    Returns:
+        The report with the corrected words, or with a violation of plain steps.
+    """
+    while True:
+        found = found_contract(plain.capabilities, report.beyond).capabilities
+        later = run_search(
+            replace(plain, capabilities=found),
+            backend,
+            ranks=options.ranks,
+            examples=CONFIRMING_EXAMPLES,
+            seed=options.seed,
+            stop_at_first=True,
+        )
+        if not later.violations:
+            return report
+        violation = later.violations[0]
+        if not list(optional_features(violation.scenario)):
+            return replace(report, violations=later.violations)
+        text = violation_text(violation, subject=plain.name, backend=backend.name)
+        observed = tuple(corrected(report.beyond, violation, text))
+        report = replace(report, beyond=observed)
 
 
 def _probe(

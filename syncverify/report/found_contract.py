@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
 from syncverify.scenario.contract import Capabilities
-from syncverify.search.observation import Word
+from syncverify.scenario.features import optional_features
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.observation import Word, word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,46 @@ def found_contract(
     }
     return FoundContract(
         replace(plain, right=by_word["right"], refused=by_word["refused"]), observed
+    )
+
+
+def corrected(
+    observed: Sequence[ObservedFeature], found: FoundViolation, diagnosis: str
+) -> list[ObservedFeature]:
+    """Give the features of a scenario that violates the found contract a worse word.
+
+    A feature that was right in each scenario and raises in another one is refused, until its
+    error turns out to be unclear.
+
+    Args:
+        observed: The observations behind the contract.
+        found: The violation.
+        diagnosis: The violation as text.
+
+    Returns:
+        The observations, with other words for the features of the scenario.
+    """
+    blamed = set(map("=".join, optional_features(found.scenario)))
+    return [
+        _corrected(each, found, diagnosis) if each.feature in blamed else each
+        for each in observed
+    ]
+
+
+def _corrected(
+    observed: ObservedFeature, found: FoundViolation, diagnosis: str
+) -> ObservedFeature:
+    word = word_of(found.violation.identity)
+    if word == "unclear" and observed.word == "right":
+        word = "refused"
+    counts = {**observed.counts, word: observed.counts.get(word, 0) + 1}
+    return replace(
+        observed,
+        word=word,
+        counts=counts,
+        summary=found.violation.summary,
+        token=found.token,
+        diagnosis=diagnosis,
     )
 
 

@@ -215,4 +215,9 @@ def _judgement(
         new,
         key=lambda one: ranking.index(one[0] if one[0] in _WORD_OF_PROPERTY else ""),
     )
-    return _WORD_OF_PROPERTY.get(worst[0], "wrong"), judged.violations[worst]
+    return word_of(worst), judged.violations[worst]
+
+
+def word_of(identity: Identity) -> Word:
+    """Return the word for a feature whose scenario shows a violation."""
+    return _WORD_OF_PROPERTY.get(identity[0], "wrong")

@@ -1,0 +1,153 @@
+"""`run --contract`, the table of features, `explain` and `probe`."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+NAIVE = '''
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
+
+
+class Naive:
+    """Reduces in wait(); a second wait() reduces again."""
+
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        self.mine = [p for group in groups for p in group]
+
+    def bind(self): ...
+
+    def wait(self):
+        for parameter in self.mine:
+            if isinstance(parameter, DTensor) and parameter.grad is not None:
+                for axis, placement in enumerate(parameter.placements):
+                    if isinstance(placement, Replicate):
+                        group = parameter.device_mesh.get_group(axis)
+                        dist.all_reduce(parameter.grad.to_local(), group=group)
+
+    def zero_grad(self):
+        for parameter in self.mine:
+            parameter.grad = None
+
+    def unbind(self):
+        self.mine = []
+
+
+class Doubles(Naive):
+    def wait(self):
+        super().wait()
+        for parameter in self.mine:
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+'''
+FEW = ("--seed", "0", "--ranks", "2")
+
+
+@pytest.fixture
+def naive(call: Call) -> Call:
+    Path("naive_subjects.py").write_text(NAIVE)
+    return call
+
+
+@pytest.mark.long
+def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
+    run = ("run", "naive_subjects:Naive", *FEW, "--examples", "20")
+    outcome = naive(*run, "--json", "report.json", beyond=True)
+    assert (outcome.code, outcome.err) == (0, "")
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith(
+        "NO VIOLATION: naive_subjects:Naive held all properties of the plain contract (20"
+    )
+    assert "features are wrong without a word: " in last
+    assert "event=wait_twice" in last
+    report = json.loads(Path("report.json").read_text())
+    words = {each["feature"]: each["word"] for each in report["beyond"]}
+    assert words["event=wait_twice"] == "wrong"
+    assert words["use=twice"] == "right"
+    wrong = [f for f, word in words.items() if word == "wrong"]
+    number = 1 + wrong.index("event=wait_twice")
+    told = naive("explain", f"report.json#wrong/{number}")
+    assert told.code == 0
+    assert told.out.startswith("event=wait_twice, beyond the contract\n\nVIOLATION: ")
+    assert "naive_subjects.py:" in told.out
+    token = report["beyond"][list(words).index("event=wait_twice")]["token"]
+    again = naive("replay", token, "naive_subjects:Naive")
+    assert again.code == 1
+    assert "REPRODUCED" in again.out.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_a_contract_fails_on_wrong_features(naive: Call) -> None:
+    Path("strict.toml").write_text("fail_on_wrong = true\n")
+    run = ("run", "naive_subjects:Naive", *FEW, "--examples", "5")
+    assert naive(*run, "--contract", "strict.toml", beyond=True).code == 1
+
+
+@pytest.mark.long
+def test_a_probed_contract_is_kept(naive: Call) -> None:
+    probe = ("probe", "naive_subjects:Naive", "--ranks", "2", "--scenarios", "2")
+    outcome = naive(*probe, "--output", "found.toml")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "contract written to found.toml" in outcome.out
+    found: dict[str, Any] = tomllib.loads(Path("found.toml").read_text())
+    assert "use=twice" in found["right"]
+    assert "# wrong: event=wait_twice" in Path("found.toml").read_text()
+    run = ("run", "naive_subjects:Naive", *FEW, "--examples", "10", "--contract")
+    kept = naive(*run, "found.toml")
+    assert kept.code == 0
+
+
+@pytest.mark.slow
+def test_a_contract_of_one_feature_is_asked_for(naive: Call) -> None:
+    Path("twice.toml").write_text('right = ["event=wait_twice"]\n')
+    run = ("run", "naive_subjects:Naive", *FEW, "--examples", "40", "--no-database")
+    outcome = naive(*run, "--contract", "twice.toml")
+    assert outcome.code == 1
+    assert "--contract twice.toml" in outcome.out
+
+
+@pytest.mark.long
+def test_no_contract_is_written_for_a_subject_that_violates_plain_steps(
+    naive: Call,
+) -> None:
+    probe = ("probe", "naive_subjects:Doubles", "--ranks", "2", "--scenarios", "1")
+    outcome = naive(*probe, "--output", "found.toml")
+    assert outcome.code == 1
+    assert not Path("found.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "complaint"),
+    [
+        ("report.json", "expected REPORT.json#WORD/N"),
+        ("report.json#wrong/x", "expected REPORT.json#WORD/N"),
+        ("report.json#wrong/2", "lists 1 feature(s) as 'wrong'"),
+        ("report.json#right/1", "there is nothing to explain"),
+        ("none.json#wrong/1", "cannot be read"),
+        ("other.json#wrong/1", "is no report"),
+    ],
+)
+def test_a_place_that_leads_nowhere_is_named(
+    call: Call, place: str, complaint: str
+) -> None:
+    beyond = [
+        {"feature": "event=tail", "word": "wrong", "diagnosis": "VIOLATION: ..."},
+        {"feature": "use=twice", "word": "right"},
+    ]
+    Path("report.json").write_text(json.dumps({"beyond": beyond}))
+    Path("other.json").write_text("[]")
+    outcome = call("explain", place)
+    assert outcome.code == 2
+    assert complaint in outcome.complaint
+
+
+@pytest.mark.parametrize("command", ["run", "probe", "replay"])
+def test_an_unknown_contract_is_named(call: Call, command: str) -> None:
+    arguments = ("sv2-", "synchronizer") if command == "replay" else ("synchronizer",)
+    outcome = call(command, *arguments, "--contract", "plane")
+    assert outcome.code == 2
