@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify test long lint type fmt check bench peers soak mutation catalogue clean
+.PHONY: verify test long lint type fmt check bench peers soak conformance mutation catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -57,6 +57,11 @@ soak: $(INSTALLED)
 	  --jobs 2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
 	  syncverify.bugbank.bases.view_buckets:ViewBuckets=18000
 
+# Features that each synchronizer takes: plays the columns that are not stored yet, a minute or
+# two each, and writes docs/conformance.md. `make peers` installs the other projects' packages.
+conformance: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pages.conformance
+
 # Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.
 mutation: $(INSTALLED)
@@ -71,6 +76,7 @@ catalogue: $(INSTALLED)
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.feature_catalogue
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.bank_page
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
+	$(BIN)/python -m pages.conformance --render
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;
 # make coverage ARGS=tests/syncverify/sim measures a part.

@@ -1,1 +1,1 @@
-"""Stand-ins of the studies: CUDA streams on a CPU, ranks on threads."""
+"""Stand-ins of the studies: CUDA streams on a CPU, ranks on threads, modes as subjects."""

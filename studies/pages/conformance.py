@@ -1,0 +1,100 @@
+"""Observe each feature of each synchronizer, and write the table: `python -m pages.conformance`.
+
+A column that was observed already is left as it is, so that the command goes on where it was
+cut off. A column is left out if its package is not installed.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from pages.conformance_columns import COLUMNS, Cell, Column, Observed
+from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+
+_SEED: Final = 0
+_PATIENCE_SECONDS: Final = 240.0
+_DONE = {0, 1}  # exit codes of a probe: without and with a violation of plain steps
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Observe the columns that are missing, then write both pages."""
+    names = [column.name for column in COLUMNS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=names, action="append", metavar="NAME")
+    parser.add_argument("--scenarios", type=int, default=3, metavar="N")
+    parser.add_argument("--seconds", type=float, default=_PATIENCE_SECONDS, metavar="N")
+    parser.add_argument("--render", action="store_true", help="observe nothing")
+    options = parser.parse_args(arguments)
+    for column in [] if options.render else missing(options.only or names):
+        sys.stderr.write(
+            f"{column.name}: {_probed(column, options.scenarios, options.seconds)}\n"
+        )
+    PAGE.write_text(page(), encoding="utf-8")
+    SCENARIOS_PAGE.write_text(scenarios_page(), encoding="utf-8")
+
+
+def missing(names: Sequence[str]) -> Iterator[Column]:
+    """Yield the columns among `names` that were not observed yet."""
+    for column in COLUMNS:
+        if column.name in names and not column.file.exists():
+            yield column
+
+
+def _probed(column: Column, num_scenarios: int, seconds: float) -> str:
+    """Observe a column in a process of its own, and say in a word how that went."""
+    if column.installed() is None:
+        return f"left out, {column.package} is not installed"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        options = ["--scenarios", num_scenarios, "--seed", _SEED, "--json", report]
+        command = ["probe", column.subject, "--backend", column.backend, *options]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "syncverify", *map(str, command)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return f"left out, it takes more than {seconds:g} seconds"
+        if done.returncode not in _DONE or not report.exists():
+            return f"left out, the probe failed:\n{done.stdout}"
+        observed(column, json.loads(report.read_text()), num_scenarios).write()
+    return "observed"
+
+
+def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Observed:
+    """Take the observations of a column out of the report of a probe."""
+    cells = tuple(
+        Cell(
+            feature=entry["feature"],
+            word=entry["word"],
+            counts=entry["scenarios"],
+            reason=entry.get("reason", ""),
+            summary=entry.get("summary", ""),
+            token=entry.get("token", ""),
+        )
+        for entry in report["beyond"]
+    )
+    plain = {each["token"]: each["summary"] for each in report["violations"]}
+    return Observed(
+        column=column,
+        version=column.installed() or "",
+        torch=torch.__version__.partition("+")[0],
+        seed=report["seed"],
+        num_scenarios=num_scenarios,
+        plain=plain,
+        cells=cells,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

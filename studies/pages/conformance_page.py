@@ -1,0 +1,216 @@
+"""The conformance table, and the scenarios behind its cells, from stored observations."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
+from syncverify.report.observed import EXPLAINED
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+
+_DOCS = Path(__file__).parents[2] / "docs"
+PAGE = _DOCS / "conformance.md"
+SCENARIOS_PAGE = _DOCS / "reference" / "conformance.md"
+
+_HEAD = """\
+# Conformance
+
+Written by `python -m pages.conformance` from `studies/results/conformance`; a test compares.
+Rows are the features of training programs beyond plain steps; [training
+programs](training-programs.md) and the [feature catalogue](reference/features.md) describe
+them. Columns are synchronizers. A cell says what happens in scenarios in which the feature is
+the only one beyond plain steps, so a cell needs no promise of the project: **no cell is a
+verdict**, and what a project documents is in [findings](findings.md).
+
+| word | meaning |
+|---|---|
+| ok | the right gradient in each scenario |
+| refused | a clear error in some scenario, the right gradient in the others |
+| **wrong** | a wrong gradient without a word, a race, or a broken promise about memory and order |
+| **hangs** | some rank never ends |
+| **unclear** | a crash, or an error that does not say what to change |
+| - | not tried; the reasons follow the tables |
+
+Each word in bold leads to its [smallest scenario](reference/conformance.md), with a line that
+plays the scenario again. A few scenarios show no defect that is rare: `syncverify probe` plays
+more of them, and writes the contract that a synchronizer keeps.
+"""
+_COMMAND = """\
+## Make the table
+
+```console
+$ make conformance
+```
+
+plays what is missing in `studies/results/conformance`, and goes on where it was cut off; to
+play a column anew, delete its file. A column whose package is missing is left as it is.
+"""
+_SCENARIOS_HEAD = """\
+# Scenarios of the conformance table
+
+Written by `python -m pages.conformance`; a test compares. Each entry is a cell of the
+[conformance table](../conformance.md) that is neither right nor refused: the word, in how many
+scenarios of the feature, one sentence about the simplest, and a line that plays it again. Modes
+of our synchronizer need `PYTHONPATH=studies` for that.
+"""
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Parameters and meshes": (
+        "mesh",
+        "placement",
+        "shape",
+        "dtype",
+        "listed",
+        "memory_format",
+    ),
+    "Use in the forward": ("used", "use"),
+    "Backward": ("backward",),
+    "Steps": ("event",),
+    "Streams and order": ("launch", "readiness"),
+    "Modules": ("module",),
+}
+_MARKS: Final = {"right": "ok", "not tried": "-"}
+
+
+def page() -> str:
+    """Return the page with the table."""
+    columns = [*observed_columns()]
+    parts = [_HEAD, *_overview(columns), ""]
+    for title, topics in _GROUPS.items():
+        parts += [f"## {title}", "", *_table(topics, columns), ""]
+    return "\n".join([*parts, *_not_tried(columns), _COMMAND])
+
+
+def scenarios_page() -> str:
+    """Return the page with a scenario for each cell that is neither right nor refused."""
+    parts = [_SCENARIOS_HEAD]
+    for column in observed_columns():
+        if column.explained() or column.plain:
+            parts += [f"## {column.column.name}", "", *_scenarios(column)]
+    return "\n".join(parts)
+
+
+def _overview(columns: list[Observed]) -> Iterator[str]:
+    words = ("ok", "refused", *EXPLAINED, "-")
+    yield "| synchronizer | version | backend | scenarios | " + " | ".join(words) + " |"
+    yield "|---|---|---|---|" + "---|" * len(words)
+    for each in columns:
+        counts = Counter(_MARKS.get(cell.word, cell.word) for cell in each.cells)
+        played = sum(sum(cell.counts.values()) for cell in each.cells)
+        numbers = " | ".join(str(counts[word]) for word in words)
+        yield (
+            f"| `{each.column.name}` | {_version(each)} | {each.column.backend} "
+            f"| {played} | {numbers} |"
+        )
+    yield from _sizes(columns)
+    yield from _absent(columns)
+
+
+def _sizes(columns: list[Observed]) -> Iterator[str]:
+    seeds = sorted({each.seed for each in columns})
+    numbers = "; ".join(
+        f"{number} for {names}" for number, names in _by_num_scenarios(columns)
+    )
+    yield (
+        f"\nSeed {', '.join(map(str, seeds))}, up to 4 ranks. Scenarios of each feature: "
+        f"{numbers}. `reduce_scatter`, `comm_hook` and `keep_none` are modes of our "
+        "synchronizer, in `studies/stand_ins/modes.py`."
+    )
+
+
+def _absent(columns: list[Observed]) -> Iterator[str]:
+    present = [each.column for each in columns]
+    names = [f"`{each.name}`" for each in COLUMNS if each not in present]
+    if names:
+        yield (
+            f"\nNot in the tables yet: {', '.join(names)}. The package is missing, or the "
+            "column takes more than four minutes."
+        )
+
+
+def _version(column: Observed) -> str:
+    package = column.column.package
+    if package == "torch":
+        return f"torch {column.version}"
+    return f"{package or 'this repository'} {column.version}, torch {column.torch}"
+
+
+def _by_num_scenarios(columns: list[Observed]) -> Iterator[tuple[int, str]]:
+    by_number = dict[int, list[str]]()
+    for each in columns:
+        by_number.setdefault(each.num_scenarios, []).append(f"`{each.column.name}`")
+    most = max(by_number.values(), key=len)
+    for number, names in by_number.items():
+        yield (
+            number,
+            (
+                "all others"
+                if names is most and len(by_number) > 1
+                else "all"
+                if names is most
+                else ", ".join(names)
+            ),
+        )
+
+
+def _table(topics: tuple[str, ...], columns: list[Observed]) -> Iterator[str]:
+    by_column = [{cell.feature: cell for cell in each.cells} for each in columns]
+    yield "| feature | " + " | ".join(each.column.name for each in columns) + " |"
+    yield "|---|" + "---|" * len(columns)
+    for topic in topics:
+        for value in OPTIONAL_FEATURES[topic]:
+            feature = f"{topic}={value}"
+            marks = (
+                _mark(each.column.name, cells.get(feature))
+                for each, cells in zip(columns, by_column, strict=True)
+            )
+            yield f"| `{feature}` | {' | '.join(marks)} |"
+
+
+def _mark(column: str, cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    if cell.word in EXPLAINED:
+        link = _anchor(f"{column}: {cell.feature}")
+        return f"[**{cell.word}**](reference/conformance.md#{link})"
+    return _MARKS.get(cell.word, cell.word)
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub and mkdocs make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _scenarios(column: Observed) -> Iterator[str]:
+    for token, summary in column.plain.items():
+        yield f"Plain steps: {summary}\n\n{_replay(column, token)}\n"
+    for cell in column.explained():
+        count = f"{cell.counts[cell.word]} of {sum(cell.counts.values())}"
+        yield f"### {column.column.name}: {cell.feature}\n"
+        yield f"{cell.word}, {count}: {cell.summary}\n\n{_replay(column, cell.token)}\n"
+
+
+def _replay(column: Observed, token: str) -> str:
+    own = column.column
+    return f"    syncverify replay {token} {own.subject} --backend {own.backend}"
+
+
+def _not_tried(columns: list[Observed]) -> Iterator[str]:
+    by_reason = dict[str, dict[str, list[str]]]()
+    for each in columns:
+        for cell in each.cells:
+            if cell.word == "not tried":
+                of_column = by_reason.setdefault(cell.reason, {})
+                of_column.setdefault(cell.feature, []).append(each.column.name)
+    yield "## Not tried\n"
+    for reason, features in by_reason.items():
+        yield f"- {reason}: " + "; ".join(
+            f"`{feature}`" + ("" if len(names) == len(columns) else _of(names))
+            for feature, names in features.items()
+        )
+    yield ""
+
+
+def _of(names: list[str]) -> str:
+    return f" ({', '.join(names)})"

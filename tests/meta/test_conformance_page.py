@@ -1,0 +1,94 @@
+"""The conformance pages are what the renderer makes of the stored observations."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pages import conformance_columns
+from pages.conformance import missing, observed
+from pages.conformance_columns import COLUMNS, Cell, observed_columns
+from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.token import decode
+from syncverify.search.observation import WORDS
+
+EVERYTHING = [
+    f"{topic}={value}"
+    for topic in OPTIONAL_FEATURES
+    for value in OPTIONAL_FEATURES[topic]
+]
+
+
+def test_the_pages_are_what_was_observed() -> None:
+    assert PAGE.read_text() == page(), "run `make catalogue`"
+    assert SCENARIOS_PAGE.read_text() == scenarios_page(), "run `make catalogue`"
+
+
+def test_every_feature_is_a_row() -> None:
+    rows = re.findall(r"^\| `(\w+=.+?)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(EVERYTHING)
+
+
+def test_every_link_of_a_cell_leads_to_a_heading() -> None:
+    headings = re.findall(r"^### (.+)$", SCENARIOS_PAGE.read_text(), re.MULTILINE)
+    anchors = {
+        "".join(c for c in each.lower() if c.isalnum() or c in "_- ").replace(" ", "-")
+        for each in headings
+    }
+    links = re.findall(r"reference/conformance\.md#([^)]+)\)", PAGE.read_text())
+    assert sorted(links) == sorted(anchors)
+
+
+def test_every_token_decodes_to_a_scenario() -> None:
+    tokens = re.findall(r"syncverify replay (\S+) ", SCENARIOS_PAGE.read_text())
+    assert tokens
+    for token in tokens:
+        assert decode(token).scenario.parameters
+
+
+def test_every_column_holds_each_feature_once() -> None:
+    for each in observed_columns():
+        assert [cell.feature for cell in each.cells] == EVERYTHING, each.column.name
+        assert {cell.word for cell in each.cells} <= {*WORDS}
+        assert all(cell.token and cell.summary for cell in each.explained())
+
+
+def test_a_column_is_observed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
+    first, second, *_ = COLUMNS
+    names = [first.name, second.name]
+    observed(first, REPORT, 3).write()
+    assert [*missing(names)] == [second]
+
+
+def test_observations_come_back_as_they_were_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
+    stored = observed(COLUMNS[0], REPORT, 3)
+    stored.write()
+    assert [*observed_columns()] == [stored]
+    assert stored.explained() == [
+        Cell("listed=twice", "wrong", {"wrong": 1, "right": 2}, "", "told", "sv2-x")
+    ]
+
+
+REPORT: dict[str, Any] = {
+    "seed": 7,
+    "violations": [{"token": "sv2-y", "summary": "plain"}],
+    "beyond": [
+        {"feature": "mesh=unnamed", "word": "right", "scenarios": {"right": 3}},
+        {
+            "feature": "listed=twice",
+            "word": "wrong",
+            "scenarios": {"wrong": 1, "right": 2},
+            "summary": "told",
+            "token": "sv2-x",
+            "diagnosis": "long",
+        },
+    ],
+}
