@@ -257,7 +257,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
         sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
-        yield Cause("scaled", f"it is multiplied by {size}, {words}"), value * size
+        yield Cause("scaled", _multiplied(expected, size, words)), value * size
         if expected.count > 1:
             text = f"it is divided by {size}, {words}, in every micro-batch"
             parts = [
@@ -266,6 +266,16 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
     yield Cause("scaled", "it is counted twice as a whole"), value * 2
+
+
+def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
+    """Describe a factor; twice the right gradient has several origins of one value."""
+    if size != 2:
+        return f"it is multiplied by {size}, {words}"
+    # A sum that two ranks sum again is doubled too.
+    twice = "counted or reduced twice" if len(expected.ranks) == 2 else "counted twice"
+    factor = "not divided" if expected.divisor == 2 else "multiplied"
+    return f"it is twice the right gradient: {twice}, or {factor} by 2, {words}"
 
 
 def _misplaced(expected: ExpectedGradient) -> Iterator[Explanation]:

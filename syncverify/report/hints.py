@@ -50,7 +50,10 @@ _HINTS = {
     "contribution_doubled": (
         "reduce each gradient once per step, and never add to one already reduced"
     ),
-    "scaled": "divide once, by the divisor of the contract; the default is a plain sum",
+    "scaled": (
+        "reduce once, and divide once by the divisor of the contract; the default is a "
+        "plain sum"
+    ),
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
         "put parameters into buckets in an order that does not depend on the rank, and check "

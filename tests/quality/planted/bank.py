@@ -74,7 +74,10 @@ UNREDUCED = "it is rank 0's own gradient, and no collective of the step has it: 
 NUMERICS = [
     Defect(
         "avg-divides-by-numel", VALUE, "scaled",
-        wrong("it is multiplied by 2, the number of ranks that contribute"),
+        wrong(
+            "it is twice the right gradient: counted or reduced twice, or not divided by "
+            "2, the number of ranks that contribute"
+        ),
     ),
     Defect(
         "expert-divisor-wrong-mesh", VALUE, "scaled",

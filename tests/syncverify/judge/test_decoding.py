@@ -28,6 +28,8 @@ SCENARIO = Scenario(GRID, (WEIGHT, TWIN, SHARDED, HALF), (3, 3), 2**20)
 RANKS, MICRO_BATCHES = range(4), range(3)
 ONCE = Counter(product(RANKS, MICRO_BATCHES))
 STEP = 1
+HOLDERS, ALONG_DP = "the number of ranks that contribute", "the size of mesh axis 'dp'"
+TWICE = "twice the right gradient: "
 
 
 def expected(
@@ -302,11 +304,21 @@ def test_wrong_ranks_on_both_sides_are_named() -> None:
     )
 
 
-def test_forgotten_division_is_a_scale() -> None:
-    observed = add_up(ONCE).to(torch.float32)
-    assert explain(expected(reduction="mean"), observed) == Cause(
-        "scaled", "it is multiplied by 4, the number of ranks that contribute"
-    )
+@pytest.mark.parametrize(
+    ("spec", "reduction", "factor", "text"),
+    [
+        (WEIGHT, "mean", 4, f"multiplied by 4, {HOLDERS}"),
+        (WEIGHT, "sum", 2, f"{TWICE}counted twice, or multiplied by 2, {ALONG_DP}"),
+        (SHARDED, "sum", 2, f"{TWICE}counted or reduced twice, or multiplied by 2, {HOLDERS}"),
+        (SHARDED, "mean", 2, f"{TWICE}counted or reduced twice, or not divided by 2, {HOLDERS}"),
+    ],
+)  # fmt: skip
+def test_factors_name_their_possible_origins(
+    spec: ParameterSpec, reduction: str, factor: int, text: str
+) -> None:
+    due = expected(spec, reduction=reduction)
+    observed = (factor * due.value()).to(torch.float32)
+    assert explain(due, observed) == Cause("scaled", f"it is {text}")
 
 
 def test_one_wrong_rank_of_a_mean_is_named() -> None:
