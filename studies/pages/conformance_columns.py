@@ -46,7 +46,7 @@ _ON_COPIES: Final = frozenset(
     }
 )
 _WHY_NOT_SAID: Final = (
-    "the adapter holds copies of the parameters, and not the synchronizer decides"
+    "the adapter holds copies of the parameters, so a word would be about the adapter"
 )
 RESULTS = Path(__file__).parents[1] / "results" / "conformance"
 

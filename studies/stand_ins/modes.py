@@ -30,11 +30,12 @@ class ScattersAndGathers(GradientSynchronizer):
         super().wait()
         assert self._sequence is not None
         for bucket in self._sequence.buckets:
-            if bucket.plan.num_shards > 1 and bucket.plan.scope:
-                group = self._sequence.groups.get(bucket.plan.scope)
-                with bucket.borrow() as buffer:
-                    owned = buffer.chunk(group.size())[group.rank()].clone()
-                    dist.all_gather_single(buffer, owned, group=group)
+            if bucket.plan.num_shards > 1:
+                if bucket.plan.scope:  # None for a bucket without elements
+                    group = self._sequence.groups.get(bucket.plan.scope)
+                    with bucket.borrow() as buffer:
+                        owned = buffer.chunk(group.size())[group.rank()].clone()
+                        dist.all_gather_single(buffer, owned, group=group)
                 for view in bucket.views:
                     view.attach()
 

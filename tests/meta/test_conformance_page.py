@@ -56,6 +56,12 @@ def test_every_column_holds_each_feature_once() -> None:
         assert all(cell.token and cell.summary for cell in each.explained())
 
 
+def test_our_synchronizer_has_no_cell_to_explain() -> None:
+    ours = [each for each in observed_columns() if not each.column.package]
+    assert ours
+    assert [each.column.name for each in ours if each.explained() or each.plain] == []
+
+
 def test_a_column_is_observed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
