@@ -124,8 +124,8 @@ def _absent(columns: list[Observed]) -> Iterator[str]:
     names = [f"`{each.name}`" for each in COLUMNS if each not in present]
     if names:
         yield (
-            f"\nNot in the tables yet: {', '.join(names)}. The package is missing, or the "
-            "column takes more than four minutes."
+            f"\nNot played yet: {', '.join(names)}. `make conformance` plays each column whose "
+            "package is installed, and leaves a column out that takes too long."
         )
 
 
