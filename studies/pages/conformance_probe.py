@@ -1,0 +1,38 @@
+"""The observation of one column, in a process of its own.
+
+    python -m pages.conformance_probe SUBJECT BACKEND SCENARIOS SEED FILE
+
+plays some plain training steps and then each feature alone. `syncverify probe` goes on from
+there: it mixes the features that were right, and corrects words. A cell is about one feature.
+"""
+
+import json
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from syncverify.backends.choice import open_backend
+from syncverify.defaults import DEFAULT_RANKS, PROBED_EXAMPLES, PROBED_SIMPLER
+from syncverify.subjects.subject import resolve
+from syncverify.verification import Observing, run_search
+
+
+def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> None:
+    """Write the report of the observation as JSON."""
+    own = resolve(name)
+    plain = replace(own, capabilities=own.capabilities.plain())
+    with closing(open_backend(backend_name, plain)) as backend:
+        report = run_search(
+            plain,
+            backend,
+            ranks=DEFAULT_RANKS,
+            examples=PROBED_EXAMPLES,
+            seed=int(seed),
+            observing=Observing(int(scenarios), PROBED_SIMPLER),
+        )
+    Path(file).write_text(json.dumps(report.to_json(), allow_nan=False))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
