@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ from syncverify.report.text import diagnosis
 from syncverify.scenario.contract_words import in_words
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
+from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
 from syncverify.search.observation import ObservationPlan
 from syncverify.search.occurrences import Occurrences
@@ -235,7 +237,7 @@ def run_search(
     if observing is not None and not (stop_at_first and result.violations):
         deadline = None if time_limit_seconds is None else started + time_limit_seconds
         observation = observing.plan(ranks, chosen_seed, deadline)
-        known = {entry.violation.identity for entry in result.violations}
+        known = {each for entry in result.violations for each in _identities(entry)}
         features = tuple(
             observed_features(subject, backend, observation, known, observing.tell)
         )
@@ -263,6 +265,13 @@ def run_search(
         beyond=features,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
     )
+
+
+def _identities(entry: FoundViolation) -> Iterator[Identity]:
+    """Yield the identity of a violation, and those of all that it explains."""
+    yield entry.violation.identity
+    for related in entry.related:
+        yield related.property, related.cause
 
 
 def _searched(

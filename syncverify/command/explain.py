@@ -41,7 +41,7 @@ def _diagnosis(place: str) -> str:
 def _observed(file: Path) -> list[dict[str, Any]]:
     try:
         report = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"report {str(file)!r} cannot be read: {error}") from error
     observed = report.get("beyond") if isinstance(report, dict) else None
     if not isinstance(observed, list) or not all(isinstance(e, dict) for e in observed):

@@ -88,7 +88,10 @@ class SearchProgress:
                 self._task, completed=number, total=total, description=words
             )
         elif number == 1:
-            self.console.print(f"observing {total} features beyond the contract")
+            count = len(self.found_so_far)
+            self.console.print(
+                f"{count} violation(s) of the contract; observing {total} features beyond it"
+            )
 
     def in_words(self, folder: Path | None) -> str:
         """Say how many violations were found and where they are kept; "" without any."""

@@ -7,7 +7,7 @@ a function for each parameter and its gradient. On one device `to()` itself move
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import nn
@@ -28,7 +28,19 @@ def change_parameters(
         case "cast":
             nn.ParameterList(parameters.values()).double()
         case "move":
-            nn.ParameterList(parameters.values())._apply(torch.clone)  # noqa: SLF001
+            _move(parameters.values())
+
+
+def _move(parameters: Collection[nn.Parameter]) -> None:
+    """Copy parameters and gradients; the dtypes that gradients may have stay."""
+    # `_apply` keeps `grad_dtype` of plain tensors and loses that of DTensors.
+    dtypes = [parameter.grad_dtype for parameter in parameters]
+    nn.ParameterList(parameters)._apply(torch.clone)  # noqa: SLF001
+    for parameter, dtype in zip(parameters, dtypes, strict=True):
+        if parameter.grad_dtype != dtype:
+            gradient, parameter.grad = parameter.grad, None
+            parameter.grad_dtype = dtype
+            parameter.grad = gradient
 
 
 def _freeze(

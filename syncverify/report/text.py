@@ -35,7 +35,9 @@ _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 def verdict(report: Report) -> str:
     """Return the last line of a report: violations, scope, and features beyond it."""
-    return _violations_in_words(report) + in_one_clause(report.beyond)
+    words = _violations_in_words(report)
+    # Beside violations of the contract, words of features may come from those.
+    return words if report.violations else words + in_one_clause(report.beyond)
 
 
 def _violations_in_words(report: Report) -> str:

@@ -44,7 +44,7 @@ def read_contract(path: Path, own: Capabilities) -> Capabilities:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"contract {str(path)!r} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"contract {str(path)!r} is no TOML: {error}") from error
     return contract_of(content, own, place=str(path))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hypothesis import Phase
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.features import optional_features
+from syncverify.scenario.features import optional_features, parameter_features
+from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.result import scenario_size
@@ -19,8 +21,6 @@ COMPANIONS: Final = {
     "module=conv": "shape=4 dims",
     "module=conv_channels_last": "shape=4 dims",
 }
-# Of so many drawn scenarios one is played: small, medium and large ones.
-_DRAWN_PER_PLAYED = 2
 _MAX_DRAWN = 200
 
 
@@ -45,21 +45,37 @@ class FeatureScenarios:
         return self.feature in map("=".join, optional_features(scenario))
 
     def smallest_first(self, num_scenarios: int) -> list[Scenario]:
-        """Draw scenarios with the feature, and choose small, medium and large ones."""
-        drawn = dict[Scenario, None]()
+        """Draw scenarios with the feature, the smallest first.
+
+        Returns:
+            Up to `num_scenarios` scenarios. Those in which the feature can show an effect
+            come first.
+        """
+        telling, others = dict[Scenario, None](), dict[Scenario, None]()
 
         def take(scenario: Scenario, _: Draw) -> None:
             if self.has_feature(scenario):
-                drawn[scenario] = None
-            if len(drawn) == num_scenarios * _DRAWN_PER_PLAYED:
+                kept = telling if self._is_telling(scenario) else others
+                kept[scenario] = None
+            if len(telling) == num_scenarios:
                 raise EndedError
 
         self._drawing().for_each(take, Phase.generate)
-        ordered = sorted(drawn, key=scenario_size)
-        # Of one rank alone most mistakes do not show.
-        several = [each for each in ordered if each.mesh.num_ranks > 1] or ordered
-        step = max(1, len(several) // num_scenarios)
-        return several[::step][:num_scenarios]
+        ordered = sorted(telling, key=scenario_size)
+        return (
+            ordered + sorted(others, key=scenario_size)[: num_scenarios - len(ordered)]
+        )
+
+    def _is_telling(self, scenario: Scenario) -> bool:
+        """Tell whether a parameter with the feature is reduced, and a step follows an event."""
+        topic, _, value = self.feature.partition("=")
+        own = (topic, value)
+        is_of_parameter = any(own in parameter_features(s) for s in scenario.parameters)
+        return any(
+            spec.requires_grad and reduce_axes(scenario.mesh, spec)
+            for spec in scenario.parameters
+            if not is_of_parameter or own in parameter_features(spec)
+        ) and (topic != "event" or value in scenario.events[:-1])
 
     def _drawing(self) -> Drawing:
         """Return the sequence from which the scenarios are drawn."""
@@ -67,7 +83,10 @@ class FeatureScenarios:
         asked = replace(
             self.capabilities, right=self.capabilities.refused, refused=frozenset()
         )
-        return Drawing(asked, self.max_ranks, _MAX_DRAWN, self.random_seed)
+        # Features of one topic would otherwise be drawn alike, with one and the same luck.
+        digest = hashlib.sha256(f"{self.random_seed}: {self.feature}".encode()).digest()
+        seed = int.from_bytes(digest[:4])
+        return Drawing(asked, self.max_ranks, _MAX_DRAWN, seed)
 
 
 def scenarios_of(

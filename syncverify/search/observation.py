@@ -118,6 +118,7 @@ def observe(
         features: Features to observe, as `topic=value`.
         known: Identities of violations of plain training steps.
     """
+    of_companions = dict[str, set[Identity]]()
     for feature in features:
         value = feature.partition("=")[2]
         if value in vocabulary.RARE:
@@ -127,8 +128,10 @@ def observe(
         companion = COMPANIONS.get(feature)
         ignored = set(known)
         if companion is not None:
-            beside = _observing(companion, subject, backend, plan)
-            ignored |= beside.identities(plan.num_scenarios)
+            if companion not in of_companions:
+                beside = _observing(companion, subject, backend, plan)
+                of_companions[companion] = beside.identities(plan.num_scenarios)
+            ignored |= of_companions[companion]
         yield observing.result(ignored)
 
 
@@ -151,6 +154,7 @@ class _Observing:
     scenarios: FeatureScenarios
     judge: Judge
     plan: ObservationPlan
+    is_out_of_time: bool = False
 
     def identities(self, num_scenarios: int) -> set[Identity]:
         """Return the identities of all violations."""
@@ -169,14 +173,15 @@ class _Observing:
                 counts[word] += 1
                 if found is not None:
                     worst.setdefault(word, found)
+                if word == "hangs":  # each hang may take seconds
+                    break
         if not counts:
-            reason = (
-                "plain training steps are violated already" if num_played
-                else "no scenario of this contract has it"
-            )  # fmt: skip
+            reason = self._reason(num_played)
             return Observation(self.scenarios.feature, "not tried", reason=reason)
         word = next(word for word in WORDS if word in counts)
-        simplest = self._simplest(worst[word]) if word in worst else None
+        simplest = worst.get(word)
+        if simplest is not None and word != "hangs":
+            simplest = self._simplest(simplest)
         return Observation(self.scenarios.feature, word, counts, simplest)
 
     def _judged(self, num_scenarios: int) -> Iterator[tuple[Scenario, JudgedRun]]:
@@ -184,7 +189,15 @@ class _Observing:
             try:
                 yield scenario, self.judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
             except OutOfBudgetError:
+                self.is_out_of_time = True
                 return
+
+    def _reason(self, num_played: int) -> str:
+        if num_played:
+            return "plain training steps are violated already"
+        if self.is_out_of_time:
+            return "the time limit came first"
+        return "no scenario of this contract has it"
 
     def _simplest(self, found: FoundViolation) -> FoundViolation:
         return leave_things_out(

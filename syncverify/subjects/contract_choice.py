@@ -41,7 +41,7 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
     if isinstance(choice, str) and choice in contract_names():
         return built_in_contract(choice, own)
     path = Path(choice)
-    if not path.suffix and not path.exists():
+    if not choice or (not path.suffix and not path.exists()):
         raise UsageError(
             f"unknown contract {str(choice)!r}: expected one of "
             f"{', '.join(contract_names())}, or a TOML file"

@@ -25,7 +25,7 @@ def test_all_built_in_subjects_but_ours_are_peers() -> None:
 def test_a_violation_that_is_known_is_no_news() -> None:
     told = CliRunner().invoke(main, ["ddp-static-graph", "--examples", "6"])
     assert told.exit_code == 0, told.output
-    assert "every_rank_finishes" in told.output
+    assert "accumulation_is_local_until_reduced" in told.output
 
 
 @pytest.mark.slow

@@ -27,8 +27,8 @@ def test_entry_is_played_told_and_written(call: Call) -> None:
         "size1-group-self-add",
         "NVIDIA/Megatron-LM#6660",
         "unreduced_stay_local",
+        "plain",
         "sim",
-        "1",
     ]
     assert row.rstrip().endswith("silent over 2")
     assert "caught: 1 of 1 (100.0 %)\n" in outcome.out
