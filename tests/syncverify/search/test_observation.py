@@ -217,8 +217,13 @@ def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     assert (late.word, late.reason) == ("not tried", "the time limit came first")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("feature", features_beyond(Capabilities()))
+FIRST_OF_TOPIC = {
+    feature.partition("=")[0]: feature for feature in features_beyond(Capabilities())
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FIRST_OF_TOPIC.values())
 def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
     listed = scenarios_of(feature, Capabilities(), 4, 0).smallest_first(2)
     allowed = {feature, COMPANIONS.get(feature)}
