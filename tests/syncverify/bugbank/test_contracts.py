@@ -77,7 +77,7 @@ def test_contract_of_that_feature_judges_the_defect(entry: Entry) -> None:
     assert shown(entry, twin) == set()
 
 
-@pytest.mark.long
+@pytest.mark.nightly  # the quick test replays what these searches find
 @pytest.mark.parametrize("entry", WITH_FEATURES, ids=lambda entry: entry.id)
 def test_search_under_the_contract_of_that_feature_finds_the_defect(
     entry: Entry,
