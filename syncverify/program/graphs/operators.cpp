@@ -74,7 +74,8 @@ TORCH_LIBRARY_IMPL(syncverify_graphs, CompositeImplicitAutograd, library) {
   library.impl("product", product);
 }
 
-TORCH_LIBRARY_IMPL(syncverify_graphs, CPU, library) {
+// One kernel for all devices.
+TORCH_LIBRARY_IMPL(syncverify_graphs, CompositeExplicitAutograd, library) {
   library.impl("kernel", kernel);
 }
 

@@ -32,10 +32,10 @@ class ConvNet(nn.Module):
     def forward(self, generator: torch.Generator) -> torch.Tensor:
         images = torch.randn(_BATCH, _CHANNELS, _SIZE, _SIZE, generator=generator)
         labels = torch.randint(_CLASSES, (_BATCH,), generator=generator)
-        images = images.to(self.first.weight.dtype, memory_format=self._memory_format)
+        images = images.to(self.first.weight, memory_format=self._memory_format)
         features = self.second(functional.relu(self.norm(self.first(images))))
         logits = self.classifier(features.mean(dim=(2, 3)))
-        return functional.cross_entropy(logits.float(), labels)
+        return functional.cross_entropy(logits.float(), labels.to(logits.device))
 
 
 CONV = Model(lambda *_: ConvNet(torch.contiguous_format))

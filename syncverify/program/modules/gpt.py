@@ -29,8 +29,10 @@ class SmallGpt(nn.Module):
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
         text = torch.randint(_VOCABULARY, (_BATCH, _CONTEXT + 1), generator=generator)
-        hidden = self.tokens(text[:, :-1]) + self.positions(torch.arange(_CONTEXT))
-        mask = torch.full((_CONTEXT, _CONTEXT), -torch.inf, dtype=hidden.dtype).triu(1)
+        text = text.to(self.tokens.weight.device)
+        positions = torch.arange(_CONTEXT, device=text.device)
+        hidden = self.tokens(text[:, :-1]) + self.positions(positions)
+        mask = hidden.new_full((_CONTEXT, _CONTEXT), -torch.inf).triu(1)
         logits = self.head(self.norm(self.block(hidden, src_mask=mask, is_causal=True)))
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), text[:, 1:].flatten()

@@ -22,9 +22,8 @@ class Perceptron(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        inputs, targets = torch.randn(_BATCH, _WIDTH + 1, generator=generator).split(
-            [_WIDTH, 1], dim=1
-        )
+        batch = torch.randn(_BATCH, _WIDTH + 1, generator=generator)
+        inputs, targets = batch.to(self.up.weight.device).split([_WIDTH, 1], dim=1)
         hidden = functional.gelu(self.up(inputs.to(self.up.weight.dtype)))
         return functional.mse_loss(self.down(hidden).float(), targets)
 

@@ -18,9 +18,10 @@ class Model:
 
     Attributes:
         build: Makes the module of one rank, from the mesh and the global rank. Parameters
-            are float32, in their global shape. `forward` takes a seeded `torch.Generator`,
-            draws a batch from it and returns a scalar loss. It runs with local parts as
-            parameters, takes sizes and dtypes from them, and does not communicate.
+            are float32, in their global shape. `forward` takes a seeded `torch.Generator` of
+            the CPU, draws a batch from it and returns a scalar loss. It runs with local parts
+            as parameters, takes sizes, dtypes and the device from them, and does not
+            communicate.
         sharded: Tensor dim that the last mesh axis cuts, by parameter name; all other
             parameters are replicated.
     """

@@ -35,7 +35,8 @@ class ExpertLayer(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        inputs, targets = torch.randn(2, _TOKENS, _WIDTH, generator=generator)
+        batch = torch.randn(2, _TOKENS, _WIDTH, generator=generator)
+        inputs, targets = batch.to(self.up.device)
         tokens = inputs.to(self.up.dtype)
         weights = self.router(tokens).softmax(dim=-1)
         chosen = weights * functional.one_hot(weights.argmax(dim=-1), _EXPERTS)

@@ -51,6 +51,17 @@ def test_parts_of_a_parameter_make_up_the_whole() -> None:
     assert torch.equal(torch.cat(parts), whole)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_draws_its_batch_on_the_device_of_its_parameters(name: str) -> None:
+    """Tensors of meta and of the CPU do not mix, as tensors of a GPU and of the CPU."""
+    meta = torch.device("meta")
+    model = build_model(scenario_of(name), rank=1, device=meta, mesh=None)
+    model.loss(step=0, micro_batch=0).backward()
+    gradients = model.local_gradients()
+    assert gradients.keys() == model.parameters.keys()
+    assert {gradient.device for gradient in gradients.values()} == {meta}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "grad"),

@@ -68,6 +68,14 @@ def test_every_parameter_gets_its_gradient(word: str) -> None:
 
 
 @every_backward
+def test_gradients_are_on_the_device_of_their_parameters(word: str) -> None:
+    parameter = nn.Parameter(torch.ones(3, device="meta"))
+    term = dot(parameter, torch.ones(3, device="meta"))
+    run_backward(word, Losses({"a": term}, {"a": parameter}, nullcontext))
+    assert parameter.grad.device.type == "meta"
+
+
+@every_backward
 def test_one_parameter_alone_will_do(word: str) -> None:
     model = Model()
     whole = model.losses()
