@@ -1,6 +1,7 @@
 """Modes of our synchronizer as subjects, each with the contract of the usual mode."""
 
-from typing import Final
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -12,18 +13,23 @@ from synchronizer import GradientSynchronizer, HookBucket, SynchronizerConfig
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import resolve
 
-Groups = list[list[nn.Parameter]]
-_CONTRACT: Final = resolve("synchronizer").capabilities
+
+class UsualMode(GradientSynchronizer):
+    """The usual mode, and the base of the others."""
+
+    capabilities: ClassVar[Capabilities] = resolve("synchronizer").capabilities
+    config: ClassVar[SynchronizerConfig] = SynchronizerConfig()
+
+    def __init__(
+        self, param_groups: list[list[nn.Parameter]], size_mb: float, required: int
+    ) -> None:
+        super().__init__(param_groups, size_mb, required, config=self.config)
 
 
-class ScattersAndGathers(GradientSynchronizer):
+class ScattersAndGathers(UsualMode):
     """Scatters sums, and gathers them again, so that every rank has them to show."""
 
-    capabilities: Capabilities = _CONTRACT
-
-    def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
-        config = SynchronizerConfig(mode="reduce_scatter")
-        super().__init__(param_groups, size_mb, required, config=config)
+    config = SynchronizerConfig(mode="reduce_scatter")
 
     @override
     def wait(self, **_: object) -> None:
@@ -40,29 +46,34 @@ class ScattersAndGathers(GradientSynchronizer):
                     view.attach()
 
 
-class SumsInAHook(GradientSynchronizer):
+def _sum_of_copy(bucket: HookBucket) -> Future[torch.Tensor]:
+    copy = bucket.buffer.clone()
+    work = dist.all_reduce(copy, group=bucket.group, async_op=True)
+    future: Future[torch.Tensor] = work.get_future().then(lambda _: copy)
+    return future
+
+
+class SumsInAHook(UsualMode):
     """Leaves the sums to a comm hook, which puts them elsewhere first."""
 
-    capabilities: Capabilities = _CONTRACT
-
-    def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
-        config = SynchronizerConfig(comm_hook=self.hook)
-        super().__init__(param_groups, size_mb, required, config=config)
-
-    @staticmethod
-    def hook(bucket: HookBucket) -> Future[torch.Tensor]:
-        """Sum a copy of the bucket."""
-        copy = bucket.buffer.clone()
-        work = dist.all_reduce(copy, group=bucket.group, async_op=True)
-        future: Future[torch.Tensor] = work.get_future().then(lambda _: copy)
-        return future
+    config = SynchronizerConfig(comm_hook=_sum_of_copy)
 
 
-class TellsWhatItUsed(GradientSynchronizer):
-    """Leaves None where no rank has a gradient, which ranks tell each other."""
+class ChecksSumsOfAHook(SumsInAHook):
+    """Leaves the sums to a comm hook, and checks that they are finite."""
 
-    capabilities: Capabilities = _CONTRACT
+    config = replace(SumsInAHook.config, check_finite=True)
 
-    def __init__(self, param_groups: Groups, size_mb: float, required: int) -> None:
-        config = SynchronizerConfig(unused="keep_none")
-        super().__init__(param_groups, size_mb, required, config=config)
+
+class LeavesNone(UsualMode):
+    """Leaves the bucket as it is, for the first gradients to be copied over it."""
+
+    @override
+    def zero_grad(self, **_: object) -> None:
+        super().zero_grad(set_to_none=True)
+
+
+class TellsWhatItUsed(UsualMode):
+    """Leaves None where no rank has a gradient: a flag of each gradient tells the others."""
+
+    config = SynchronizerConfig(unused="keep_none")
