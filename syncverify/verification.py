@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.bounds import check_ranks
 from syncverify.defaults import (
     DEFAULT_EXAMPLES,
     DEFAULT_RANKS,
@@ -339,6 +340,7 @@ def _check_numbers(
     for name, value in {**numbers, "time limit": time_limit_seconds}.items():
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
+    check_ranks(backend.name, ranks)
     if isinstance(backend, TorchrunBackend):
         if ranks > backend.world_size:
             raise UsageError(

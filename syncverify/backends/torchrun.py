@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import threading
 from datetime import timedelta
 from typing import Literal
@@ -23,7 +22,12 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.faults import outcomes_fault, stall_fault
-from syncverify.backends.messages import JobOutcome, unpack_result
+from syncverify.backends.messages import (
+    JobOutcome,
+    pack_outcome,
+    unpack_outcome,
+    unpack_result,
+)
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.errors import (
     EnvironmentNotSupportedError,
@@ -151,7 +155,7 @@ class TorchrunBackend:
         }
 
     def _outcome(self, key: str) -> JobOutcome:
-        outcome: JobOutcome = pickle.loads(self._store.get(key))
+        outcome = unpack_outcome(self._store.get(key))
         if outcome.usage_error is not None:
             raise SubjectError(outcome.usage_error)
         if outcome.harness_error is not None:
@@ -173,7 +177,7 @@ class TorchrunBackend:
         outcome = play_rank(
             membership, scenario, subject, device=self._device, recorder=Recorder()
         )
-        self._player_store.set(f"outcome/{number}/{self.rank}", pickle.dumps(outcome))
+        self._player_store.set(f"outcome/{number}/{self.rank}", pack_outcome(outcome))
 
 
 def _device(transport: str) -> torch.device:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from syncverify import bounds
 from syncverify.defaults import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
@@ -54,7 +55,7 @@ def cli() -> None:
     help=f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]",
 )  # fmt: skip
 @click.option(
-    "--examples", type=click.IntRange(min=1), default=DEFAULT_EXAMPLES, show_default=True,
+    "--examples", type=click.IntRange(1, bounds.MAX_COUNT), default=DEFAULT_EXAMPLES, show_default=True,
     help="Scenarios to play.",
 )  # fmt: skip
 @click.option(
@@ -74,7 +75,7 @@ def cli() -> None:
     "--json", "json_path", type=json_file, default=None, help="Write the report here."
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    "--jobs", type=click.IntRange(1, bounds.MAX_JOBS), default=1, show_default=True,
     help="Processes that search side by side; same seed and jobs, same report.",
 )  # fmt: skip
 @click.option(
@@ -115,7 +116,7 @@ def run(**options: Any) -> None:
     help="Worlds of up to this many ranks.",
 )  # fmt: skip
 @click.option(
-    "--scenarios", type=click.IntRange(min=1), default=PROBED_SCENARIOS,
+    "--scenarios", type=click.IntRange(1, bounds.MAX_COUNT), default=PROBED_SCENARIOS,
     show_default=True, help="Scenarios of each feature.",
 )  # fmt: skip
 @click.option(
@@ -182,12 +183,12 @@ def init(path: Path, like: str) -> None:
     help="Where the ranks run.",
 )  # fmt: skip
 @click.option(
-    "--examples", type=click.IntRange(min=1), default=DEFAULT_BANK_EXAMPLES,
+    "--examples", type=click.IntRange(1, bounds.MAX_COUNT), default=DEFAULT_BANK_EXAMPLES,
     show_default=True,
     help="Scenarios a defect, at most: the first that shows it ends the search.",
 )  # fmt: skip
 @click.option(
-    "--twin-examples", type=click.IntRange(min=0), default=DEFAULT_TWIN_EXAMPLES,
+    "--twin-examples", type=click.IntRange(0, bounds.MAX_COUNT), default=DEFAULT_TWIN_EXAMPLES,
     show_default=True,
     help="Scenarios a fixed twin, at least, in which nothing may be found.",
 )  # fmt: skip
@@ -196,7 +197,7 @@ def init(path: Path, like: str) -> None:
     help="Same seed, same scenarios.",
 )  # fmt: skip
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    "--jobs", type=click.IntRange(1, bounds.MAX_JOBS), default=1, show_default=True,
     help="Processes that play entries side by side.",
 )  # fmt: skip
 @click.option(

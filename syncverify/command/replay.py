@@ -9,6 +9,7 @@ import click
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.sim import SimBackend
+from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
@@ -29,6 +30,7 @@ def execute(
 ) -> None:
     """Play a recorded violation again, print the comparison and exit."""
     reproducer = load(token_or_file)
+    check_ranks(backend, reproducer.scenario.mesh.num_ranks)
     found = _observing(resolve(subject, contract), reproducer)
     outside = plain_features_outside(reproducer.scenario, found.capabilities)
     if outside:

@@ -38,8 +38,7 @@ class Scenario:
         launch: Streams on which the caller works, a word of `LAUNCHES`.
         readiness: Order in which gradients become ready, a word of `READINESS`.
         backward: Way to run backward, a word of `BACKWARDS`.
-        module: Real module that owns the parameters, a word of `MODULES`, or
-            `module:attribute` of a `syncverify.program.modules.Model`.
+        module: Real module that owns the parameters, a word of `MODULES`.
         version: Version of this format.
     """
 
@@ -58,6 +57,9 @@ class Scenario:
         """Refuse a scenario that no rank program can play."""
         counts = (*self.accumulations, self.bucket_cap_bytes)
         validation.check_types(self.mesh, self.parameters, counts)
+        validation.check_bounds(
+            self.mesh, self.parameters, self.accumulations, self.bucket_cap_bytes
+        )
         validation.check_mesh(self.mesh)
         require(len(self.accumulations) >= 1, "a scenario has at least one step")
         require(all(n >= 1 for n in self.accumulations), "accumulations are >= 1")
@@ -77,8 +79,7 @@ class Scenario:
         yield "launch", self.launch
         yield "readiness", self.readiness
         yield "backward", self.backward
-        if ":" not in self.module:  # `module:attribute` is the user's, and no word
-            yield "module", self.module
+        yield "module", self.module
         for spec in self.parameters:
             yield "use", spec.use
             yield "used", spec.used

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.specs import DTYPES, MeshSpec, ParameterSpec
+from syncverify.scenario.validation import check_names
 
 TOKEN_VERSION = 2
 _PREFIX = f"sv{TOKEN_VERSION}-"
 _OTHER_VERSION = re.compile(r"sv(\d+)-")
-_MAX_JSON_BYTES = 2**20  # no token of ours unpacks to more: refuse zip bombs
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def decode(token: str) -> Reproducer:
 
 def _inflate(squeezed: bytes) -> bytes:
     inflate = zlib.decompressobj()
-    text = inflate.decompress(squeezed, _MAX_JSON_BYTES)
+    text = inflate.decompress(squeezed, bounds.MAX_TOKEN_BYTES)
     if not inflate.eof or inflate.unused_data:
         raise ValueError("it is cut short or continued")
     return text
@@ -108,9 +109,14 @@ def load(token_or_file: str) -> Reproducer:
     if _OTHER_VERSION.match(token_or_file) or not _is_file(path):
         return decode(token_or_file)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace").strip()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(bounds.MAX_FILE_BYTES + 1).strip()
     except OSError as error:
         raise ScenarioFormatError(f"cannot read {name!r}: {error.strerror}") from error
+    if len(text) > bounds.MAX_FILE_BYTES:
+        raise ScenarioFormatError(
+            f"cannot read {name!r}: it has more than {bounds.MAX_FILE_BYTES} characters"
+        )
     if _OTHER_VERSION.match(text):
         return decode(text)
     return decode(_token_of_report(text, name, index if hash_mark else None))
@@ -182,8 +188,7 @@ def _pack_parameter(entry: dict[str, Any]) -> list[Any]:
 
 def _unpack_reproducer(packed: list[Any]) -> Reproducer:
     name, cause, scenario, schedule = packed
-    if not (isinstance(name, str) and isinstance(cause, str)):
-        raise ValueError("it names no property and cause")
+    check_names((name, cause))
     return Reproducer(name, cause, _unpack(scenario), Schedule.from_json(schedule))
 
 

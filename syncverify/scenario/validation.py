@@ -6,8 +6,10 @@ nothing for granted, not even the types.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import vocabulary
 from syncverify.scenario.specs import (
@@ -32,6 +34,18 @@ def require(condition: object, expectation: str) -> None:
         raise ScenarioFormatError(f"malformed scenario: {expectation}")
 
 
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names that are no short, printable text: a terminal obeys control characters."""
+    limit = bounds.MAX_NAME_LENGTH
+    require(
+        all(
+            isinstance(name, str) and len(name) <= limit and name.isprintable()
+            for name in names
+        ),
+        f"names are printable text of at most {limit} characters",
+    )
+
+
 def check_types(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], counts: Iterable[int]
 ) -> None:
@@ -43,7 +57,55 @@ def check_types(
         names.append(parameter.name)
         require(type(parameter.requires_grad) is bool, "requires_grad is true or false")
     require(all(type(n) is int for n in numbers), "sizes are whole numbers")
-    require(all(type(n) is str for n in names), "names are strings")
+    check_names(names)
+
+
+def check_bounds(
+    mesh: MeshSpec,
+    parameters: tuple[ParameterSpec, ...],
+    accumulations: tuple[int, ...],
+    bucket_cap_bytes: int,
+) -> None:
+    """Refuse a scenario that no machine can play; sizes are whole numbers."""
+    num_micro_batches = sum(accumulations) + len(accumulations)
+    _check_at_most(bounds.MAX_AXES, len(mesh.shape), "mesh axes")
+    for size in mesh.shape:  # before their product, which may have a million digits
+        _check_at_most(bounds.MAX_RANKS_OF_ANY_BACKEND, size, "ranks")
+    _check_at_most(bounds.MAX_RANKS_OF_ANY_BACKEND, mesh.num_ranks, "ranks")
+    _check_at_most(bounds.MAX_PARAMETERS, len(parameters), "parameters")
+    _check_at_most(bounds.MAX_MICRO_BATCHES, num_micro_batches, "micro-batches")
+    _check_at_most(bounds.MAX_BUCKET_CAP_BYTES, bucket_cap_bytes, "bytes of a bucket")
+    numel = sum(_check_parameter_bounds(parameter) for parameter in parameters)
+    _check_at_most(bounds.MAX_ELEMENTS, numel, "elements")
+    # Of a larger world, a few ranks play for all.
+    num_seen = min(mesh.num_ranks, bounds.MAX_RANKS["sim"]) * num_micro_batches
+    _check_at_most(
+        bounds.MAX_OBSERVED_GRADIENTS, num_seen * len(parameters), "observed gradients"
+    )
+    _check_at_most(
+        bounds.MAX_OBSERVED_ELEMENTS, num_seen * numel, "elements of observed gradients"
+    )
+
+
+def _check_parameter_bounds(parameter: ParameterSpec) -> int:
+    """Refuse a parameter that is too large.
+
+    Returns:
+        Its number of elements, where a dim of size 0 counts as 1: torch computes strides from
+        the other dims.
+    """
+    _check_at_most(bounds.MAX_DIMS, len(parameter.global_shape), "dims")
+    _check_at_most(bounds.MAX_GROUP, parameter.group, "as the index of a group")
+    _check_at_most(bounds.MAX_TIMES_LISTED, parameter.num_listed, "times in a group")
+    for size in parameter.global_shape:
+        _check_at_most(bounds.MAX_ELEMENTS, size, "elements")
+    return math.prod(max(1, size) for size in parameter.global_shape)
+
+
+def _check_at_most(limit: int, value: int, noun: str) -> None:
+    # Python refuses to print a number of more than 4,300 digits.
+    shown = value if value < bounds.MAX_COUNT else f"over {bounds.MAX_COUNT}"
+    require(value <= limit, f"expected at most {limit} {noun}, got {shown}")
 
 
 def check_mesh(mesh: MeshSpec) -> None:

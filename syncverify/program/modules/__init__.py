@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from syncverify.program.modules.model import Model
-from syncverify.program.modules.named import find_model, module_parameters
+from syncverify.program.modules.named import MODELS, module_parameters
 
-__all__ = ["Model", "find_model", "module_parameters"]
+__all__ = ["MODELS", "Model", "module_parameters"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -21,7 +20,8 @@ from syncverify.program.modules.moe import MOE
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
-MODELS: Final[Mapping[str, Model]] = {
+# Data of others names models by these words alone, and never by a module to import.
+MODELS: Final[dict[str, Model]] = {
     "mlp": MLP,
     "conv": CONV,
     "conv_channels_last": CONV_CHANNELS_LAST,
@@ -31,32 +31,9 @@ MODELS: Final[Mapping[str, Model]] = {
 
 
 @functools.lru_cache
-def find_model(name: str) -> Model:
-    """Return the model of a word of `vocabulary.MODULES`, or of the path `module:attribute`.
-
-    Raises:
-        ScenarioFormatError: No model has the name.
-    """
-    if name in MODELS:
-        return MODELS[name]
-    module_name, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ScenarioFormatError(
-            f"the scenario trains {name!r}, which cannot be imported: {error}"
-        ) from error
-    if not isinstance(found, Model):
-        raise ScenarioFormatError(
-            f"the scenario trains {name!r}, which is no syncverify.program.modules.Model"
-        )
-    return found
-
-
-@functools.lru_cache
 def module_parameters(name: str, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
     """List the parameters of a model on a mesh, all in float32 and in group 0."""
-    return find_model(name).parameters(mesh)
+    return MODELS[name].parameters(mesh)
 
 
 def require_own_parameters(scenario: Scenario) -> None:
@@ -107,5 +84,5 @@ def _seed(rank: int, step: int, micro_batch: int) -> int:
 def _skeleton(name: str, mesh: MeshSpec, rank: int) -> nn.Module:
     """Build a module without data; one per rank, since ranks may be threads."""
     with torch.device("meta"):
-        module = find_model(name).build(mesh, rank)
+        module = MODELS[name].build(mesh, rank)
     return module

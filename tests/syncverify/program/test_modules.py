@@ -9,7 +9,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.errors import ScenarioFormatError
 from syncverify.judge.reference import MicroBatchKey, reference
 from syncverify.program.model import build_model
-from syncverify.program.modules import find_model, module_parameters
+from syncverify.program.modules import MODELS, module_parameters
 from syncverify.program.modules.model import initial_value
 from syncverify.report.text import scenario_lines
 from syncverify.scenario.scenario import Scenario
@@ -102,37 +102,22 @@ def test_each_micro_batch_has_data_of_its_own() -> None:
     assert len(seen) == 6
 
 
-def test_module_of_others_is_found_by_its_path() -> None:
-    path = "syncverify.program.modules.mlp:MLP"
-    assert find_model(path) is find_model("mlp")
-    scenario = replace(scenario_of("mlp"), module=path)
+def test_module_of_a_program_is_known_by_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MODELS, "own", MODELS["mlp"])
+    monkeypatch.setitem(MODULES, "own", "a module of this program")
+    scenario = replace(scenario_of("mlp"), module="own")
     assert Scenario.from_json(scenario.to_json()) == scenario
+    build_model(scenario, rank=0, device=torch.device("cpu"), mesh=None)
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        (
-            "syncverify.program.modules.mlp:Perceptron",
-            "which is no syncverify.program.modules.Model",
-        ),
-        (
-            "syncverify.nothing:HERE",
-            "which cannot be imported: No module named 'syncverify.nothing'",
-        ),
-    ],
-)
-def test_path_to_no_model_is_refused(path: str, message: str) -> None:
-    with pytest.raises(ScenarioFormatError) as caught:
-        find_model(path)
-    assert str(caught.value) == f"the scenario trains {path!r}, {message}"
-
-
-def test_word_that_is_no_module_is_refused() -> None:
+@pytest.mark.parametrize("name", ["llm", "syncverify.program.modules.mlp:MLP"])
+def test_word_that_is_no_module_is_refused(name: str) -> None:
     with pytest.raises(
         ScenarioFormatError, match=r"^malformed scenario: module is one of"
     ):
-        replace(scenario_of("mlp"), module="llm")
+        replace(scenario_of("mlp"), module=name)
 
 
 @pytest.mark.parametrize("change", [{"global_shape": (4, 4)}, {"dtype": "bfloat16"}])

@@ -13,6 +13,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec, shard
 
 WEIGHT = ParameterSpec("w", (4, 3), ("R", "S0"))
 BIAS = ParameterSpec("b", (3,), None, "bfloat16", "float32", group=1)
+NAMED = "names are printable text of at most 200 characters"
 SCENARIO = Scenario(MeshSpec((2, 2), ("dp", "tp")), (WEIGHT, BIAS), (2, 1), 64)
 
 
@@ -133,7 +134,7 @@ MALFORMED = {
         "each mesh axis has a name of its own, or none has a name",
     ),
     "axis name is a number": (
-        edit("mesh", "axis_names", to=["dp", 1]), "names are strings"
+        edit("mesh", "axis_names", to=["dp", 1]), NAMED
     ),
     "axis of size 0": (edit("mesh", "shape", to=[2, 0]), "mesh axes have sizes >= 1"),
     "axis of size 2.0": (edit("mesh", "shape", to=[2, 2.0]), WHOLE),
@@ -152,7 +153,7 @@ MALFORMED = {
     ),
     "no parameters": (edit("parameters", to=[]), "at least one parameter is trainable"),
     "same name twice": (edit(*P0, "name", to="b"), "parameter names are unique"),
-    "name is a list": (edit(*P0, "name", to=["w"]), "names are strings"),
+    "name is a list": (edit(*P0, "name", to=["w"]), NAMED),
     "unknown dtype": (
         edit(*P0, "dtype", to="int8"),
         "dtype of 'w' is one of ('float32', 'bfloat16', 'float16', 'float64')",

@@ -46,8 +46,16 @@ def packed(**changes: Any) -> list[Any]:
     return ["some_property", "some_cause", list(parts.values()), []]
 
 
+def of_shape(shape: list[int]) -> list[Any]:
+    """The contents of a token with one parameter of a shape."""
+    return packed(parameters=[["p", shape, ["R"], 0, None, 1, 0]])
+
+
+NAMES = st.text(st.characters(exclude_categories=("C", "Z")), max_size=200)
+
+
 @pytest.mark.long
-@given(scenarios(max_ranks=8), schedules(100), st.text(min_size=1), st.text())
+@given(scenarios(max_ranks=8), schedules(100), NAMES, NAMES)
 def test_token_round_trip(
     scenario: Scenario, schedule: Schedule, name: str, cause: str
 ) -> None:
@@ -160,6 +168,68 @@ BAD_TOKENS = {
     "steps of text": token_of(packed(accumulations=["1"])),
     "no cap": token_of(packed(cap=None)),
 }
+
+
+MUCH = 10**9
+TOO_LARGE = {
+    "expected at most 131072 ranks, got over 1000000000": packed(shape=[MUCH]),
+    "expected at most 131072 ranks, got 262144": packed(shape=[2**9, 2**9]),
+    "expected at most 8 mesh axes, got 9": packed(shape=[1] * 9),
+    "expected at most 1024 parameters, got 1025": packed(
+        parameters=[[f"p{n}", [], ["R"], 0, None, 1, 0] for n in range(1025)]
+    ),
+    "expected at most 8 dims, got 70": of_shape([1] * 70),
+    "expected at most 1048576 elements, got over 1000000000": of_shape([10**12]),
+    "expected at most 1048576 elements, got 1048577": of_shape([2**20 + 1, 0]),
+    "expected at most 1048576 elements, got 268435456": of_shape([2**14, 0, 2**14]),
+    "expected at most 1024 micro-batches, got over 1000000000": packed(
+        accumulations=[MUCH]
+    ),
+    "expected at most 1024 micro-batches, got 2000": packed(accumulations=[1] * 1000),
+    "expected at most 1125899906842624 bytes of a bucket, got over 1000000000": packed(
+        cap=10**400
+    ),
+    "expected at most 1024 as the index of a group, got 1025": packed(
+        parameters=[["p", [], ["R"], 0, None, 1, 1025]]
+    ),
+    "expected at most 16 times in a group, got 17": packed(
+        parameters=[["p", [], ["R"], 0, None, 1, 0, {"num_listed": 17}]]
+    ),
+    "expected at most 131072 observed gradients, got 262144": packed(
+        shape=[512], accumulations=[511]
+    ),
+    "expected at most 134217728 elements of observed gradients, got 536870912": packed(
+        shape=[512],
+        parameters=[["p", [2**19], ["R"], 0, None, 1, 0]],
+    ),
+    "names are printable text of at most 200 characters": packed(
+        parameters=[["\x1b[31m", [], ["R"], 0, None, 1, 0]]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "content"), TOO_LARGE.items(), ids=range(len(TOO_LARGE))
+)
+def test_token_that_asks_for_too_much_is_refused(said: str, content: list[Any]) -> None:
+    assert refusal(token_of(content)) == f"malformed scenario: {said}"
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\nb", "x" * 201])
+def test_violation_of_a_name_that_no_terminal_shows_is_refused(name: str) -> None:
+    content = packed()
+    content[1] = name
+    assert refusal(token_of(content)).startswith("malformed scenario: names are print")
+
+
+def test_module_of_a_token_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    content = packed()
+    content[2].append({"module": "foreign:MODEL"})
+    assert refusal(token_of(content)).startswith("malformed scenario: module is one of")
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS.values(), ids=BAD_TOKENS.keys())
@@ -296,5 +366,15 @@ def test_load_refuses_a_file_that_may_not_be_read(
     def refuse(*_arguments: object, **_options: object) -> str:
         raise PermissionError(13, "Permission denied", file)
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     assert load_refusal(file) == f"cannot read {file!r}: Permission denied"
+
+
+def test_load_refuses_a_file_without_an_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("syncverify.bounds.MAX_FILE_BYTES", 100)
+    file = written(tmp_path, "x" * 101)
+    assert (
+        load_refusal(file) == f"cannot read {file!r}: it has more than 100 characters"
+    )

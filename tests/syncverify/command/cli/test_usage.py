@@ -1,6 +1,7 @@
 """Exit code 2, and one line on stderr that names the mistake."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ Call = Callable[..., Any]
 SHARDED = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (3,), ("S0",)),), (1,), 64
 )
+WIDE = MeshSpec((4096,), ("dp",))
 OWN_DTYPE = Scenario(
     MeshSpec((2,), ("dp",)),
     (ParameterSpec("p0", (), ("R",), "bfloat16", "float32"),),
@@ -52,7 +54,29 @@ REFUSED = {
     ),
     "no examples": (
         ("run", "synchronizer", "--examples", "-1"),
-        "Invalid value for '--examples': -1 is not in the range x>=1.",
+        ("Invalid value for '--examples': -1 is not in the range "
+        "1<=x<=1000000000."),
+    ),
+    "many ranks": (
+        ("run", "synchronizer", "--ranks", "1000000000"),
+        "expected ranks <= 512 on sim, got 1000000000",
+    ),
+    "many ranks of a probe": (
+        ("probe", "synchronizer", "--ranks", "1000000000", "--backend", "fake"),
+        "expected ranks <= 131072 on fake, got 1000000000",
+    ),
+    "many examples": (
+        ("run", "synchronizer", "--examples", "1000000001"),
+        ("Invalid value for '--examples': 1000000001 is not in the range "
+        "1<=x<=1000000000."),
+    ),
+    "many jobs": (
+        ("bank", "--jobs", "1000000000"),
+        "Invalid value for '--jobs': 1000000000 is not in the range 1<=x<=256.",
+    ),
+    "many ranks of a token": (
+        ("replay", encode(Reproducer("p", "c", replace(SHARDED, mesh=WIDE))), "ddp"),
+        "expected ranks <= 512 on sim, got 4096",
     ),
     "seed is a word": (
         ("run", "synchronizer", "--seed", "x"),

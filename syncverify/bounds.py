@@ -1,0 +1,49 @@
+"""Bounds of a scenario, of a world and of a file, each with its reason.
+
+Tokens, reports and saved violations come from other people and machines. Every number in them
+is compared with a bound before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from syncverify.errors import UsageError
+
+# Ranks by backend. A rank of `sim` is a thread, and a rank of `gloo` is a process of 250 MB.
+# `fake` plays a few ranks for all, but keeps a list entry for each of the others.
+MAX_RANKS: Final = {"sim": 512, "gloo": 64, "nccl": 65_536, "fake": 131_072}
+MAX_RANKS_OF_ANY_BACKEND: Final = max(MAX_RANKS.values())
+MAX_AXES: Final = 8  # strategies draw at most 3
+MAX_DIMS: Final = 8  # strategies draw at most 4; torch refuses more than 64
+MAX_PARAMETERS: Final = (
+    1024  # strategies draw at most 8; each costs milliseconds a step
+)
+# Elements of all parameters together: 8 MB in float64.
+MAX_ELEMENTS: Final = 2**20
+MAX_MICRO_BATCHES: Final = 1024  # of all steps together
+# Elements of all gradients that a run observes: 512 MB in float32.
+MAX_OBSERVED_ELEMENTS: Final = 2**27
+# Gradients that a run observes: each costs half a millisecond of a rank's time.
+MAX_OBSERVED_GRADIENTS: Final = 2**17
+MAX_BUCKET_CAP_BYTES: Final = 2**50  # subjects take it as a float of MiB
+MAX_GROUP: Final = MAX_PARAMETERS
+MAX_TIMES_LISTED: Final = 16
+MAX_NAME_LENGTH: Final = 200
+MAX_FILE_BYTES: Final = 2**26  # a report of 1,000 violations takes 10 MB
+MAX_TOKEN_BYTES: Final = 2**20  # packed or unpacked: a token may be a zip bomb
+# Processes that search side by side, and numbers that a command counts to.
+MAX_JOBS: Final = 256
+MAX_COUNT: Final = 10**9
+
+
+def check_ranks(backend: str, num_ranks: int) -> None:
+    """Refuse a world that is too large for a backend.
+
+    Raises:
+        UsageError: The world has more ranks than the backend plays.
+    """
+    if num_ranks > MAX_RANKS[backend]:
+        raise UsageError(
+            f"expected ranks <= {MAX_RANKS[backend]} on {backend}, got {num_ranks}"
+        )
