@@ -7,6 +7,10 @@ class SyncverifyError(Exception):
     """Base of every error that the harness raises, and no subject."""
 
 
+class RunEndedError(BaseException):
+    """The run has ended: unwinds a rank thread, and must not be swallowed."""
+
+
 class UsageError(SyncverifyError):
     """The caller's request cannot be run; the message names the reason."""
 

@@ -173,7 +173,7 @@ def verify(
         )
     if report.has_failed:
         raise PropertyViolation(report)
-    gap = None if require_coverage is None else report.summary.gap(require_coverage)
+    gap = report.gap(require_coverage)
     if gap is not None:
         raise CoverageGap(gap, report)
     return report

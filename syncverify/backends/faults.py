@@ -6,10 +6,10 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 
 from syncverify.backends.messages import JobOutcome, unpack_result
-from syncverify.errors import InternalError, SyncverifyError
+from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.program.rank_program import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
-from syncverify.sim.turns.scheduler import RankThread, RunEndedError
+from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Fault, FaultKind
@@ -38,7 +38,7 @@ def _is_clear(error: BaseException) -> bool:
     """Tell whether an exception explains a mistake to the caller, and is no slip of code."""
     slips = (LookupError, AttributeError, NameError, ArithmeticError)
     is_slip = isinstance(error, slips) and type(error).__module__ == "builtins"
-    return bool(str(error)) and not is_slip and not isinstance(error, SystemExit)
+    return bool(str(error)) and not is_slip and isinstance(error, Exception)
 
 
 def stall_fault(

@@ -78,7 +78,7 @@ def play_rank(
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except UsageError as error:
         return JobOutcome(usage_error=str(error))
-    except Exception:  # noqa: BLE001  # reported as the harness's own fault
+    except BaseException:  # noqa: BLE001  # reported as the harness's own fault
         return JobOutcome(harness_error=traceback.format_exc())
     return JobOutcome(pack_result(result))
 

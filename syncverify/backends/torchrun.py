@@ -102,10 +102,7 @@ class TorchrunBackend:
         self._num_jobs += 1
         number = self._num_jobs
         self._store.set(f"job/{number}", json.dumps(scenario.to_json()))
-        own = threading.Thread(
-            target=self._play_and_report, args=(number, scenario, subject), daemon=True
-        )
-        own.start()  # on a thread, so that `run` can stop waiting for a rank that hangs
+        self._start_playing(number, scenario, subject)
         ranks = range(scenario.mesh.num_ranks)
         outcomes = self._gather(number, ranks)
         results = tuple(
@@ -133,7 +130,7 @@ class TorchrunBackend:
                 return
             scenario = Scenario.from_json(announced)
             if self.rank < scenario.mesh.num_ranks:
-                self._play_and_report(self._num_jobs, scenario, subject)
+                self._start_playing(self._num_jobs, scenario, subject).join()
 
     def close(self) -> None:
         """Announce the end to the followers."""
@@ -161,6 +158,16 @@ class TorchrunBackend:
         if outcome.harness_error is not None:
             raise InternalError(f"{key}:\n{outcome.harness_error}")
         return outcome
+
+    def _start_playing(
+        self, number: int, scenario: Scenario, subject: Subject
+    ) -> threading.Thread:
+        """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C."""
+        player = threading.Thread(
+            target=self._play_and_report, args=(number, scenario, subject), daemon=True
+        )
+        player.start()
+        return player
 
     def _play_and_report(
         self, number: int, scenario: Scenario, subject: Subject

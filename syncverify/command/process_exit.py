@@ -2,11 +2,11 @@
 
 | code | meaning |
 |---|---|
-| 0 | no violation |
+| 0 | scenarios were judged, and no violation was found |
 | 1 | a violation |
 | 2 | bad usage, subject or environment; one line on stderr |
 | 3 | the harness itself failed |
-| 4 | less was covered than required |
+| 4 | less was covered than required, or no scenario was judged |
 | 130 | interrupted |
 | 141 | the reader of stdout is gone |
 | 143 | ended by SIGTERM, by the kernel; all that was printed and saved before stays |

@@ -80,8 +80,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
         if follow_leader(backend, subject):
             return
         report = _search(options, subject, backend, progress)
-    required = options.require_coverage
-    gap = None if required is None else report.summary.gap(required)
+    gap = report.gap(options.require_coverage)
     _print_report(console, report, show_coverage=options.show_coverage)
     if options.json_path is not None:
         text = json.dumps(report.to_json(), indent=2, allow_nan=False)

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.errors import SyncverifyError
+from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import PARAMETER_CHANGES, change_parameters
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
@@ -302,9 +302,11 @@ class _RankProgram:
         try:
             with self._recorder.calling(moment):
                 yield
-        except SyncverifyError:
+        except (SyncverifyError, RunEndedError):
             raise  # of the harness, below the subject: an injected error, a refusal
-        except (Exception, SystemExit) as error:  # `sys.exit()` ends a rank as well
+        # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and
+        # no rank plays there.
+        except BaseException as error:  # the subject's, of any class
             raise SubjectRaisedError(moment, error) from error
 
     def _read_by_optimizer(

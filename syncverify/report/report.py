@@ -56,6 +56,22 @@ class Report:
         wrong = self.fails_on_wrong and with_word(self.beyond, "wrong")
         return bool(self.violations or wrong)
 
+    def gap(self, percent_of_pairs: float | None) -> str | None:
+        """Say why a report without violations is no pass; None if it is one.
+
+        Args:
+            percent_of_pairs: Percentage of the pairs of features that must occur; None
+                requires one scenario alone.
+
+        Returns:
+            What was not covered.
+        """
+        if self.examples == 0:
+            return "no scenario was judged, so nothing is known; raise the time limit"
+        if percent_of_pairs is None:
+            return None
+        return self.summary.gap(percent_of_pairs)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
         return {

@@ -165,13 +165,11 @@ class Judge:
         twice = twice and isinstance(self.backend, ScheduledBackend)
         key = (scenario, schedule, twice)
         if key not in self._judged_runs:
-            again = None
-            if twice:
-                # The other run, with other addresses; the plain one is judged and reported.
-                with shuffled_addresses():
-                    again = self._play(scenario, Decisions(Following(schedule)))
-            decisions = Decisions(Following(schedule))
-            self._judged_runs[key] = self._judge(scenario, decisions, again)
+            self._judged_runs[key] = (
+                self._judge_twice(scenario, schedule)
+                if twice
+                else self._judge(scenario, Decisions(Following(schedule)))
+            )
         return self._judged_runs[key]
 
     def _explore_schedules(
@@ -197,10 +195,28 @@ class Judge:
         if self.listener is not None:
             self.listener.schedules_played(scenario, coverage)
 
+    def _judge_twice(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
+        """Play with other addresses, then plainly; judge the plain run."""
+        others = Decisions(Following(schedule))
+        with shuffled_addresses():
+            again = self._play(scenario, others)
+        if _is_slow(again):
+            # One hang is a verdict, which a time limit before the second one must not hide.
+            return self._judged(scenario, others, again)
+        return self._judge(scenario, Decisions(Following(schedule)), again)
+
     def _judge(
         self, scenario: Scenario, decisions: Decisions, again: Run | None = None
     ) -> JudgedRun:
-        run = self._play(scenario, decisions)
+        return self._judged(scenario, decisions, self._play(scenario, decisions), again)
+
+    def _judged(
+        self,
+        scenario: Scenario,
+        decisions: Decisions,
+        run: Run,
+        again: Run | None = None,
+    ) -> JudgedRun:
         verdict = judge_run(scenario, run, self.subject.capabilities, again=again)
         if verdict.violations and _is_slow(run):
             self.budget.num_slow_runs += 1

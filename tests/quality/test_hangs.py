@@ -78,6 +78,29 @@ class Raises(ViewBuckets):
         super().wait()
 
 
+class Interrupts(ViewBuckets):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            raise KeyboardInterrupt
+        super().wait()
+
+
+class ClosesGenerators(ViewBuckets):
+    def bind(self) -> None:
+        raise GeneratorExit
+
+
+class OwnEnd(BaseException):
+    """Of the subject, and no `Exception`."""
+
+
+class RaisesOwnEnd(ViewBuckets):
+    def zero_grad(self) -> None:
+        if dist.get_rank() == 1:
+            raise OwnEnd("of this rank")
+        super().zero_grad()
+
+
 class Exits(ViewBuckets):
     def wait(self) -> None:
         if dist.get_rank() == 1:
@@ -110,6 +133,18 @@ ANYWHERE = [
         Raises, "raised_ValueError", (1,),
         r"quality/test_hangs\.py:\d+ in wait: raise ValueError",
     ),
+    (
+        Interrupts, "raised_KeyboardInterrupt", (1,),
+        r"quality/test_hangs\.py:\d+ in wait: raise KeyboardInterrupt",
+    ),
+    (
+        ClosesGenerators, "raised_GeneratorExit", (0,),
+        r"quality/test_hangs\.py:\d+ in bind: raise GeneratorExit",
+    ),
+    (
+        RaisesOwnEnd, "raised_OwnEnd", (1,),
+        r"quality/test_hangs\.py:\d+ in zero_grad: raise OwnEnd",
+    ),
 ]  # fmt: skip
 SIMULATED = (
     SkipsFirstCollective, "collective_mismatch", (0, 1),
@@ -126,6 +161,9 @@ PROPERTIES = {
     "deadlock": "every_wait_completes",
     "collective_mismatch": "collectives_match_across_ranks",
     "raised_ValueError": "every_rank_finishes",
+    "raised_KeyboardInterrupt": "every_rank_finishes",
+    "raised_GeneratorExit": "every_rank_finishes",
+    "raised_OwnEnd": "every_rank_finishes",
     "process_died": "every_rank_finishes",
 }
 

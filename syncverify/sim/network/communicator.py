@@ -19,12 +19,11 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
 from syncverify.sim.network.collectives import Call, Tensors, agree
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
-from syncverify.sim.turns.scheduler import RunEndedError
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from syncverify.errors import RunEndedError
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.hang_detector import HangDetector
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
@@ -39,10 +40,6 @@ HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
 MAX_STEPS_PER_RANK = 5_000
 _GRACE_SECONDS = 1.0
-
-
-class RunEndedError(BaseException):
-    """The run has ended: unwinds a rank thread, and must not be swallowed."""
 
 
 @dataclass(slots=True)

@@ -280,6 +280,19 @@ def test_few_runs_that_cost_seconds_are_made(backend: str, kind: Any) -> None:
     assert result.num_examples <= 3
 
 
+def test_a_time_limit_keeps_a_hang_that_took_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first scenario is played twice, and the limit falls between the two runs."""
+    failing = Failing("sim", Fault("never_returns", (0,), "it hangs"))
+    monkeypatch.setattr(
+        syncverify.search.budget.time, "monotonic", lambda: failing.num_runs
+    )
+    result = look(Naive, failing, limit=0.5)
+    assert identities(result) == [("every_wait_completes", "never_returns")]
+    assert result.num_examples == 1
+
+
 @pytest.mark.slow
 def test_cheap_faults_do_not_end_the_search() -> None:
     failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))

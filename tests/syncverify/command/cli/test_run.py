@@ -55,9 +55,10 @@ def test_drawn_seed_is_printed_and_can_be_given(call: Call) -> None:
 
 def test_time_limit_stops_early(call: Call) -> None:
     outcome = call("run", "synchronizer", *SEARCH, "--time-limit", "1e-9")
-    assert outcome.code in {0, 1}
-    played = int(re.findall(r"\((\d+) scenarios on sim", last_line(outcome.out))[0])
-    assert played < 12
+    assert last_line(outcome.out).startswith("NOTHING VERIFIED: synchronizer (0 scena")
+    assert (outcome.code, outcome.complaint) == (
+        4, "no scenario was judged, so nothing is known; raise the time limit",
+    )  # fmt: skip
 
 
 def schema_problems(report: dict[str, Any]) -> list[str]:

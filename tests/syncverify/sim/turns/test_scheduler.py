@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from syncverify.sim.turns.scheduler import RankThread, RunEndedError, Scheduler
+from syncverify.errors import RunEndedError
+from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall, Wait
 
 
