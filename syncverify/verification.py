@@ -220,7 +220,9 @@ def run_search(
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
-    saved = SavedViolations(open_database(database), subject, backend.name)
+    notes = list[str]()
+    opened = open_database(database, notes)
+    saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, progress or SilentProgress())
     replay = replay_saved(saved, backend, keeping, max_ranks=ranks)
     plan = SearchPlan(
@@ -253,12 +255,13 @@ def run_search(
             with_witness(entry, subject, backend) for entry in result.violations
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
-        explored=tuple(
-            explored_lines(
+        explored=(
+            *explored_lines(
                 result.statistics,
                 num_replayed=replay.num_played,
                 num_failing=len(replay.result.violations),
-            )
+            ),
+            *notes,
         ),
         summary=CoverageSummary.of(result.coverage),
         contract=in_words(subject.capabilities),

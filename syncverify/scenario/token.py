@@ -25,7 +25,7 @@ from syncverify.scenario.validation import check_names
 
 TOKEN_VERSION = 2
 _PREFIX = f"sv{TOKEN_VERSION}-"
-_OTHER_VERSION = re.compile(r"sv(\d+)-")
+_ANY_VERSION = re.compile(r"sv(\d{1,9})-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ def decode(token: str) -> Reproducer:
         ScenarioFormatError: The text is no token, or a token of another version.
     """
     token = token.strip()
-    version = _OTHER_VERSION.match(token)
-    if version and not token.startswith(_PREFIX):
+    version = other_version(token)
+    if version is not None:
         raise ScenarioFormatError(
-            f"token {_shortened(token)!r} is of version {version[1]}, and this syncverify "
+            f"token {_shortened(token)!r} is of version {version}, and this syncverify "
             f"reads version {TOKEN_VERSION}: record the violation again, or replay it with "
             "the syncverify that wrote it"
         )
@@ -86,6 +86,12 @@ def decode(token: str) -> Reproducer:
         raise ScenarioFormatError(
             f"unreadable token {_shortened(token)!r}: {error}"
         ) from error
+
+
+def other_version(token: str) -> str | None:
+    """Return the version of a token that this syncverify does not read; None for others."""
+    version = _ANY_VERSION.match(token)
+    return version[1] if version and not token.startswith(_PREFIX) else None
 
 
 def _inflate(squeezed: bytes) -> bytes:
@@ -106,7 +112,7 @@ def load(token_or_file: str) -> Reproducer:
     """
     name, hash_mark, index = token_or_file.partition("#")
     path = Path(name)
-    if _OTHER_VERSION.match(token_or_file) or not _is_file(path):
+    if _ANY_VERSION.match(token_or_file) or not _is_file(path):
         return decode(token_or_file)
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -117,7 +123,7 @@ def load(token_or_file: str) -> Reproducer:
         raise ScenarioFormatError(
             f"cannot read {name!r}: it has more than {bounds.MAX_FILE_BYTES} characters"
         )
-    if _OTHER_VERSION.match(text):
+    if _ANY_VERSION.match(text):
         return decode(text)
     return decode(_token_of_report(text, name, index if hash_mark else None))
 

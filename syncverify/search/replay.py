@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hypothesis.database import (
-    DirectoryBasedExampleDatabase,
-    ExampleDatabase,
-    InMemoryExampleDatabase,
-)
+from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 
-from syncverify.errors import ScenarioFormatError
+from syncverify.errors import (
+    EnvironmentNotSupportedError,
+    InternalError,
+    ScenarioFormatError,
+)
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.coverage import Coverage, features_outside
 from syncverify.scenario.space import Space
-from syncverify.scenario.token import Reproducer, decode, encode
+from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
@@ -34,28 +34,48 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
+from syncverify.search.violation_folder import ViolationFolder
 from syncverify.subjects.subject import Subject
 
 # A folder, or a Hypothesis database; None saves nothing.
 Database = ExampleDatabase | Path | str | None
 
 
-def open_database(database: Database) -> ExampleDatabase:
-    """Return the database that a user named; its folder is created by the first save."""
+def open_database(database: Database, notes: list[str]) -> ExampleDatabase:
+    """Open the database that a user named; the first save creates its folder.
+
+    Args:
+        database: A folder, or a Hypothesis database; None saves nothing.
+        notes: List that receives a line about each file that is not read.
+
+    Returns:
+        The database.
+
+    Raises:
+        UsageError: The path cannot be a folder.
+    """
     if database is None:
         return InMemoryExampleDatabase()
     if isinstance(database, ExampleDatabase):
         return database
-    return DirectoryBasedExampleDatabase(database)
+    return ViolationFolder(database, notes)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedViolations:
-    """Violations of one subject on one backend, by its name, that earlier runs found."""
+    """Violations of one subject on one backend that earlier runs found.
+
+    Attributes:
+        database: Store of tokens.
+        subject: The subject.
+        backend: Name of the backend.
+        notes: Receives a line about each entry that is not played.
+    """
 
     database: ExampleDatabase
     subject: Subject
     backend: str
+    notes: list[str] = field(default_factory=list)
 
     def reproducers(self, max_ranks: int) -> Iterator[Reproducer]:
         """Yield the reproducers of at most `max_ranks` ranks, by the order of tokens."""
@@ -82,14 +102,25 @@ class SavedViolations:
         self.database.delete(self._unshrunk_key, encode(reproducer).encode())
 
     def _read(self, key: bytes, max_ranks: int) -> Iterator[Reproducer]:
-        for token in sorted(self.database.fetch(key)):
+        foreign = 0
+        for entry in sorted(self.database.fetch(key)):
+            token = entry.decode(errors="replace")
+            if other_version(token):
+                foreign += 1
+                continue
             try:
-                reproducer = decode(token.decode(errors="replace"))
-            except ScenarioFormatError:
-                self.database.delete(key, token)  # written by another version
+                reproducer = decode(token)
+            except ScenarioFormatError as error:
+                self.database.delete(key, entry)
+                self.notes.append(f"dropped a saved violation: {error}")
                 continue
             if self._may_play(reproducer, max_ranks):
                 yield reproducer
+        if foreign:
+            self.notes.append(
+                f"kept {foreign} saved violation(s) of another version of syncverify, which "
+                "this one cannot play"
+            )
 
     @property
     def _key(self) -> bytes:
@@ -141,10 +172,12 @@ def replay_saved(
     met = Occurrences()
     num_played = 0
     for reproducer in saved.reproducers(max_ranks):
-        num_played += _play(reproducer, judge, met, saved.drop, progress.shrunk)
+        entry = _Entry(reproducer, saved.drop, saved.notes)
+        num_played += _play(entry, judge, met, progress.shrunk)
     shrunk = frozenset(met.own)
     for reproducer in saved.unshrunk(max_ranks):
-        num_played += _play(reproducer, judge, met, saved.drop_unshrunk, progress.found)
+        entry = _Entry(reproducer, saved.drop_unshrunk, saved.notes)
+        num_played += _play(entry, judge, met, progress.found)
     coverage = Coverage(Space(saved.subject.capabilities, max_ranks))
     result = SearchResult(
         0,
@@ -156,14 +189,36 @@ def replay_saved(
     return Replay(result, num_played, frozenset(met.own) - shrunk)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One saved violation.
+
+    Attributes:
+        reproducer: The violation.
+        drop: Deletes it from the database.
+        notes: Receives a line if it cannot be played.
+    """
+
+    reproducer: Reproducer
+    drop: Callable[[Reproducer], None]
+    notes: list[str]
+
+
 def _play(
-    reproducer: Reproducer,
+    entry: _Entry,
     judge: Judge,
     met: Occurrences,
-    drop: Callable[[Reproducer], None],
     tell: Callable[[FoundViolation], None],
 ) -> int:
-    """Play one reproducer, note its violations; return 1, or 0 if it may not be played."""
+    """Play one entry and note its violations.
+
+    Returns:
+        1, or 0 if the entry may not or cannot be played.
+
+    Raises:
+        InternalError: The harness failed; the next run does not meet the entry again.
+    """
+    reproducer = entry.reproducer
     twice = reproducer.property == subject_is_deterministic.__name__
     try:
         judged = judge.judge_schedule(
@@ -171,10 +226,20 @@ def _play(
         )
     except OutOfBudgetError:
         return 0
-    for entry in met.add(judged.violations):
-        tell(entry)
+    except EnvironmentNotSupportedError as error:
+        entry.notes.append(f"skipped a saved violation: {error}")
+        return 0
+    except ScenarioFormatError as error:
+        entry.drop(reproducer)
+        entry.notes.append(f"dropped a saved violation: {error}")
+        return 0
+    except InternalError:
+        entry.drop(reproducer)
+        raise
+    for found in met.add(judged.violations):
+        tell(found)
     if not judged.violations:
-        drop(reproducer)
+        entry.drop(reproducer)
     return 1
 
 

@@ -11,12 +11,12 @@ import torch
 from filelock import FileLock
 from torch.utils import cpp_extension
 
-from syncverify.errors import SyncverifyError
+from syncverify.errors import EnvironmentNotSupportedError
 
 _BUILD_TIMEOUT_SECONDS = 600.0  # another process may compile, which takes a minute
 
 
-class NoCompilerError(SyncverifyError):
+class NoCompilerError(EnvironmentNotSupportedError):
     """The operators in C++ cannot be compiled here."""
 
 

@@ -41,7 +41,7 @@ class Listening(SilentProgress):
 
 
 def keeping(folder: Path) -> tuple[KeepingProgress, Listening]:
-    store = SavedViolations(open_database(folder), resolve(Doubles), "sim")
+    store = SavedViolations(open_database(folder, []), resolve(Doubles), "sim")
     listening = Listening(store)
     return KeepingProgress(store, listening), listening
 

@@ -14,10 +14,11 @@ from hypothesis.database import (
 from search_subjects import Doubles, Naive
 
 from syncverify.backends.sim import SimBackend
-from syncverify.scenario.contract import Capabilities
+from syncverify.errors import EnvironmentNotSupportedError, InternalError
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer
+from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.keeping import KeepingProgress
 from syncverify.search.replay import (
     Replay,
@@ -28,13 +29,14 @@ from syncverify.search.replay import (
 )
 from syncverify.search.result import SilentProgress
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.run import Run
 
 PAIR = Scenario(MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64)
 REPRODUCER = Reproducer("gradient_equals_reference", "scaled", PAIR)
 
 
 def saved(database: Any, subject: Any = Doubles) -> SavedViolations:
-    return SavedViolations(open_database(database), resolve(subject), "sim")
+    return SavedViolations(open_database(database, []), resolve(subject), "sim")
 
 
 def identities(kept: SavedViolations, max_ranks: int = 4) -> list[tuple[str, str]]:
@@ -110,14 +112,68 @@ def test_what_is_not_promised_any_more_is_not_played(able: Capabilities) -> None
     assert list(kept.reproducers(4)) == []
 
 
-def test_unreadable_tokens_are_dropped() -> None:
+def test_entries_that_no_run_can_play_are_dropped_with_a_line_each() -> None:
     database = InMemoryExampleDatabase()
     kept = SavedViolations(database, resolve(Doubles), "sim")
     kept.save(REPRODUCER)
-    for token in (b"sv1-old", b"\xff"):
-        database.save(kept._key, token)
+    huge = encode(REPRODUCER).replace("sv2-", "sv2-A").encode()
+    for entry in (b"\xff", b"", huge):
+        database.save(kept._key, entry)
     assert list(kept.reproducers(4)) == [REPRODUCER]
     assert len(list(database.fetch(kept._key))) == 1
+    assert len(kept.notes) == 3
+    assert all(note.startswith("dropped a saved violation: ") for note in kept.notes)
+    assert list(kept.reproducers(4)) == [REPRODUCER]
+    assert len(kept.notes) == 3
+
+
+def test_entries_of_other_versions_are_kept_for_them() -> None:
+    database = InMemoryExampleDatabase()
+    kept = SavedViolations(database, resolve(Doubles), "sim")
+    for entry in (b"sv1-old", b"sv3-new"):
+        database.save(kept._key, entry)
+    assert list(kept.reproducers(4)) == []
+    assert set(database.fetch(kept._key)) == {b"sv1-old", b"sv3-new"}
+    (note,) = kept.notes
+    assert note.startswith("kept 2 saved violation(s) of another version of syncverify")
+
+
+def test_entry_with_parameters_that_its_module_lacks_is_dropped() -> None:
+    database = InMemoryExampleDatabase()
+    subject = replace(resolve(Doubles), capabilities=EVERYTHING)
+    kept = SavedViolations(database, subject, "sim")
+    kept.save(replace(REPRODUCER, scenario=replace(PAIR, module="mlp")))
+    assert identities(kept) == []
+    assert list(database.fetch(kept._key)) == []
+    (note,) = kept.notes
+    assert note.startswith("dropped a saved violation: malformed scenario: parameters")
+
+
+class Fails(SimBackend):
+    """Fails to play anything, by an error of one class."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.error = error
+
+    def run_scheduled(self, *_arguments: object) -> Run:
+        raise self.error("no such luck")
+
+
+def test_entry_that_this_machine_cannot_play_is_kept() -> None:
+    kept = saved(None)
+    kept.save(REPRODUCER)
+    backend = Fails(EnvironmentNotSupportedError)
+    assert replay_saved(kept, backend, SilentProgress(), max_ranks=4).num_played == 0
+    assert list(kept.reproducers(4)) == [REPRODUCER]
+    assert kept.notes == ["skipped a saved violation: no such luck"]
+
+
+def test_entry_that_the_harness_fails_on_does_not_fail_the_next_run() -> None:
+    kept = saved(None)
+    kept.save(REPRODUCER)
+    with pytest.raises(InternalError, match=r"^no such luck$"):
+        replay_saved(kept, Fails(InternalError), SilentProgress(), max_ranks=4)
+    assert list(kept.reproducers(4)) == []
 
 
 def test_other_machines_violations_are_read_and_left_alone(tmp_path: Path) -> None:

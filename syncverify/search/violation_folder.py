@@ -1,0 +1,90 @@
+"""The folder of saved violations; foreign files in it are set aside and block no run.
+
+The folder may come from another machine, such as an artifact of CI. This module alone uses a
+private method of Hypothesis: the place of a key in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from hypothesis.database import DirectoryBasedExampleDatabase
+from typing_extensions import override
+
+from syncverify import bounds
+from syncverify.errors import UsageError
+
+
+class ViolationFolder(DirectoryBasedExampleDatabase):
+    """A Hypothesis database in a folder, which reads regular files of bounded size alone.
+
+    Args:
+        path: The folder; the first save creates it.
+        notes: List that receives a line about each file that is not read.
+
+    Raises:
+        UsageError: The path cannot be a folder.
+    """
+
+    def __init__(self, path: Path | str, notes: list[str]) -> None:
+        super().__init__(path)
+        self._notes = notes
+        try:
+            is_folder = stat.S_ISDIR(self.path.stat().st_mode)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:  # too long, or a null byte
+            raise UsageError(
+                f"cannot use the database {str(path)!r}: {error}"
+            ) from error
+        if not is_folder:
+            raise UsageError(f"the database {str(path)!r} is no folder")
+
+    @override
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        """Yield the content of each file of a key, by the order of names."""
+        folder = self._key_path(key)
+        try:
+            files = sorted(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            self._notes.append(
+                f"saved violations in {str(folder)!r} are skipped: {error}"
+            )
+            return
+        for file in files:
+            try:
+                yield _read(file)
+            except OSError as error:
+                self._set_aside(file, error.strerror or str(error))
+
+    def _set_aside(self, file: Path, reason: str) -> None:
+        """Move a file where no run reads it, so that it is in the way once."""
+        target = self.path / "set-aside"
+        line = f"saved violation {str(file)!r} cannot be read ({reason})"
+        try:
+            target.mkdir(exist_ok=True)
+            file.rename(target / file.name)
+        except OSError:
+            self._notes.append(f"{line} and is skipped: remove it")
+        else:
+            self._notes.append(f"{line} and is set aside in {str(target)!r}")
+
+
+def _read(file: Path) -> bytes:
+    # A pipe without a writer would keep a plain `open` for ever.
+    with open(file, "rb", opener=_without_waiting) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError("it is no file")
+        content = opened.read(bounds.MAX_TOKEN_BYTES + 1)
+    if len(content) > bounds.MAX_TOKEN_BYTES:
+        raise OSError("it is too long for a token")
+    return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)

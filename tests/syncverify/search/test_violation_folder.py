@@ -1,0 +1,101 @@
+"""The folder of saved violations: foreign files in it block no run."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from syncverify import bounds
+from syncverify.errors import UsageError
+from syncverify.search.violation_folder import ViolationFolder
+
+KEY = b"key"
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_long_file(path: Path) -> None:
+    path.write_bytes(b"x" * (bounds.MAX_TOKEN_BYTES + 1))
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def make_endless_link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_pipe,
+        make_socket,
+        make_long_file,
+        make_dangling_link,
+        make_endless_link,
+        Path.mkdir,
+    ],
+)
+def test_foreign_entry_is_set_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    folder = Path("kept")
+    DirectoryBasedExampleDatabase(folder).save(KEY, b"good")
+    (good,) = (each for each in folder.glob("*/*") if each.read_bytes() == b"good")
+    make(good.parent / "bad")
+    notes = list[str]()
+    assert list(ViolationFolder(folder, notes).fetch(KEY)) == [b"good"]
+    (note,) = notes
+    assert note.startswith(
+        f"saved violation {str(good.parent / 'bad')!r} cannot be read"
+    )
+    assert note.endswith("and is set aside in 'kept/set-aside'")
+    assert [each.name for each in (folder / "set-aside").iterdir()] == ["bad"]
+    assert list(ViolationFolder(folder, notes).fetch(KEY)) == [b"good"]
+    assert len(notes) == 1
+
+
+def test_foreign_entry_that_cannot_be_moved_is_skipped(tmp_path: Path) -> None:
+    DirectoryBasedExampleDatabase(tmp_path).save(KEY, b"good")
+    (good,) = (each for each in tmp_path.glob("*/*") if each.read_bytes() == b"good")
+    make_pipe(good.parent / "bad")
+    (tmp_path / "set-aside").write_text("a file in the place of the folder")
+    notes = list[str]()
+    assert list(ViolationFolder(tmp_path, notes).fetch(KEY)) == [b"good"]
+    assert notes[0].endswith("(it is no file) and is skipped: remove it")
+
+
+def test_hypothesis_reads_the_same_folder(tmp_path: Path) -> None:
+    ViolationFolder(tmp_path, []).save(KEY, b"entry")
+    assert list(DirectoryBasedExampleDatabase(tmp_path).fetch(KEY)) == [b"entry"]
+    assert list(ViolationFolder(tmp_path, []).fetch(b"other key")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x" * 5000, "^cannot use the database 'x{5000}': .*File name too long"),
+        ("a\0b", "^cannot use the database .*null byte"),
+        ("file/inside", "^cannot use the database 'file/inside': .*Not a directory"),
+        ("file", "^the database 'file' is no folder$"),
+    ],
+)
+def test_path_that_can_be_no_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(UsageError, match=said):
+        ViolationFolder(name, [])
