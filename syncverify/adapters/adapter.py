@@ -30,7 +30,6 @@ from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
 LOCAL_MEAN = Capabilities(
     reduction="mean",
     tensors="local",
-    separate_grad_dtype=False,
     varying_accumulations=True,
     needs_data=True,
 )

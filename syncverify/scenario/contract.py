@@ -21,7 +21,6 @@ _LEFT_OUT_BY_FIELD: Final = (
             *("parameters=plain", "placement"),
         ),
     ),
-    ("separate_grad_dtype", False, ("dtype=own gradient dtype",)),
     ("varying_accumulations", False, ("accumulations=varying",)),
     ("scalars", False, ("parameters=scalar",)),
 )
@@ -39,7 +38,6 @@ class Capabilities:
         reduction: Gradients are the `sum` or the `mean` over the contributing ranks.
         tensors: `dtensor`; or `local` for a subject that knows plain tensors only and
             reduces each of them over all ranks.
-        separate_grad_dtype: Gradients may have another dtype than their parameters.
         varying_accumulations: The number of micro-batches may change between steps.
         needs_data: Collectives have to move data, which those of `fake` do not.
         overlaps_backward: The subject promises to reduce while backward still runs. A
@@ -69,7 +67,6 @@ class Capabilities:
 
     reduction: Literal["sum", "mean"] = "sum"
     tensors: Literal["dtensor", "local"] = "dtensor"
-    separate_grad_dtype: bool = True
     varying_accumulations: bool = False
     needs_data: bool = False
     overlaps_backward: bool = False

@@ -21,7 +21,7 @@ OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
         "partial": "right_or_error",
     },
     "shape": {"4 dims": "right", "empty": "right"},
-    "dtype": {"float64": "right"},
+    "dtype": {"float64": "right", "own gradient dtype": "right"},
     "listed": {"twice": "right_or_error"},
     "memory_format": {"transposed": "right", "channels_last": "right"},
     "used": {

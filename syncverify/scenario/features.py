@@ -36,8 +36,8 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
         frozenset({f"module={module}", f"{topic}={value}"}): _PLAIN_STEPS
         for module in OPTIONAL_FEATURES["module"]
         for topic in OPTIONAL_FEATURES
-        if topic not in _BESIDE_MODULES
         for value in OPTIONAL_FEATURES[topic]
+        if topic not in _BESIDE_MODULES and value != "own gradient dtype"
     },
     **{
         frozenset({f"module={module}", f"shape={value}"}): "a module has its own shapes"
@@ -148,6 +148,8 @@ def parameter_features(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
         yield "shape", "empty"
     if "float64" in {spec.dtype, spec.grad_dtype}:
         yield "dtype", "float64"
+    if spec.effective_grad_dtype != spec.dtype:
+        yield "dtype", "own gradient dtype"
     if spec.num_listed > 1:
         yield "listed", "twice"
     yield from _if_listed("memory_format", spec.memory_format)

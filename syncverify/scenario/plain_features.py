@@ -40,7 +40,7 @@ PLAIN_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
         *("replicated", "sharded", "uneven or empty shard", "plain"),
         *("frozen", "scalar"),
     ),
-    "dtype": ("float32", "bfloat16", "float16", "own gradient dtype", "several"),
+    "dtype": ("float32", "bfloat16", "float16", "several"),
     "reduction": ("none", *map(over, range(1, MAX_AXES + 1))),
     "accumulations": (*_numbers(MAX_ACCUMULATIONS), "varying"),
     "steps": _numbers(MAX_STEPS),
@@ -75,8 +75,6 @@ def placement_features(mesh: MeshSpec, spec: ParameterSpec) -> Iterator[Feature]
 
 
 def dtype_features(spec: ParameterSpec) -> Iterator[Feature]:
-    """Yield the dtypes of a parameter and its gradient; `features.py` has float64."""
+    """Yield the dtypes of a parameter and its gradient; `features.py` has the rare ones."""
     for dtype in {spec.dtype, spec.effective_grad_dtype} - {"float64"}:
         yield "dtype", dtype
-    if spec.effective_grad_dtype != spec.dtype:
-        yield "dtype", "own gradient dtype"

@@ -23,7 +23,7 @@ _ON_MESH: Final = frozenset({"ranks", "mesh", "parameters", "reduction", "placem
 # Values of plain steps without which there is no scenario: some value but the listed ones.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "ranks": (),
-    "dtype": ("own gradient dtype", "several"),
+    "dtype": ("several",),
     "accumulations": ("varying",),
     "steps": (),
     "buckets": ("2 groups",),

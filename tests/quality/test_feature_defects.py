@@ -17,7 +17,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 
 FEATURE_DEFECTS = SPACE
-MAX_PLAYED = 40
+MAX_PLAYED = 80
 
 
 def only(features: frozenset[str]) -> Capabilities:

@@ -15,7 +15,7 @@ from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import PLAIN
 
 PAIR = MeshSpec((2,), ("dp",))
-LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)
+LOCAL = Capabilities(tensors="local")
 ONLY_GPT = Capabilities(features=frozenset({"module=gpt"}))
 
 

@@ -109,7 +109,7 @@ def test_each_value_can_be_left_out_alone(value: str) -> None:
         ({"mesh=2 axes"}, "reduction", {"over 2 axes"}),
         ({"mesh=axis of size 1"}, "ranks", {"1"}),
         ({"steps=2", "steps=3"}, "accumulations", {"varying"}),
-        ({"dtype=float16", "dtype=bfloat16"}, "dtype", {"own gradient dtype", "several"}),
+        ({"dtype=float16", "dtype=bfloat16"}, "dtype", {"several"}),
         ({"parameters=sharded"}, "parameters", {"uneven or empty shard"}),
         ({"reduction=over 1 axis"}, "ranks", set()),
     ],
@@ -151,12 +151,10 @@ def test_a_contract_without_scenarios_is_refused(outside: set[str], topic: str) 
 
 
 def test_fields_say_the_same_as_values() -> None:
-    fields = Capabilities(
-        tensors="local", separate_grad_dtype=False, scalars=False
-    )  # fmt: skip
+    fields = Capabilities(tensors="local", scalars=False)
     values = contract(
         "parameters=sharded", "parameters=plain", "parameters=uneven or empty shard",
-        "dtype=own gradient dtype", "parameters=scalar", "accumulations=varying",
+        "parameters=scalar", "accumulations=varying",
     )  # fmt: skip
     assert Space(fields, MAX_RANKS).values() == Space(values, MAX_RANKS).values()
     assert drawn(fields, 1)[0] == drawn(values, 1)[0]

@@ -88,10 +88,6 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
         for p in s.parameters
         if min(s.mesh.shape) > 1
     ),
-    "own gradient dtype": lambda s: any(p.grad_dtype for p in s.parameters),
-    "one gradient dtype for two dtypes": lambda s: (
-        len({p.dtype for p in s.parameters if p.effective_grad_dtype == "float32"}) > 1
-    ),
     "many parameters": lambda s: len(s.parameters) >= 6,
     "three steps of several micro-batches": lambda s: (
         len(s.accumulations) == 3 and min(s.accumulations) > 1
@@ -140,7 +136,7 @@ def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     listed = drawn(able)
     assert never_met(listed, able) == []
     assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
-        "sharded", "uneven or empty shard", "plain", "own gradient dtype",
+        "sharded", "uneven or empty shard", "plain",
         *(["varying"] if not able.varying_accumulations else []),
     }  # fmt: skip
 

@@ -31,9 +31,7 @@ from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.isolation import without_local_constants
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
-LOCAL = Capabilities(
-    reduction="mean", tensors="local", separate_grad_dtype=False, needs_data=True
-)
+LOCAL = Capabilities(reduction="mean", tensors="local", needs_data=True)
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
 SIMPLEST = ParameterSpec("p0", (), ("R",))
 

@@ -6,6 +6,7 @@ from typing_extensions import override
 
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.entry import reported
+from syncverify.scenario.contract import Capabilities
 
 
 @reported(
@@ -16,6 +17,8 @@ from syncverify.bugbank.entry import reported
 )
 class AccumulatesInParameterDtype(MainGrads):
     """Buckets have the parameter's dtype although its gradient has another."""
+
+    capabilities = Capabilities(right=frozenset({"dtype=own gradient dtype"}))
 
     @override
     def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:

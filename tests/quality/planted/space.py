@@ -17,6 +17,9 @@ from syncverify.bugbank.layout.reduce_scatter_storage_order import (
     HandsBackInTheOrderOfStorage,
 )
 from syncverify.bugbank.layout.shared_param_bucketed_twice import CountsEachListing
+from syncverify.bugbank.numerics.low_precision_accumulator import (
+    AccumulatesInParameterDtype,
+)
 from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhatArrives
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -155,7 +158,8 @@ SPACE = [
     FeatureDefect("mesh=3 axes", LooksAtTwoAxes, two_named_axes, VALUE, UNSENT),
     FeatureDefect("mesh=unnamed", AsksForAxesByName, named, VALUE, UNSENT),
     FeatureDefect(
-        "placement=sub_mesh", TakesReplicasForTheWorld, placed("-", "R"), VALUE, FOREIGN
+        "placement=sub_mesh", TakesReplicasForTheWorld, placed("-", "R"), VALUE, FOREIGN,
+        examples=300,  # a whole replica has to stand beside a parameter on a sub-mesh
     ),
     FeatureDefect(
         "placement=strided", KnowsOneKindOfShard, placed("_S", "S"), LOCAL, FOREIGN
@@ -174,6 +178,10 @@ SPACE = [
     ),
     FeatureDefect(
         "dtype=float64", SumsInFloat32, each_parameter(narrow), VALUE, "rounded"
+    ),
+    FeatureDefect(
+        "dtype=own gradient dtype", AccumulatesInParameterDtype, setting(grad_dtype=None),
+        VALUE, "rounded",
     ),
     FeatureDefect(
         "listed=twice", CountsEachListing, setting(num_listed=1), VALUE,

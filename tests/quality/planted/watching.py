@@ -24,7 +24,6 @@ class RunsMicroBatches(PlainGrads):
 
     capabilities = Capabilities(
         tensors="local",
-        separate_grad_dtype=False,
         varying_accumulations=True,
         features=frozenset({"use", "backward"}),
     )

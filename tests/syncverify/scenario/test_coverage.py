@@ -11,7 +11,7 @@ from syncverify.scenario.space import BY_CONSTRUCTION, Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 PLAIN = Capabilities(varying_accumulations=True)
-LOCAL = Capabilities(tensors="local", separate_grad_dtype=False)
+LOCAL = Capabilities(tensors="local")
 
 LINE = MeshSpec((4,), ("dp",))
 SMALL = Scenario(LINE, (ParameterSpec("p0", (), ("R",)),), (1,), 2**20)
@@ -43,7 +43,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "parameters": [
             "replicated", "sharded", "uneven or empty shard", "plain", "frozen", "scalar",
         ],
-        "dtype": ["float32", "bfloat16", "float16", "own gradient dtype", "several"],
+        "dtype": ["float32", "bfloat16", "float16", "several"],
         "reduction": ["none", "over 1 axis", "over 2 axes"],
         "accumulations": ["1", "2", "3", "4", "varying"],
         "steps": ["1", "2", "3"],

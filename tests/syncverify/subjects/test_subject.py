@@ -100,7 +100,6 @@ def test_built_in_names() -> None:
     assert ddp.capabilities == Capabilities(
         reduction="mean",
         tensors="local",
-        separate_grad_dtype=False,
         varying_accumulations=True,
         needs_data=True,
         overlaps_backward=True,

@@ -18,12 +18,6 @@ SHARDED = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (3,), ("S0",)),), (1,), 64
 )
 WIDE = MeshSpec((4096,), ("dp",))
-OWN_DTYPE = Scenario(
-    MeshSpec((2,), ("dp",)),
-    (ParameterSpec("p0", (), ("R",), "bfloat16", "float32"),),
-    (1,),
-    64,
-)
 NAMES = ", ".join(sorted(BUILT_IN_SUBJECTS))
 BUILT_IN = f"expected one of {NAMES}, or module:attribute"
 REFUSED = {
@@ -146,11 +140,6 @@ REFUSED = {
         ("subject 'ddp' does not promise to handle parameters=sharded, parameters=uneven or "
         "empty shard: its capabilities leave that out; replay with a subject that "
         "covers it"),
-    ),
-    "dtype that the subject does not promise": (
-        ("replay", encode(Reproducer("p", "c", OWN_DTYPE)), "ddp"),
-        ("subject 'ddp' does not promise to handle dtype=own gradient dtype: its "
-        "capabilities leave that out; replay with a subject that covers it"),
     ),
 }  # fmt: skip
 
