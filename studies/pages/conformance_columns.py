@@ -41,7 +41,9 @@ _ON_COPIES: Final = frozenset(
         ),
         "event=raise_in_backward",
         "event=freeze",
+        "event=unfreeze",
         "event=cast",
+        "event=cast_before_zero",
         "event=move",
     }
 )

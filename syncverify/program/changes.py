@@ -15,20 +15,30 @@ from torch import nn
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 
-PARAMETER_CHANGES = ("freeze", "cast", "move")
+BEFORE_STEP = ("freeze", "unfreeze", "cast", "move")
+BEFORE_ZERO = ("cast_before_zero",)
 
 
 def change_parameters(
     scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
 ) -> None:
-    """Freeze, cast or move a rank's parameters before a step, if the step's event says so."""
+    """Freeze, train, cast or move a rank's parameters, as the event of a step says."""
     match scenario.step_event(step):
-        case "freeze":
-            _freeze(scenario, step, parameters)
-        case "cast":
+        case "freeze" | "unfreeze":
+            freeze(scenario, step, parameters)
+        case "cast" | "cast_before_zero":
             nn.ParameterList(parameters.values()).double()
         case "move":
             _move(parameters.values())
+
+
+def freeze(
+    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+) -> None:
+    """Freeze the parameters that a step does not train, and train all others."""
+    for spec in scenario.parameters:
+        is_frozen = step_plan.is_frozen(scenario, spec, step)
+        parameters[spec.name].requires_grad_(not is_frozen)
 
 
 def _move(parameters: Collection[nn.Parameter]) -> None:
@@ -41,11 +51,3 @@ def _move(parameters: Collection[nn.Parameter]) -> None:
             gradient, parameter.grad = parameter.grad, None
             parameter.grad_dtype = dtype
             parameter.grad = gradient
-
-
-def _freeze(
-    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
-) -> None:
-    for spec in scenario.parameters:
-        if step_plan.is_frozen(scenario, spec, step):
-            parameters[spec.name].requires_grad_(False)

@@ -5,12 +5,14 @@ observes gradients only at points where the API allows to read them, and judges 
 
 One scenario, in order:
 
+    freeze parameters              if an event `unfreeze` comes first
     make and bind the subject
     for each step:
-        change parameters          events `freeze`, `cast`, `move`
+        change parameters          events `freeze`, `unfreeze`, `cast`, `move`
         announce micro-batches     subjects with `set_required_accumulations()`
         backwards                  observed after each but the last: "accumulated"
         wait()                     "reduced"
+        change parameters          event `cast_before_zero`
         zero_grad()                "zeroed"
         unbind and bind            event `rebind`
     unbind the subject, drop it, and look for leftovers
@@ -29,7 +31,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.caller_streams import CallerStreams
-from syncverify.program.changes import PARAMETER_CHANGES, change_parameters
+from syncverify.program.changes import (
+    BEFORE_STEP,
+    BEFORE_ZERO,
+    change_parameters,
+    freeze,
+)
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.injected_error import InjectedError
@@ -95,6 +102,7 @@ def play(
     dtensors = subject.capabilities.tensors == "dtensor"
     mesh = mesh_builder(scenario, device) if dtensors else None
     model = build_model(scenario, rank=rank, device=device, mesh=mesh)
+    freeze(scenario, -1, model.parameters)
     recorder.watch(model.local_gradients)
     streams = CallerStreams(scenario.launch, device)
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
@@ -171,12 +179,8 @@ class _RankProgram:
 
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
         event = self._scenario.step_event(step)
-        if event in PARAMETER_CHANGES:
-            # Recorded as a call of the subject: torch raises where the subject's hooks or
-            # views forbid the change, and that error is the subject's.
-            with self._calling("zero_grad", step):
-                change_parameters(self._scenario, step, self._model.parameters)
-            self._original = parameter_states(self._model.parameters)
+        if event in BEFORE_STEP:
+            self._change_parameters(step)
         with self._streams.for_step():
             self._announce_count(synchronizer, step)
             try:
@@ -191,6 +195,13 @@ class _RankProgram:
         if event == "rebind":
             self._unbind(synchronizer, step)
             self._bind(synchronizer, step)
+
+    def _change_parameters(self, step: int) -> None:
+        # Recorded as a call of the subject: torch raises where the subject's hooks or
+        # views forbid the change, and that error is the subject's.
+        with self._calling("zero_grad", step):
+            change_parameters(self._scenario, step, self._model.parameters)
+        self._original = parameter_states(self._model.parameters)
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations) and step > 0:
@@ -217,6 +228,8 @@ class _RankProgram:
                 with self._calling("wait", step):
                     synchronizer.wait()
             self._observe("reduced", step)
+        if event in BEFORE_ZERO:
+            self._change_parameters(step)
         with self._calling("zero_grad", step):
             synchronizer.zero_grad()
 

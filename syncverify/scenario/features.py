@@ -22,7 +22,8 @@ from syncverify.scenario.specs import ABSENT, PARTIAL, MeshSpec, ParameterSpec
 
 _REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Later steps in which the effect of a step event is still present.
-_STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(("freeze", "cast", "move"), math.inf)}
+_LASTING = ("freeze", "unfreeze", "cast", "cast_before_zero", "move")
+_STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(_LASTING, math.inf)}
 _PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
 _BESIDE_MODULES = ("mesh", "shape", "module")
 # Pairs of features that no scenario combines, each with its reason.
@@ -69,7 +70,7 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
             "DTensor parameters are exchanged and lose their hooks, so DTensor itself "
             "reduces the Partial gradient, before the subject can refuse"
         )
-        for event in ("cast", "move")
+        for event in ("cast", "cast_before_zero", "move")
     },
     **{
         frozenset({"event=raise_in_backward", f"backward={backward}"}): (

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 
+FREEZING = ("freeze", "unfreeze")
+
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
     """Count the micro-batches that the subject was told to expect."""
@@ -70,19 +72,29 @@ def is_used(
 
 
 def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
-    """Tell whether a parameter needs no gradient in a step."""
+    """Tell whether a parameter needs no gradient in a step, or in step -1 at `bind()`."""
     if not spec.requires_grad:
         return True
-    if "freeze" not in scenario.events[: step + 1]:
-        return False
-    # Every other trainable parameter freezes, so that some are still trained.
+    before = [e for e in scenario.events[: step + 1] if e in FREEZING]
+    after = [e for e in scenario.events[step + 1 :] if e in FREEZING]
+    # A parameter that is trained from a step on was frozen before.
+    is_off = before[-1] == "freeze" if before else after[:1] == ["unfreeze"]
+    return is_off and may_freeze(scenario, spec)
+
+
+def may_freeze(scenario: Scenario, spec: ParameterSpec) -> bool:
+    """Tell whether the events of `FREEZING` change a parameter."""
+    # Every other trainable parameter, so that some are always trained.
     trainable = [other for other in scenario.parameters if other.requires_grad]
-    return trainable.index(spec) % 2 == 1
+    return spec in trainable[1::2]
 
 
 def is_cast(scenario: Scenario, step: int) -> bool:
-    """Tell whether the caller has cast the parameters in this step or an earlier one."""
-    return "cast" in scenario.events[: step + 1]
+    """Tell whether the caller has cast the parameters before the `wait()` of a step."""
+    return (
+        "cast" in scenario.events[: step + 1]
+        or "cast_before_zero" in scenario.events[:step]
+    )
 
 
 def contributes(

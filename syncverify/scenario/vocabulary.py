@@ -121,7 +121,11 @@ EVENTS: Final = {
         "`reset()` if there is one, else `zero_grad()`, throws the step away"
     ),
     "freeze": "every other trainable parameter is frozen, from this step on",
+    "unfreeze": (
+        "every other trainable parameter is frozen at `bind()`, and trained from this step on"
+    ),
     "cast": "`module.double()` is called before the step",
+    "cast_before_zero": "`module.double()` is called between `wait()` and `zero_grad()`",
     "move": "parameters and gradients move, as `module.to(device)` does, before the step",
 }
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from hypothesis import Phase
 
+from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
@@ -67,14 +68,16 @@ class FeatureScenarios:
         )
 
     def _is_telling(self, scenario: Scenario) -> bool:
-        """Tell whether a parameter with the feature is reduced, and a step follows an event."""
+        """Tell whether the feature concerns a reduced parameter, and a step follows an event."""
         topic, _, value = self.feature.partition("=")
         own = (topic, value)
-        is_of_parameter = any(own in parameter_features(s) for s in scenario.parameters)
+        specs = scenario.parameters
+        if any(own in parameter_features(spec) for spec in specs):
+            specs = tuple(spec for spec in specs if own in parameter_features(spec))
+        if value in step_plan.FREEZING:
+            specs = tuple(s for s in specs if step_plan.may_freeze(scenario, s))
         return any(
-            spec.requires_grad and reduce_axes(scenario.mesh, spec)
-            for spec in scenario.parameters
-            if not is_of_parameter or own in parameter_features(spec)
+            spec.requires_grad and reduce_axes(scenario.mesh, spec) for spec in specs
         ) and (topic != "event" or value in scenario.events[:-1])
 
     def _drawing(self) -> Drawing:

@@ -2,10 +2,13 @@
 
 Buckets are launched in one order on all ranks, and `wait()` launches the incomplete
 ones, so no accumulation has to come. The synchronizer refuses a `.grad`
-that is not its view and an accumulation too many.
+that is not its view, an accumulation too many, and a parameter that was frozen at `bind()`
+and has a gradient.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 from torch import nn
@@ -30,6 +33,8 @@ class Careful(SideStreams):
     def bind(self) -> None:
         self.num_launched = 0
         self.is_reduced = False
+        listed = itertools.chain(*self.param_groups)
+        self.frozen = [parameter for parameter in listed if not parameter.requires_grad]
         super().bind()
 
     @override
@@ -47,6 +52,19 @@ class Careful(SideStreams):
             own = local(parameter.grad).untyped_storage().data_ptr()
         if own != bucket.buffer.untyped_storage().data_ptr():
             raise RuntimeError("expected .grad to be the view that bind() made of it")
+
+    def check_views(self) -> None:
+        """Refuse gradients that do not lie in their buckets, by `RuntimeError`."""
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                self.check_view(bucket, parameter)
+
+    def check_frozen(self) -> None:
+        """Refuse a parameter that was frozen at `bind()` and is trained, by `RuntimeError`."""
+        if any(parameter.requires_grad for parameter in self.frozen):
+            raise RuntimeError(
+                "expected a frozen parameter to stay frozen until bind()"
+            )
 
     def check_count(self, bucket: Bucket, parameter: nn.Parameter) -> None:
         """Refuse a backward too many, by `RuntimeError`."""
@@ -76,9 +94,8 @@ class Careful(SideStreams):
 
     @override
     def wait(self) -> None:
-        for bucket in self.buckets:
-            for parameter in bucket.parameters:
-                self.check_view(bucket, parameter)
+        self.check_views()
+        self.check_frozen()
         self.launch_rest()
         self.is_reduced = True
         super().wait()
@@ -86,6 +103,7 @@ class Careful(SideStreams):
     @override
     def zero_grad(self) -> None:
         self.finish_thrown_away()
+        self.check_views()
         self.num_launched = 0
         self.is_reduced = False
         super().zero_grad()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from syncverify.judge.decoding import Cause
 from syncverify.judge.properties.evidence import Evidence, memory, where
 from syncverify.judge.properties.judgement import launches_of
-from syncverify.program.changes import PARAMETER_CHANGES
+from syncverify.program.changes import BEFORE_STEP, BEFORE_ZERO
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import Moment
 from syncverify.trace.regions import MemoryRegion
@@ -58,7 +58,7 @@ def _content(evidence: Evidence) -> str:
 
 
 def _left(evidence: Evidence) -> Iterator[tuple[MemoryRegion, int]]:
-    """Yield the memory of bind(), and the step in which the caller moved the gradient."""
+    """Yield the memory of bind(), and the first step after the caller moved the gradient."""
     calls = evidence.region_after_each_call
     scenario = evidence.expected.reference.scenario
     bound = [index for index, (at, _) in enumerate(calls) if at.phase == "bind"]
@@ -68,14 +68,17 @@ def _left(evidence: Evidence) -> Iterator[tuple[MemoryRegion, int]]:
     pairs = itertools.pairwise(calls[bound[-1] :])
     moves = [(before, at) for (before, there), (at, here) in pairs if there != here]
     if moves and all(_is_callers(scenario, *move) for move in moves):
-        yield place, moves[0][1].step
+        step = moves[0][1].step
+        follows = scenario.step_event(step) in BEFORE_ZERO
+        yield place, step + 1 if follows else step
 
 
 def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
-    """Tell whether a call is the change of parameters with which a step begins."""
+    """Tell whether a call is the change of parameters that is the event of a step."""
+    event = scenario.step_event(at.step)
+    if at.phase != "zero_grad":
+        return False
+    if event in BEFORE_ZERO:
+        return before.phase == "wait"
     is_first = before.phase == "bind" or before.step < at.step
-    return (
-        is_first
-        and at.phase == "zero_grad"
-        and scenario.step_event(at.step) in PARAMETER_CHANGES
-    )
+    return is_first and event in BEFORE_STEP

@@ -66,7 +66,12 @@ LIFECYCLE_DEFECTS = [
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
+    defect("event=unfreeze", words.LeavesLaterTrainedLocal, UNREDUCED),
     defect("event=cast", words.TrustsViewsOfCast, LOST),
+    defect(
+        "event=cast_before_zero", words.ZeroesBucketsAlone,
+        ("zero_grad_clears", "gradient_left"),
+    ),
     defect("event=move", TrustsViewsOfMoved, LOST),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,

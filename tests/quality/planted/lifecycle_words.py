@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
 
 
@@ -100,6 +100,26 @@ class TrustsViewsOfCast(TrustsViews):
     """
 
     features = frozenset({"event=cast"})
+
+
+class LeavesLaterTrainedLocal(Careful):
+    """A parameter that is frozen at `bind()` and trained later keeps its local gradient."""
+
+    features = frozenset({"event=unfreeze"})
+
+    def check_frozen(self) -> None:
+        pass
+
+
+class ZeroesBucketsAlone(Careful):
+    """`zero_grad()` clears the buckets, also where gradients are views no longer."""
+
+    features = frozenset({"event=cast_before_zero"})
+
+    def zero_grad(self) -> None:
+        self.num_launched = 0
+        self.is_reduced = False
+        ViewBuckets.zero_grad(self)
 
 
 class JoinsDefaultStream(Careful):

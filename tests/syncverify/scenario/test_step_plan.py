@@ -108,6 +108,38 @@ def test_every_other_trainable_parameter_freezes_and_stays_frozen() -> None:
     assert not step_plan.has_gradient(scenario, spec, (0,), 1)
 
 
+def test_parameters_that_are_trained_later_are_frozen_before() -> None:
+    first, second, third = PLAIN.parameters
+    scenario = with_event("unfreeze", 1)
+    frozen = [step_plan.is_frozen(scenario, second, s) for s in (-1, 0, 1, 2)]
+    assert frozen == [True, True, False, False]
+    others = [step_plan.is_frozen(scenario, s, -1) for s in (first, third)]
+    assert others == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("events", "frozen"),
+    [
+        (("freeze", "unfreeze"), [False, True, False]),
+        (("unfreeze", "freeze"), [True, False, True]),
+    ],
+)
+def test_parameters_freeze_and_train_in_turn(
+    events: tuple[str, ...], frozen: list[bool]
+) -> None:
+    scenario = replace(PLAIN, events=events)
+    spec = scenario.parameters[1]
+    assert [step_plan.is_frozen(scenario, spec, s) for s in (-1, 0, 1)] == frozen
+
+
+@pytest.mark.parametrize(
+    ("event", "cast"),
+    [("cast", [True, True, True]), ("cast_before_zero", [False, True, True])],
+)
+def test_gradients_are_cast_from_the_event_on(event: str, cast: list[bool]) -> None:
+    assert [step_plan.is_cast(with_event(event), s) for s in range(3)] == cast
+
+
 def test_parameters_without_gradients_are_frozen_and_not_counted() -> None:
     specs = [
         ParameterSpec(f"p{n}", (2,), ("R",), requires_grad=n != 1) for n in range(6)

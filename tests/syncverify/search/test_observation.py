@@ -10,8 +10,10 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.backends.sim import SimBackend
+from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.layout import reduce_axes
 from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
 from syncverify.search.observation import (
     Observation,
@@ -215,6 +217,18 @@ def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     plan = replace(PLAN, deadline=0.0)
     (late,) = observe(resolve(Naive), SimBackend(), plan, ["use=twice"])
     assert (late.word, late.reason) == ("not tried", "the time limit came first")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("event", ["freeze", "unfreeze"])
+def test_an_event_that_freezes_concerns_a_reduced_parameter(event: str) -> None:
+    for scenario in scenarios_of(f"event={event}", Capabilities(), 4, 0).smallest_first(
+        3
+    ):
+        assert any(
+            step_plan.may_freeze(scenario, spec) and reduce_axes(scenario.mesh, spec)
+            for spec in scenario.parameters
+        )
 
 
 FIRST_OF_TOPIC = {
