@@ -8,6 +8,7 @@ from typing import Final
 
 from hypothesis import Phase
 
+from syncverify.program.changes import BEFORE_STEP
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features, parameter_features
@@ -68,7 +69,7 @@ class FeatureScenarios:
         )
 
     def _is_telling(self, scenario: Scenario) -> bool:
-        """Tell whether the feature concerns a reduced parameter, and a step follows an event."""
+        """Tell whether the feature concerns a reduced parameter, and steps show an event."""
         topic, _, value = self.feature.partition("=")
         own = (topic, value)
         specs = scenario.parameters
@@ -78,7 +79,7 @@ class FeatureScenarios:
             specs = tuple(s for s in specs if step_plan.may_freeze(scenario, s))
         return any(
             spec.requires_grad and reduce_axes(scenario.mesh, spec) for spec in specs
-        ) and (topic != "event" or value in scenario.events[:-1])
+        ) and (topic != "event" or value in _telling_events(scenario, value))
 
     def _drawing(self) -> Drawing:
         """Return the sequence from which the scenarios are drawn."""
@@ -99,3 +100,9 @@ def scenarios_of(
     companion = COMPANIONS.get(feature)
     asked = frozenset({feature, companion} if companion else {feature})
     return FeatureScenarios(feature, own.observing(asked), max_ranks, random_seed)
+
+
+def _telling_events(scenario: Scenario, event: str) -> tuple[str, ...]:
+    """Return the events of the steps in which one event can show an effect."""
+    # A synchronizer may take its parameters in the first forward, after such a change.
+    return scenario.events[1:] if event in BEFORE_STEP else scenario.events[:-1]

@@ -222,9 +222,9 @@ def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["freeze", "unfreeze"])
 def test_an_event_that_freezes_concerns_a_reduced_parameter(event: str) -> None:
-    for scenario in scenarios_of(f"event={event}", Capabilities(), 4, 0).smallest_first(
-        3
-    ):
+    listed = scenarios_of(f"event={event}", Capabilities(), 4, 0).smallest_first(3)
+    for scenario in listed:
+        assert event in scenario.events[1:]
         assert any(
             step_plan.may_freeze(scenario, spec) and reduce_axes(scenario.mesh, spec)
             for spec in scenario.parameters
