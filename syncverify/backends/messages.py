@@ -51,6 +51,11 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A notice that a worker has taken a job, so that its end is in the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRequest:
     """A request for the status of a worker."""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from syncverify.backends.child_process import end_when_closed, interrupts_blocked
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
+from syncverify.processes.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.process_state import is_stopped, processor_seconds
 
 START_TIMEOUT_SECONDS = 120.0
 _END_TIMEOUT_SECONDS = 5.0
@@ -43,8 +46,10 @@ class WorkerProcess:
                 pass_fds=[theirs.fileno(), reading.fileno()],
                 env={**os.environ, **changes},
                 stdin=subprocess.DEVNULL,
+                # The children of a subject end with their worker.
+                process_group=0,
             )
-            end_when_closed(reading.fileno(), self.process.pid)
+            end_when_closed(reading.fileno(), -self.process.pid)
 
     def await_ready(self) -> None:
         """Wait until the worker has imported its modules.
@@ -56,7 +61,7 @@ class WorkerProcess:
             try:
                 if isinstance(self.connection.recv(), Ready):
                     return
-            except EOFError:
+            except (EOFError, OSError):
                 pass
         self.end()
         raise InternalError(
@@ -65,15 +70,32 @@ class WorkerProcess:
         )
 
     def end(self) -> None:
-        """End the process by SIGKILL."""
+        """End the process, and all that the subject started there, by SIGKILL."""
         self.connection.close()
-        self.process.kill()
+        # The group lives as long as a child of the subject does, and its number as long.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._lifeline.close()
         self.process.wait(_END_TIMEOUT_SECONDS)
 
+    def has_ended(self) -> bool:
+        """Tell whether the process is gone."""
+        return self.process.poll() is not None
+
+    def is_stopped(self) -> bool:
+        """Tell whether a signal keeps the process from running."""
+        return is_stopped(self.process.pid)
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+        return processor_seconds(self.process.pid)
+
     def exit_reason(self) -> str:
-        """Return how the ended process ended: its signal or its exit code."""
-        code = self.process.wait(_END_TIMEOUT_SECONDS)
+        """Return how a process ended that cannot be heard: its signal or its exit code."""
+        try:
+            code = self.process.wait(_END_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "the end of its connection"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
@@ -85,18 +107,18 @@ class WorkerPool:
 
     def take(self, count: int) -> list[WorkerProcess]:
         """Return the workers of ranks 0..count-1, in order, each ready for a job."""
-        worn = [
-            rank
-            for rank, worker in self._workers.items()
-            if rank < count and worker.num_jobs >= MAX_JOBS_PER_WORKER
-        ]
-        for rank in worn:
-            self.discard(rank)
+        for rank in range(count):
+            if rank in self._workers and not _is_usable(self._workers[rank]):
+                self.discard(rank)
         missing = [rank for rank in range(count) if rank not in self._workers]
-        for rank in missing:
-            self._workers[rank] = WorkerProcess()
-        for rank in missing:
-            self._workers[rank].await_ready()
+        started = {rank: WorkerProcess() for rank in missing}
+        try:
+            for rank in missing:
+                started[rank].await_ready()
+                self._workers[rank] = started.pop(rank)
+        finally:
+            for worker in started.values():  # one of them did not start
+                worker.end()
         taken = [self._workers[rank] for rank in range(count)]
         for worker in taken:
             worker.num_jobs += 1
@@ -110,6 +132,11 @@ class WorkerPool:
         """End all workers."""
         for rank in list(self._workers):
             self.discard(rank)
+
+
+def _is_usable(worker: WorkerProcess) -> bool:
+    is_worn = worker.num_jobs >= MAX_JOBS_PER_WORKER
+    return not (is_worn or worker.has_ended() or worker.is_stopped())
 
 
 def await_any(

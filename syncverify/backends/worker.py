@@ -28,6 +28,7 @@ import torch.distributed as dist
 from syncverify.backends.messages import (
     Job,
     JobOutcome,
+    JobStarted,
     Ready,
     Status,
     StatusRequest,
@@ -72,6 +73,7 @@ class Worker:
                 if isinstance(message, StatusRequest):
                     self._send(self._status())
                 else:
+                    self._send(JobStarted())
                     self._jobs.put(message)
         except (EOFError, OSError):
             pass  # the parent is gone

@@ -1,4 +1,4 @@
-"""Lines of a report about its runs: replays, schedules, overlap, held memory."""
+"""Lines of a report about its runs: replays, schedules, overlap, held memory, remarks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def explored_lines(
     yield from _schedule_lines(statistics.schedules)
     yield from _overlap_lines(statistics.num_overlaps, statistics.num_overlaps_possible)
     yield from _memory_lines(statistics.held)
+    yield from statistics.remarks
 
 
 def _replay_lines(num_replayed: int, num_failing: int) -> Iterator[str]:

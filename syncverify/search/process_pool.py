@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.context import BaseContext
 from typing import TypeVar
 
-from syncverify.backends.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed, interrupts_blocked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

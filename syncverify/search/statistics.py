@@ -22,12 +22,14 @@ class RunStatistics:
         num_overlaps_possible: Steps of ranks in which a reduction could have done so.
         held: The most memory that `record_stream` held back in one run.
         schedules: The schedules that were played, one entry per scenario.
+        remarks: Remarks on runs, in words.
     """
 
     num_overlaps: int = 0
     num_overlaps_possible: int = 0
     held: HeldMemory = field(default_factory=HeldMemory)
     schedules: tuple[ScheduleCoverage, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -37,6 +39,7 @@ class RunStatistics:
             sum(part.num_overlaps_possible for part in parts),
             max((part.held for part in parts), key=lambda held: held.extent),
             tuple(each for part in parts for each in part.schedules),
+            tuple(each for part in parts for each in part.remarks),
         )
 
 
@@ -52,7 +55,9 @@ class StatisticsCollector:
         """Count the overlaps of one run and measure its held memory."""
         overlaps = overlap(scenario, run)
         held = held_memory([rank_run.trace for rank_run in run.ranks])
-        of_run = RunStatistics(overlaps.num_done, overlaps.num_possible, held)
+        of_run = RunStatistics(
+            overlaps.num_done, overlaps.num_possible, held, remarks=run.remarks
+        )
         self._of_runs = RunStatistics.merged([self._of_runs, of_run])
 
     def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:

@@ -123,6 +123,7 @@ class Run:
         lost_backend: Whether the backend cannot play anything after this run.
         representatives: Global ranks that played for all others of a large world (`fake`);
             None where all ranks played.
+        remarks: What the reader of a report should know of this run, in words.
     """
 
     backend: str
@@ -131,3 +132,4 @@ class Run:
     carries_data: bool = True
     lost_backend: bool = False
     representatives: tuple[int, ...] | None = None
+    remarks: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ timeout, which no test comes near to.
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -108,13 +107,6 @@ class Exits(ViewBuckets):
         super().wait()
 
 
-class IsKilled(ViewBuckets):
-    def wait(self) -> None:
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().wait()
-
-
 # Subject, cause, ranks at fault, and the place in the report.
 ANYWHERE = [
     (
@@ -154,7 +146,6 @@ IN_PROCESSES = [
     # gloo ends a process if its buffer is too small for the arriving data.
     (SkipsFirstCollective, "process_died", (1,), "rank 1: ended by signal 6"),
     (Exits, "process_died", (1,), "rank 1: ended by exit code 3"),
-    (IsKilled, "process_died", (1,), "rank 1: ended by signal 9"),
 ]
 PROPERTIES = {
     "never_returns": "every_wait_completes",

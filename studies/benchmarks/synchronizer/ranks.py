@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.rounds import Times, slowest_rank
-from syncverify.backends.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed, interrupts_blocked
 
 # The server imports all modules and starts no thread. A fork of it is a rank at once, and
 # inherits the imports only. The first DTensor imports `torch._dynamo`.

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from syncverify.errors import RunEndedError
+from syncverify.processes.hang_detector import HangDetector
 from syncverify.sim.turns.decisions import Decisions
-from syncverify.sim.turns.hang_detector import HangDetector
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import outermost_frames

@@ -54,12 +54,6 @@ class Dies(Naive):
         super().wait()
 
 
-class Exits(Naive):
-    def bind(self) -> None:
-        if dist.get_rank() == 0:
-            os._exit(7)
-
-
 class Raises(Naive):
     def zero_grad(self) -> None:
         if dist.get_rank() == 1:
@@ -173,15 +167,6 @@ def test_a_killed_process_is_a_fault_and_is_replaced(backend: GlooBackend) -> No
     after = pids(backend)
     assert len(after) == 2
     assert before[1] not in after
-
-
-@pytest.mark.long
-def test_an_exiting_process_is_a_fault(backend: GlooBackend) -> None:
-    fault = play(backend, Exits).fault
-    assert fault is not None
-    assert (fault.kind, fault.ranks) == ("process_died", (0,))
-    assert fault.details == ("rank 0: ended by exit code 7",)
-    assert play(backend, Naive).fault is None
 
 
 def test_an_exception_of_the_subject_is_a_fault_with_its_line(

@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from syncverify.backends.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import end_when_closed, interrupts_blocked
 
 # No thread of Python runs while this matches, which takes years.
 KEEPS_THE_GIL = (
@@ -29,7 +29,7 @@ def test_closed_pipe_ends_a_process_that_keeps_the_gil() -> None:
         assert child.stdout.readline() == b"at work\n"
         assert child.poll() is None
         writing.close()
-        assert child.wait(60) == -signal.SIGIO
+        assert child.wait(60) == -signal.SIGKILL
 
 
 def test_interrupt_waits_for_the_end_of_the_block() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 # Share of a window. Other threads of the process (a progress bar) use less processor time,
 # and a rank that shares its processor with many others still gets more.
 _IDLE_SHARE = 0.05
 # Bound for a rank that sleeps and wakes without an end.
 _MAX_WINDOWS = 12
+
+Finding = Literal["moved", "slow", "idle", "spent", "endless"]
 
 
 class HangDetector:
@@ -21,27 +24,48 @@ class HangDetector:
         window_seconds: Wall time between two questions, and processor time that a rank may
             use without progress.
         progress: Returns a value that changes with each event that is recorded.
+        used_seconds: Returns the processor time that was used so far; None takes that of
+            this process.
     """
 
-    def __init__(self, window_seconds: float, progress: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        window_seconds: float,
+        progress: Callable[[], object],
+        used_seconds: Callable[[], float] | None = None,
+    ) -> None:
         self.window_seconds = window_seconds
         self._progress = progress
+        self._used_seconds = used_seconds or time.process_time
         self.renew()
 
     def renew(self) -> None:
         """Start over: there was progress."""
         self._reached = self._progress()
-        self._began = self._asked = time.process_time()
+        self._began = self._asked = self._used_seconds()
         self._num_windows = 0
 
     def is_over(self) -> bool:
         """Tell, after a window without the turn coming back, whether the rank hangs."""
+        return self.look() in {"idle", "spent", "endless"}
+
+    def look(self) -> Finding:
+        """Look at a window that has passed.
+
+        Returns:
+            `moved` if there was an event, `idle` if hardly any processor time was used in
+            the window, `spent` if a whole window of it was used since the last event,
+            `endless` if there was none in many windows, and `slow` otherwise.
+        """
         if self._progress() != self._reached:
             self.renew()
-            return False
-        now = time.process_time()
+            return "moved"
+        now = self._used_seconds()
         is_idle = now - self._asked < _IDLE_SHARE * self.window_seconds
         self._asked = now
         self._num_windows += 1
-        has_used_up = now - self._began >= self.window_seconds
-        return is_idle or has_used_up or self._num_windows >= _MAX_WINDOWS
+        if is_idle:
+            return "idle"
+        if self._num_windows >= _MAX_WINDOWS:
+            return "endless"
+        return "spent" if now - self._began >= self.window_seconds else "slow"

@@ -7,11 +7,12 @@ minutes when its folder is gone. An interrupt between the start of a child and t
 its id leaves such a child behind, and the child holds stdout open.
 
 So the kernel watches. The parent alone holds the writing end of a pipe and writes nothing.
-When the parent ends, in any way, the kernel sends SIGIO to the owner of the reading end,
-and SIGIO ends a process that does not handle it. Where SIGIO does not end a process
-(macOS), a thread of the child must watch the parent.
+When the parent ends, in any way, the kernel sends a signal to the owner of the reading end,
+which is a process or a process group. Linux sends SIGKILL, which ends a stopped process as
+well. Elsewhere the signal is SIGIO, which ends a process that does not handle it; where it
+does not (macOS), a thread of the child must watch the parent.
 
-Source: fcntl(2), F_SETOWN and O_ASYNC; signal(7).
+Source: fcntl(2), F_SETOWN, F_SETSIG and O_ASYNC; signal(7).
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 def end_when_closed(descriptor: int, pid: int) -> None:
-    """Let the kernel end a process when the writing end of a pipe is closed.
+    """Let the kernel end a process, or the group -pid, when a pipe's writing end is closed.
 
     The process keeps the descriptor of the reading end open. Parent and child share the
     setting, so either of them may make this call.
     """
+    if sys.platform == "linux":
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, pid)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)

@@ -1,0 +1,94 @@
+"""Faults of rank processes that died or make no progress, and doubts about their cause."""
+
+from __future__ import annotations
+
+from syncverify.backends.faults import (
+    awaits_peers,
+    launches_of,
+    outcomes_fault,
+    positions,
+    stall_fault,
+    unmatched_fault,
+)
+from syncverify.backends.gathering import Gathering
+from syncverify.trace.run import Fault
+
+# Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
+_FROM_OUTSIDE = {"signal 9", "signal 15"}
+
+
+def processes_fault(gathering: Gathering) -> Fault | None:
+    """Return the reason why not all ranks of a scenario reached their end."""
+    if gathering.died:
+        return _death(gathering.died)
+    fault = outcomes_fault(gathering.outcomes)
+    if fault is None and gathering.pending():
+        return _stall(gathering)
+    return fault
+
+
+def doubt_about(fault: Fault | None, gathering: Gathering) -> str:
+    """Say why a process that died or does not answer may not be the scenario's fault.
+
+    Returns:
+        The end of the process in words, or "" if there is no such process, or no doubt: it
+        was new, it had taken the job, and nothing outside of it ends or stops it like that.
+    """
+    lost = {*gathering.died, *gathering.silent()}
+    for rank in () if fault is None else fault.ranks:
+        worker = gathering.workers[rank]
+        is_proven = (
+            worker.num_jobs == 1
+            and rank in gathering.started
+            and gathering.died.get(rank) not in _FROM_OUTSIDE
+            and not worker.is_stopped()
+        )
+        if rank in lost and not is_proven:
+            return f"the process of rank {rank} {_end(gathering, rank)}"
+    return ""
+
+
+def _death(died: dict[int, str]) -> Fault:
+    ranks = tuple(sorted(died))
+    lines = tuple(f"rank {rank}: ended by {died[rank]}" for rank in ranks)
+    return Fault("process_died", ranks, f"the process of rank {ranks[0]} died", lines)
+
+
+def _end(gathering: Gathering, rank: int) -> str:
+    """Say how a process ended, or why it does not answer."""
+    if rank in gathering.died:
+        return f"ended by {gathering.died[rank]}"
+    if gathering.workers[rank].is_stopped():
+        return "does not answer: a signal has stopped it"
+    return "does not answer: it is in C code that keeps Python from running"
+
+
+def _stall(gathering: Gathering) -> Fault:
+    """Tell a rank in an endless loop, or one that is silent, from ranks that wait for it."""
+    finished = set(gathering.outcomes)
+    stalled = gathering.statuses
+    issued = {rank: status.launches for rank, status in stalled.items()}
+    launches = {**issued, **launches_of(gathering.outcomes)}
+    # The innermost Python line belongs to the subject also while it calls C++, as in
+    # `work.wait()`. A rank there has issued a collective that a peer has not.
+    own_loop = [
+        rank
+        for rank, status in stalled.items()
+        if not (status.in_torch or awaits_peers(rank, launches))
+    ]
+    silent = gathering.silent()
+    if silent:
+        # All that is known of their peers is that some wait.
+        lines = [f"rank {rank}: {_end(gathering, rank)}" for rank in silent]
+        return stall_fault(
+            "never_returns",
+            tuple(sorted([*silent, *own_loop])),
+            (*lines, *positions(launches, finished)),
+        )
+    if own_loop:
+        rank = own_loop[0]
+        return stall_fault("never_returns", (rank,), stalled[rank].lines)
+    all_ranks = tuple(sorted(launches))
+    return unmatched_fault(launches, finished) or stall_fault(
+        "deadlock", all_ranks, positions(launches, finished)
+    )

@@ -1,0 +1,35 @@
+"""Signs of life of a process, as the kernel shows them.
+
+Where there is no `/proc` (macOS), a process seems to run and to use its time up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process so far, without that of its children."""
+    fields = _fields(pid)
+    if fields is None:
+        return time.monotonic()
+    ticks = int(fields[11]) + int(fields[12])  # of the user, and of the kernel for it
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal such as SIGSTOP, or a debugger, keeps a process from running."""
+    fields = _fields(pid)
+    return fields is not None and fields[0] in {"T", "t"}
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Return the fields of proc_pid_stat(5) from the third on; None if they cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The second field is a name in brackets, which may hold blanks and brackets.
+    return text.rpartition(")")[2].split()

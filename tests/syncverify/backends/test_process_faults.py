@@ -1,0 +1,292 @@
+"""Rank processes that die or fall silent: a verdict on the right rank, and on no other.
+
+Most tests play the part of the workers; a real worker takes seconds to import torch.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch import nn
+from typing_extensions import override
+
+from syncverify.backends.gathering import Gathering
+from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.messages import JobOutcome, JobStarted, Status, pack_result
+from syncverify.errors import InternalError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.trace.records import CollectiveLaunch, Moment
+from syncverify.trace.run import RankRun, Run
+
+PAIR = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+)
+WINDOW_SECONDS = 0.01
+ENDED = JobOutcome(pack_result(RankRun()))
+LAUNCH = CollectiveLaunch(
+    moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
+    reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
+    source="mine.py:7 in wait",
+)  # fmt: skip
+WAITS = Status(
+    0, ("mine.py:7 in wait: work.wait()",), in_torch=True, launches=(LAUNCH,)
+)
+
+
+class OwnEnd(Connection):
+    """The parent's end of the connection, which also gives the worker's answer."""
+
+    answer: Status | None = None
+    worker: Connection
+
+    @override
+    def send(self, obj: object) -> None:
+        if self.answer is not None:
+            self.worker.send(self.answer)
+
+
+@dataclass
+class Part:
+    """The part of one worker: what it sends, and what the kernel says of it."""
+
+    sends: tuple[object, ...] = (JobStarted(),)
+    num_jobs: int = 1
+    end: str = ""
+    stopped: bool = False
+    answer: Status | None = None
+    seconds_per_window: float = 0.0
+    used_seconds: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        parents, workers = Pipe()
+        self.connection = OwnEnd(os.dup(parents.fileno()))
+        self.connection.answer = self.answer
+        self.connection.worker = workers
+        for message in self.sends:
+            workers.send(message)
+        if self.end:
+            workers.close()
+
+    def is_stopped(self) -> bool:
+        return self.stopped
+
+    def has_ended(self) -> bool:
+        return bool(self.end)
+
+    def exit_reason(self) -> str:
+        return self.end
+
+    def processor_seconds(self) -> float:
+        self.used_seconds += self.seconds_per_window
+        return self.used_seconds
+
+
+def fine(num_jobs: int = 1) -> Part:
+    return Part((JobStarted(), ENDED), num_jobs)
+
+
+def waits_for_a_peer() -> Part:
+    return Part(answer=WAITS)
+
+
+@pytest.fixture
+def playing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Play one scenario with the parts of ranks 0 and 1, in each attempt."""
+
+    def play(*attempts: tuple[Part, Part], backend: GlooBackend | None = None) -> Run:
+        opened = backend or GlooBackend()
+        left = iter(attempts)
+
+        def start(*_arguments: object) -> Gathering:
+            workers: Any = [*next(left)]
+            return Gathering(workers, WINDOW_SECONDS)
+
+        monkeypatch.setattr(opened, "_start", start)
+        monkeypatch.setattr(opened._pool, "discard", lambda _rank: None)
+        return opened.run(PAIR, resolve("ddp"))
+
+    return play
+
+
+Play = Callable[..., Run]
+STOPPED = "rank 1: does not answer: a signal has stopped it"
+BLOCKED = "rank 1: does not answer: it is in C code that keeps Python from running"
+
+
+def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> None:
+    run = playing((waits_for_a_peer(), Part()))
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
+    assert run.fault.details[0] == BLOCKED
+    assert run.fault.details[1].startswith("rank 0: stands after all_reduce SUM of 5")
+    assert run.remarks == ()
+
+
+def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
+    """It does not answer for a while, but it uses processor time."""
+    works = Part(seconds_per_window=WINDOW_SECONDS / 4)
+    run = playing((waits_for_a_peer(), works))
+    assert run.fault is not None
+    assert works.used_seconds >= WINDOW_SECONDS
+
+
+def test_no_rank_that_answers_is_a_fault_of_them_all(playing: Play) -> None:
+    run = playing((Part(), Part()))
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("never_returns", (0, 1))
+
+
+def test_stopped_rank_is_at_fault_if_it_stops_again_in_a_new_process(
+    playing: Play,
+) -> None:
+    stopped = [(waits_for_a_peer(), Part(stopped=True)) for _ in range(2)]
+    run = playing(*stopped)
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
+    assert run.fault.details[0] == STOPPED
+    assert run.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("lost", "end"),
+    [
+        ({"stopped": True}, "does not answer: a signal has stopped it"),
+        ({"end": "signal 9"}, "ended by signal 9"),
+        ({"end": "signal 11", "num_jobs": 2}, "ended by signal 11"),
+        ({"sends": (), "end": "exit code 1"}, "ended by exit code 1"),
+    ],
+)
+def test_scenario_that_ends_in_a_new_process_is_not_at_fault(
+    playing: Play, lost: dict[str, Any], end: str
+) -> None:
+    run = playing((fine(), Part(**lost)), (fine(2), fine()))
+    assert run.fault is None
+    (remark,) = run.remarks
+    assert remark == (
+        f"the process of rank 1 {end}; played again in a new process, the scenario ended "
+        "without that"
+    )
+
+
+@pytest.mark.parametrize("end", ["signal 11", "exit code 0"])
+def test_new_process_that_dies_in_the_scenario_needs_no_second_run(
+    playing: Play, end: str
+) -> None:
+    run = playing((fine(), Part(end=end)))
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("process_died", (1,))
+    assert run.fault.details == (f"rank 1: ended by {end}",)
+
+
+def test_processes_that_end_before_they_take_a_scenario_are_no_verdict(
+    playing: Play,
+) -> None:
+    with pytest.raises(InternalError) as caught:
+        playing(*((fine(), Part((), end="signal 9")) for _ in range(3)))
+    assert str(caught.value).startswith(
+        "worker processes end by themselves, 3 times in one scenario: the process of rank "
+        "1 ended by signal 9;"
+    )
+
+
+def test_processes_that_end_again_and_again_are_no_verdict(playing: Play) -> None:
+    backend = GlooBackend()
+    for _ in range(2):
+        playing((fine(), Part(end="signal 9")), (fine(), fine()), backend=backend)
+    with pytest.raises(InternalError) as caught:
+        playing((fine(), Part(end="signal 9")), (fine(), fine()), backend=backend)
+    assert str(caught.value).startswith(
+        "worker processes end by themselves, 3 times so far; something outside of this "
+        "command ends them, or the subject leaves threads behind that do: the process of "
+    )
+
+
+class Naive:
+    """Sums every parameter by itself in wait(); rank 1 can misbehave before that."""
+
+    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
+        self.parameters = [parameter for group in groups for parameter in group]
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            self.misbehave()
+        for parameter in self.parameters:
+            dist.all_reduce(parameter.grad.to_local())
+
+    def misbehave(self) -> None: ...
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+class StopsItself(Naive):
+    def misbehave(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class DiesBesideItsChild(Naive):
+    """The child keeps the connection to the parent open."""
+
+    def misbehave(self) -> None:
+        if os.fork():
+            os._exit(3)
+        signal.pause()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[GlooBackend]:
+    opened = GlooBackend(hang_timeout_seconds=1.5)
+    yield opened
+    opened.close()
+
+
+def group_of(backend: GlooBackend, rank: int) -> int:
+    """Return the process of a rank, which leads a group."""
+    return backend._pool._workers[rank].process.pid
+
+
+def members(group: int) -> list[str]:
+    """List the living processes of a group."""
+    states = [
+        path.read_text().rpartition(")")[2].split()
+        for path in Path("/proc").glob("[0-9]*/stat")
+    ]
+    return [state[0] for state in states if int(state[2]) == group and state[0] != "Z"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None:
+    """One test, since each new process imports torch for seconds."""
+    assert backend.run(PAIR, resolve(Naive)).fault is None
+    group = group_of(backend, 1)
+    os.kill(group, signal.SIGKILL)
+    os.waitid(os.P_PID, group, os.WEXITED | os.WNOWAIT)
+    run = backend.run(PAIR, resolve(Naive))
+    assert (run.fault, run.remarks) == (None, ())
+
+    group = group_of(backend, 1)
+    died = backend.run(PAIR, resolve(DiesBesideItsChild)).fault
+    assert died is not None
+    assert (died.kind, died.ranks) == ("process_died", (1,))
+    assert died.details == ("rank 1: ended by exit code 3",)
+    assert members(group) == []
+
+    stopped = backend.run(PAIR, resolve(StopsItself)).fault
+    assert stopped is not None
+    assert (stopped.kind, stopped.ranks) == ("never_returns", (1,))
+    assert stopped.details[0] == STOPPED

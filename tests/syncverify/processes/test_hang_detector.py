@@ -1,0 +1,44 @@
+"""A hanging rank is told from a slow one by the processor time that it spends."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from syncverify.processes.hang_detector import HangDetector
+
+WINDOW_SECONDS = 5.0
+
+
+def findings(*windows: tuple[float, int]) -> Iterator[str]:
+    """Look after windows of so much processor time, at so many events each."""
+    clock, events = [0.0], [0]
+    asked = HangDetector(WINDOW_SECONDS, lambda: events[0], lambda: clock[0])
+    for seconds, count in windows:
+        clock[0] += seconds
+        events[0] = count
+        yield asked.look()
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        ([(5.0, 0)], ["spent"]),  # spins
+        ([(0.0, 0)], ["idle"]),  # waits for ever
+        ([(5.0, 1), (5.0, 2), (5.0, 2)], ["moved", "moved", "spent"]),
+        ([(1.0, 0)] * 5, ["slow"] * 4 + ["spent"]),  # spins on a fifth of a processor
+        ([(0.3, 0), (0.3, 1), (0.0, 1)], ["slow", "moved", "idle"]),
+        ([(0.3, 0)] * 12, ["slow"] * 11 + ["endless"]),  # sleeps and wakes
+    ],
+)
+def test_it_finds_what_the_processor_did(
+    windows: list[tuple[float, int]], expected: list[str]
+) -> None:
+    assert [*findings(*windows)] == expected
+
+
+def test_a_turn_is_over_when_its_rank_hangs() -> None:
+    clock = [0.0]
+    asked = HangDetector(WINDOW_SECONDS, lambda: 0, lambda: clock[0])
+    clock[0] = 1.0
+    assert not asked.is_over()
+    assert asked.is_over()
