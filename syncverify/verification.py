@@ -20,10 +20,9 @@ from syncverify.defaults import (
     OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
-from syncverify.report.beyond import Tell, observed_features
+from syncverify.report.beyond import Tell, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
-from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
 from syncverify.scenario.contract_words import in_words
@@ -31,7 +30,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
-from syncverify.search.observation import ObservationPlan
+from syncverify.search.observation import ObservationPlan, Word
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
@@ -70,7 +69,7 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
         self.report = report
 
 
-def _tell_nothing(feature: str, number: int, total: int) -> None:
+def _tell_nothing(feature: str, number: int, total: int, word: Word | None) -> None:
     """Show no progress."""
 
 
@@ -81,7 +80,7 @@ class Observing:
     Attributes:
         num_scenarios: Number of scenarios of a feature.
         num_simpler: Number of runs in which the worst scenario may become simpler.
-        tell: Receives each feature, its number from 1, and the number of all features.
+        tell: Receives each feature before it is played, and again with its word.
     """
 
     num_scenarios: int = OBSERVED_SCENARIOS
@@ -215,6 +214,7 @@ def run_search(
 
     Raises:
         UsageError: A number is out of range.
+        ObservationInterrupted: An interrupt after the search, with its report.
     """
     started = time.monotonic()
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
@@ -236,15 +236,7 @@ def run_search(
     )
     result = _searched(subject, backend, plan, jobs, replay, keeping)
     keeping.keep_only(result.violations)
-    features: tuple[ObservedFeature, ...] = ()
-    if observing is not None and not (stop_at_first and result.violations):
-        deadline = None if time_limit_seconds is None else started + time_limit_seconds
-        observation = observing.plan(ranks, chosen_seed, deadline)
-        known = {each for entry in result.violations for each in _identities(entry)}
-        features = tuple(
-            observed_features(subject, backend, observation, known, observing.tell)
-        )
-    return Report(
+    report = Report(
         subject=subject.name,
         backend=backend.name,
         seed=chosen_seed,
@@ -266,9 +258,14 @@ def run_search(
         summary=CoverageSummary.of(result.coverage),
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
-        beyond=features,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
     )
+    if observing is None or (stop_at_first and result.violations):
+        return report
+    deadline = None if time_limit_seconds is None else started + time_limit_seconds
+    observation = observing.plan(ranks, chosen_seed, deadline)
+    known = {each for entry in result.violations for each in _identities(entry)}
+    return with_features(report, subject, backend, observation, known, observing.tell)
 
 
 def _identities(entry: FoundViolation) -> Iterator[Identity]:

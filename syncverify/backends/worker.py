@@ -35,8 +35,8 @@ from syncverify.backends.messages import (
     unpack_subject,
 )
 from syncverify.backends.process_rank import Membership, play_rank
-from syncverify.program.graphs.modes import ignore_reports_of_anomalies
 from syncverify.program.late_imports import import_dynamo
+from syncverify.program.warnings_once import show_warnings_once
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
@@ -136,7 +136,7 @@ def main(descriptor: int) -> None:
     """Serve jobs that arrive on an inherited socket, the connection to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
-    ignore_reports_of_anomalies()
+    show_warnings_once()
     import_dynamo()
     _use_loopback()
     Worker(Connection(descriptor)).serve()

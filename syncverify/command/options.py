@@ -8,6 +8,7 @@ that plays when it is called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,54 @@ from syncverify.defaults import (
 
 DEFAULT_DATABASE = Path(".syncverify")
 
-backend_option = click.option(
-    "--backend", type=click.Choice(BACKEND_NAMES), default="sim", show_default=True,
-    help="Where the ranks run.",
-)  # fmt: skip
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _backend_option(*names: str) -> Option:
+    return click.option(
+        "--backend", type=click.Choice(names), default="sim", show_default=True,
+        help="Where the ranks run.",
+    )  # fmt: skip
+
+
+def _number_option(
+    name: str, default: int | None, words: str, least: int = 1, most: int | None = None
+) -> Option:
+    """Return an option that is an integer from `least` to `most`."""
+    return click.option(
+        name, type=click.IntRange(least, most), default=default,
+        show_default=default is not None, help=words,
+    )  # fmt: skip
+
+
+def _count_option(name: str, default: int, words: str, least: int = 1) -> Option:
+    return _number_option(name, default, words, least, bounds.MAX_COUNT)
+
+
+def _jobs_option(words: str) -> Option:
+    return _number_option("--jobs", 1, words, most=bounds.MAX_JOBS)
+
+
+def _seed_option(default: int) -> Option:
+    return _number_option("--seed", default, "Same seed, same scenarios.", least=0)
+
+
+subject_argument = click.argument("subject")
+any_backend = _backend_option(*BACKEND_NAMES)
+backend_with_data = _backend_option("sim", "gloo")
 contract_option = click.option(
     "--contract", default=None, metavar="NAME|FILE",
     help="What SUBJECT is asked for: plain, everything, a built-in subject's name, or a "
     "TOML file.  [default: the subject's own, or plain]",
 )  # fmt: skip
 json_file = click.Path(dir_okay=False, path_type=Path)
+
+
+def _json_option(words: str) -> Option:
+    return click.option("--json", "json_path", type=json_file, default=None, help=words)
+
+
+report_option = _json_option("Write the report here.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,21 +86,16 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("subject")
-@backend_option
+@subject_argument
+@any_backend
 @contract_option
-@click.option(
-    "--ranks", type=click.IntRange(min=1), default=None,
-    help=f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]",
-)  # fmt: skip
-@click.option(
-    "--examples", type=click.IntRange(1, bounds.MAX_COUNT), default=DEFAULT_EXAMPLES, show_default=True,
-    help="Scenarios to play.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=None,
-    help="Same seed, same scenarios.  [default: drawn and printed]",
-)  # fmt: skip
+@_number_option(
+    "--ranks", None, f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]"
+)
+@_count_option("--examples", DEFAULT_EXAMPLES, "Scenarios to play.")
+@_number_option(
+    "--seed", None, "Same seed, same scenarios.  [default: drawn and printed]", least=0
+)
 @click.option(
     "--schedules", default=DEFAULT_SCHEDULES, show_default=True,
     metavar="default|drawn|all[:N]|pct[:N]",
@@ -71,13 +105,8 @@ def cli() -> None:
     "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
     metavar="SECONDS", help="Stop early.",
 )  # fmt: skip
-@click.option(
-    "--json", "json_path", type=json_file, default=None, help="Write the report here."
-)
-@click.option(
-    "--jobs", type=click.IntRange(1, bounds.MAX_JOBS), default=1, show_default=True,
-    help="Processes that search side by side; same seed and jobs, same report.",
-)  # fmt: skip
+@report_option
+@_jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_DATABASE, show_default=True,
@@ -105,31 +134,17 @@ def run(**options: Any) -> None:
 
 
 @cli.command()
-@click.argument("subject")
+@subject_argument
 @contract_option
-@click.option(
-    "--backend", type=click.Choice(("sim", "gloo", "fake")), default="sim",
-    show_default=True, help="Where the ranks run.",
-)  # fmt: skip
-@click.option(
-    "--ranks", type=click.IntRange(min=1), default=DEFAULT_RANKS, show_default=True,
-    help="Worlds of up to this many ranks.",
-)  # fmt: skip
-@click.option(
-    "--scenarios", type=click.IntRange(1, bounds.MAX_COUNT), default=PROBED_SCENARIOS,
-    show_default=True, help="Scenarios of each feature.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True,
-    help="Same seed, same scenarios.",
-)  # fmt: skip
+@backend_with_data
+@_number_option("--ranks", DEFAULT_RANKS, "Worlds of up to this many ranks.")
+@_count_option("--scenarios", PROBED_SCENARIOS, "Scenarios of each feature.")
+@_seed_option(0)
 @click.option(
     "--output", type=json_file, default=None, metavar="FILE",
     help="Write the contract that SUBJECT keeps here, as TOML.",
 )  # fmt: skip
-@click.option(
-    "--json", "json_path", type=json_file, default=None, help="Write the report here."
-)
+@report_option
 def probe(**options: Any) -> None:
     """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
     from syncverify.command.probe import ProbeOptions, execute
@@ -148,9 +163,9 @@ def explain(place: str) -> None:
 
 @cli.command()
 @click.argument("token_or_file")
-@click.argument("subject")
+@subject_argument
 @contract_option
-@backend_option
+@any_backend
 def replay(
     token_or_file: str, subject: str, contract: str | None, backend: str
 ) -> None:
@@ -178,31 +193,18 @@ def init(path: Path, like: str) -> None:
 @click.option(
     "--only", metavar="ID", multiple=True, help="Play this entry only; may be repeated."
 )
-@click.option(
-    "--backend", type=click.Choice(("sim", "gloo")), default="sim", show_default=True,
-    help="Where the ranks run.",
+@backend_with_data
+@_count_option(
+    "--examples", DEFAULT_BANK_EXAMPLES,
+    "Scenarios a defect, at most: the first that shows it ends the search.",
 )  # fmt: skip
-@click.option(
-    "--examples", type=click.IntRange(1, bounds.MAX_COUNT), default=DEFAULT_BANK_EXAMPLES,
-    show_default=True,
-    help="Scenarios a defect, at most: the first that shows it ends the search.",
+@_count_option(
+    "--twin-examples", DEFAULT_TWIN_EXAMPLES,
+    "Scenarios a fixed twin, at least, in which nothing may be found.", least=0,
 )  # fmt: skip
-@click.option(
-    "--twin-examples", type=click.IntRange(0, bounds.MAX_COUNT), default=DEFAULT_TWIN_EXAMPLES,
-    show_default=True,
-    help="Scenarios a fixed twin, at least, in which nothing may be found.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=DEFAULT_BANK_SEED, show_default=True,
-    help="Same seed, same scenarios.",
-)  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(1, bounds.MAX_JOBS), default=1, show_default=True,
-    help="Processes that play entries side by side.",
-)  # fmt: skip
-@click.option(
-    "--json", "json_path", type=json_file, default=None, help="Write the table here."
-)
+@_seed_option(DEFAULT_BANK_SEED)
+@_jobs_option("Processes that play entries side by side.")
+@_json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
     from syncverify.command.bank.execution import BankOptions, execute

@@ -15,7 +15,7 @@ from syncverify.command.process_exit import (
     ending_when_interrupted,
     leave_at_once,
 )
-from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.program.warnings_once import show_warnings_once
 from syncverify.subjects.subject import Subject
 
 
@@ -25,7 +25,7 @@ def playing(kept: Callable[[], str] = str) -> Iterator[None]:
 
     `kept` says at Ctrl-C, in a few words, which results are not lost.
     """
-    ignore_reports_of_anomalies()
+    show_warnings_once()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     with ending_when_interrupted(COMMAND_NAME, kept):
         yield

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +14,16 @@ from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
-from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.beyond import ObservationInterrupted
+from syncverify.report.console import CommandConsole, check_folder, write, write_json
 from syncverify.report.found_contract import compared, corrected, found_contract
+from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, verdict, violation_text
+from syncverify.report.text import diagnosis, violation_text
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
+from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import Observing, run_search
 
@@ -59,25 +61,36 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
     plain = replace(own, capabilities=own.capabilities.plain())
     check_folder(options.output)
     check_folder(options.json_path)
+    console = progress.console
     with closing(open_backend(options.backend, plain)) as backend:
-        report = _probe(options, plain, backend, progress)
-        if not report.violations:
-            report = _confirmed(options, plain, backend, report)
-    _print(progress.console, table_lines(report.beyond))
-    if options.json_path is not None:
-        text = json.dumps(report.to_json(), indent=2, allow_nan=False)
-        write(options.json_path, text)
+        try:
+            report = _probe(options, plain, backend, progress)
+            if not report.violations:
+                report = _confirmed(options, plain, backend, report, console)
+        except ObservationInterrupted as interrupt:
+            _tell(options, console, interrupt.report)
+            raise
     if report.violations:
-        _print(progress.console, [diagnosis(report)])
+        _tell(options, console, report)
         leave(VIOLATION, backend)
     found = found_contract(plain.capabilities, report.beyond)
+    lines = list(compared(own.capabilities, report.beyond))
     if options.output is not None:
         heads = found.comments(options.subject, options.seed)
         write(options.output, contract_text(found.capabilities, comments=heads))
-        _print(progress.console, [f"contract written to {options.output}"])
-    _print(progress.console, compared(own.capabilities, report.beyond))
-    _print(progress.console, [verdict(report)])
+        lines.insert(0, f"contract written to {options.output}")
+    _tell(options, console, report, lines)
     leave(0, backend)
+
+
+def _tell(
+    options: ProbeOptions, console: Console, report: Report, lines: Sequence[str] = ()
+) -> None:
+    """Print the table, some lines and the verdict; write the report."""
+    table = table_lines(report.beyond, is_violated=bool(report.violations))
+    # Wrong features are the result of a probe, and do not fail it.
+    _print(console, [*table, *lines, diagnosis(replace(report, fails_on_wrong=False))])
+    write_json(options.json_path, report.to_json())
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
@@ -86,7 +99,11 @@ def _print(console: Console, lines: Iterable[str]) -> None:
 
 
 def _confirmed(
-    options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
+    options: ProbeOptions,
+    plain: Subject,
+    backend: AnyBackend,
+    report: Report,
+    console: Console,
 ) -> Report:
     """Search under the found contract, and correct its features until it is kept.
 
@@ -94,25 +111,48 @@ def _confirmed(
 
     Returns:
         The report with the corrected words, or with a violation of plain steps.
+
+    Raises:
+        ObservationInterrupted: An interrupt; its report has the words so far.
     """
-    while True:
-        found = found_contract(plain.capabilities, report.beyond).capabilities
-        later = run_search(
-            replace(plain, capabilities=found),
-            backend,
-            ranks=options.ranks,
-            examples=CONFIRMING_EXAMPLES,
-            seed=options.seed,
-            stop_at_first=True,
-        )
-        if not later.violations:
-            return report
-        violation = later.violations[0]
-        if not list(optional_features(violation.scenario)):
-            return replace(report, violations=later.violations)
-        text = violation_text(violation, subject=plain.name, backend=backend.name)
-        observed = tuple(corrected(report.beyond, violation, text))
-        report = replace(report, beyond=observed)
+    _print(console, ["confirming: features that were right or refused, all together"])
+    try:
+        while (
+            violation := _violation_of_found(options, plain, backend, report)
+        ) is not None:
+            if not list(optional_features(violation.scenario)):
+                return replace(report, violations=(violation,))
+            text = violation_text(violation, subject=plain.name, backend=backend.name)
+            observed = tuple(corrected(report.beyond, violation, text))
+            _print(console, _corrections(report.beyond, observed))
+            report = replace(report, beyond=observed)
+    except KeyboardInterrupt:
+        raise ObservationInterrupted(report) from None
+    return report
+
+
+def _violation_of_found(
+    options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
+) -> FoundViolation | None:
+    """Return the first violation of the found contract."""
+    found = found_contract(plain.capabilities, report.beyond).capabilities
+    later = run_search(
+        replace(plain, capabilities=found),
+        backend,
+        ranks=options.ranks,
+        examples=CONFIRMING_EXAMPLES,
+        seed=options.seed,
+        stop_at_first=True,
+    )
+    return next(iter(later.violations), None)
+
+
+def _corrections(
+    before: Sequence[ObservedFeature], after: Sequence[ObservedFeature]
+) -> Iterator[str]:
+    for old, new in zip(before, after, strict=True):
+        if new is not old:
+            yield f"corrected: {new.feature} is {new.word}, not {old.word}: {new.summary}"
 
 
 def _probe(

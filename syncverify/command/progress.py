@@ -17,6 +17,7 @@ from rich.progress import (
 
 from syncverify.report.text import brief
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.observation import Word
 
 _PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
 
@@ -35,6 +36,8 @@ class SearchProgress:
     backend: str
     contract: str = ""
     found_so_far: set[tuple[str, str]] = field(default_factory=set)
+    _num_played: int = 0
+    _topic: str = ""  # of the features in the last line, which has no end yet
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
 
@@ -54,9 +57,11 @@ class SearchProgress:
     def __exit__(self, *_exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._end_line()
 
     def played(self, num_examples: int, num_violations: int) -> None:
         """Print how many examples were played, and how many distinct violations found."""
+        self._num_played = num_examples
         words = f"searching, {num_violations} distinct violation(s)"
         if self._bar is not None:
             self._bar.update(self._task, completed=num_examples, description=words)
@@ -80,18 +85,41 @@ class SearchProgress:
         if violation.violation.identity not in self.found_so_far:
             self._print(violation, "replay")
 
-    def observed(self, feature: str, number: int, total: int) -> None:
-        """Print how many of the features beyond the contract were observed."""
-        if self._bar is not None:
-            words = f"observing {feature}"
-            self._bar.update(
-                self._task, completed=number, total=total, description=words
-            )
-        elif number == 1:
-            count = len(self.found_so_far)
+    def observed(
+        self, feature: str, number: int, total: int, word: Word | None
+    ) -> None:
+        """Print a feature beyond the contract before it is played, and its word later."""
+        if number == 1 and word is None:
             self.console.print(
-                f"{count} violation(s) of the contract; observing {total} features beyond it"
+                f"{len(self.found_so_far)} violation(s) of the contract in "
+                f"{self._num_played} scenarios; observing {total} features beyond it"
             )
+        if self._bar is not None:
+            self._bar.update(
+                self._task,
+                completed=number - (word is None),
+                total=total,
+                description=f"observing {feature}",
+            )
+        else:
+            self._continue_line(feature, word)
+
+    def _continue_line(self, feature: str, word: Word | None) -> None:
+        """Print features of one topic in one line: `use: twice right, masked wrong`."""
+        topic, _, value = feature.partition("=")
+        if word is not None:
+            text = f" {word}"
+        elif topic == self._topic:
+            text = f", {value}"
+        else:
+            self._end_line()
+            text, self._topic = f"  {topic}: {value}", topic
+        self.console.print(text, end="", markup=False, soft_wrap=True)
+
+    def _end_line(self) -> None:
+        if self._topic:
+            self.console.print()
+        self._topic = ""
 
     def in_words(self, folder: Path | None) -> str:
         """Say how many violations were found and where they are kept; "" without any."""

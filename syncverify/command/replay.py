@@ -8,18 +8,18 @@ from dataclasses import replace
 import click
 
 from syncverify.backends.choice import AnyBackend, open_backend
-from syncverify.backends.sim import SimBackend
 from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
-from syncverify.judge.properties import check
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.found_violation import FoundViolation
-from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.search.judge import Judge, ScheduledBackend
+from syncverify.search.replay import judge_again
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import with_witness
 
@@ -65,19 +65,11 @@ def _violations(
     reproducer: Reproducer, subject: Subject, backend: AnyBackend
 ) -> list[FoundViolation]:
     """Play the scenario, with the recorded schedule where a backend can follow it."""
-    decisions = Decisions(Following(reproducer.schedule))
-    if isinstance(backend, SimBackend):
-        result = backend.run_scheduled(reproducer.scenario, subject, decisions)
-    else:
+    if not isinstance(backend, ScheduledBackend):
         _note_schedule(reproducer, backend.name)
-        result = backend.run(reproducer.scenario, subject)
-    taken = tuple(decisions.taken)
-    return [
-        with_witness(
-            FoundViolation(violation, reproducer.scenario, taken), subject, backend
-        )
-        for violation in check(reproducer.scenario, result, subject.capabilities)
-    ]
+    judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
+    found = judge_again(judge, reproducer).violations.values()
+    return [with_witness(entry, subject, backend) for entry in found]
 
 
 def _note_schedule(reproducer: Reproducer, backend: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,11 @@ from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.defaults import DEFAULT_RANKS
-from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.beyond import ObservationInterrupted
+from syncverify.report.console import CommandConsole, check_folder, write_json
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, verdict
+from syncverify.report.text import diagnosis
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import (
     Observing,
@@ -75,16 +75,16 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
-    console = progress.console
     with closing(open_backend(options.backend, subject)) as backend:
         if follow_leader(backend, subject):
             return
-        report = _search(options, subject, backend, progress)
+        try:
+            report = _search(options, subject, backend, progress)
+        except ObservationInterrupted as interrupt:
+            _tell(options, progress.console, interrupt.report)
+            raise
     gap = report.gap(options.require_coverage)
-    _print_report(console, report, show_coverage=options.show_coverage)
-    if options.json_path is not None:
-        text = json.dumps(report.to_json(), indent=2, allow_nan=False)
-        write(options.json_path, text)
+    _tell(options, progress.console, report)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
     leave(VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0, backend)
@@ -132,17 +132,16 @@ def _observing(
     return None
 
 
-def _print_report(console: Console, report: Report, *, show_coverage: bool) -> None:
-    """Print coverage in brief, or in full, and then the verdict or the violations."""
-    if show_coverage:
+def _tell(options: RunOptions, console: Console, report: Report) -> None:
+    """Print coverage in brief, or in full, then all that fails the run; write the report."""
+    if options.show_coverage:
         console.print(_coverage_table(report))
         for pair in report.summary.missing_pairs:
             console.print(f"never together: {' and '.join(pair)}", markup=False)
-    told = (*report.summary.lines(), *report.explored, *table_lines(report.beyond))
-    for line in told:
+    table = table_lines(report.beyond, is_violated=bool(report.violations))
+    for line in (*report.summary.lines(), *report.explored, *table, diagnosis(report)):
         console.print(line, markup=False, soft_wrap=True)
-    text = diagnosis(report) if report.violations else verdict(report)
-    console.print(text, markup=False, soft_wrap=True)
+    write_json(options.json_path, report.to_json())
 
 
 def _coverage_table(report: Report) -> Table:

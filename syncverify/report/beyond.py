@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from syncverify.report.observed import ObservedFeature
+from syncverify.report.report import Report
 from syncverify.report.text import violation_text
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
+    INTERRUPTED,
     Observation,
     ObservationPlan,
+    Word,
     features_beyond,
     observe,
 )
 from syncverify.subjects.subject import Subject
 
-# Receives a feature, its number from 1, and the number of all features.
-Tell = Callable[[str, int, int], None]
+# Receives a feature, its number from 1, the number of all features, and the word of the
+# feature: None before it is played.
+Tell = Callable[[str, int, int, Word | None], None]
 
 
-def observed_features(
+class ObservationInterrupted(KeyboardInterrupt):  # as its base
+    """An interrupt while features were observed.
+
+    Attributes:
+        report: The report of all that was judged until then.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
+def with_features(
+    report: Report,
     subject: Subject,
     backend: Backend,
     plan: ObservationPlan,
     known: Collection[Identity],
     tell: Tell,
-) -> Iterator[ObservedFeature]:
+) -> Report:
     """Observe the features beyond the contract of a subject.
 
     Args:
+        report: The report of the search.
         subject: The synchronizer.
         backend: Backend that plays the scenarios.
         plan: Size and seed of the observation.
         known: Identities of violations of plain training steps.
-        tell: Receives each feature, its number from 1, and their number in all.
+        tell: Receives each feature before it is played, and again with its word.
 
-    Yields:
-        One entry for each feature that the contract does not ask for.
+    Returns:
+        The report, with one entry for each feature that the contract does not ask for.
+
+    Raises:
+        ObservationInterrupted: An interrupt; features that it met are not tried.
     """
     features = features_beyond(subject.capabilities)
+    observed = list[ObservedFeature]()
     observations = observe(subject, backend, plan, features, known)
-    for number, each in enumerate(observations, start=1):
-        tell(each.feature, number, len(features))
-        yield _observed_feature(each, subject, backend.name)
+    try:
+        for number, feature in enumerate(features, start=1):
+            tell(feature, number, len(features), None)
+            observation = next(observations)
+            observed.append(_observed_feature(observation, subject, backend.name))
+            tell(feature, number, len(features), observation.word)
+    except KeyboardInterrupt:
+        observed += (
+            ObservedFeature(feature, "not tried", reason=INTERRUPTED)
+            for feature in features[len(observed) :]
+        )
+        raise ObservationInterrupted(replace(report, beyond=tuple(observed))) from None
+    return replace(report, beyond=tuple(observed))
 
 
 def _observed_feature(

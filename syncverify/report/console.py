@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from typing_extensions import override
@@ -30,3 +33,9 @@ def write(path: Path, text: str) -> None:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def write_json(path: Path | None, values: Mapping[str, Any]) -> None:
+    """Write plain values as JSON, if there is a path; raise UsageError where that fails."""
+    if path is not None:
+        write(path, json.dumps(values, indent=2, allow_nan=False))

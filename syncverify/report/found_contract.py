@@ -63,7 +63,7 @@ def corrected(
     """Give the features of a scenario that violates the found contract a worse word.
 
     A feature that was right in each scenario and raises in another one is refused, until its
-    error turns out to be unclear.
+    error turns out to be unclear. Each summary names the other features of the scenario.
 
     Args:
         observed: The observations behind the contract.
@@ -75,14 +75,20 @@ def corrected(
     """
     blamed = set(map("=".join, optional_features(found.scenario)))
     return [
-        _corrected(each, found, diagnosis) if each.feature in blamed else each
+        _corrected(each, found, diagnosis, sorted(blamed - {each.feature}))
+        if each.feature in blamed
+        else each
         for each in observed
     ]
 
 
 def _corrected(
-    observed: ObservedFeature, found: FoundViolation, diagnosis: str
+    observed: ObservedFeature,
+    found: FoundViolation,
+    diagnosis: str,
+    others: Sequence[str],
 ) -> ObservedFeature:
+    together = f" (together with {', '.join(others)})" if others else ""
     word = word_of(found.violation.identity)
     if word == "unclear" and observed.word == "right":
         word = "refused"
@@ -91,7 +97,7 @@ def _corrected(
         observed,
         word=word,
         counts=counts,
-        summary=found.violation.summary,
+        summary=found.violation.summary + together,
         token=found.token,
         diagnosis=diagnosis,
     )

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
-from syncverify.search.observation import WORDS, Word
+from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, WORDS, Word
 
 _MEANINGS: Final[dict[Word, str]] = {
     "wrong": "a wrong gradient without a word, or a race",
@@ -21,8 +22,13 @@ _MEANINGS: Final[dict[Word, str]] = {
 _WIDTH: Final = 100
 
 
-def table_lines(observed: Sequence[ObservedFeature]) -> Iterator[str]:
-    """Yield the table, worst features first; no line without features."""
+def table_lines(
+    observed: Sequence[ObservedFeature], *, is_violated: bool = False
+) -> Iterator[str]:
+    """Yield the table, worst features first; no line without features.
+
+    `is_violated` says that the subject violates its contract as well.
+    """
     if not observed:
         return
     num_scenarios = sum(each.num_scenarios for each in observed)
@@ -30,6 +36,8 @@ def table_lines(observed: Sequence[ObservedFeature]) -> Iterator[str]:
         f"beyond the contract, observed and not judged: {len(observed)} features in "
         f"{num_scenarios} scenarios, one feature at a time"
     )
+    if is_violated:
+        yield "  the contract is violated as well: a word may come from that violation"
     for word in WORDS:
         listed = with_word(observed, word)
         if listed:
@@ -67,9 +75,27 @@ def _wrapped(text: str) -> Iterator[str]:
     )
 
 
-def in_one_clause(observed: Sequence[ObservedFeature]) -> str:
-    """Say in one clause which features are wrong, hang or end unclearly; "" without any."""
-    parts = []
+def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
+    """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
+    listed = with_word(observed, "wrong")
+    room = MAX_LINES - len(listed) - 2  # an empty line and the verdict follow
+    full, brief = list[str](), list[str]()
+    for number, each in enumerate(listed, start=1):
+        title = f"WRONG {number} of {len(listed)}: {each.feature}, beyond the contract"
+        lines = [title, *each.diagnosis.splitlines(), ""]
+        if len(full) + len(lines) <= room:
+            full += lines
+        else:
+            place = f"syncverify explain report.json#wrong/{number}"
+            brief.append(f"{title}: {each.summary}: {place}")
+    return fitted([*full, brief], MAX_LINES - 2)
+
+
+def in_one_clause(
+    observed: Sequence[ObservedFeature], *, names_all_wrong: bool = False
+) -> str:
+    """Say which features are wrong, hang, end unclearly, or were not reached; "" for none."""
+    parts = list[str]()
     for word, words in (
         ("wrong", "wrong without a word"),
         ("hangs", "left hanging"),
@@ -77,13 +103,17 @@ def in_one_clause(observed: Sequence[ObservedFeature]) -> str:
     ):
         names = [each.feature for each in with_word(observed, word)]  # type: ignore[arg-type]  # a literal
         if names:
-            verb = "is" if len(names) == 1 else "are"
-            noun = "feature" if len(names) == 1 else "features"
-            parts.append(f"{len(names)} {noun} {verb} {words}: {_few(names)}")
+            verb = "feature is" if len(names) == 1 else "features are"
+            shown = len(names) if names_all_wrong and word == "wrong" else 3
+            parts.append(f"{len(names)} {verb} {words}: {_few(names, shown)}")
+    for reason in (OUT_OF_TIME, INTERRUPTED):
+        count = sum(each.reason == reason for each in observed)
+        if count:
+            verb = "feature was" if count == 1 else "features were"
+            parts.append(f"{count} {verb} not tried: {reason}")
     return f"; beyond it {', and '.join(parts)}" if parts else ""
 
 
-def _few(names: Sequence[str]) -> str:
-    shown = names[:3]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(shown) + more
+def _few(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

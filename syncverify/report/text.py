@@ -9,7 +9,7 @@ from typing import Any
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import hint
-from syncverify.report.observed_table import in_one_clause
+from syncverify.report.observed_table import in_one_clause, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario import vocabulary
@@ -36,8 +36,9 @@ _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 def verdict(report: Report) -> str:
     """Return the last line of a report: violations, scope, and features beyond it."""
     words = _violations_in_words(report)
-    # Beside violations of the contract, words of features may come from those.
-    return words if report.violations else words + in_one_clause(report.beyond)
+    if report.violations:  # words of features may come from those
+        return words
+    return words + in_one_clause(report.beyond, names_all_wrong=report.has_failed)
 
 
 def _violations_in_words(report: Report) -> str:
@@ -49,16 +50,14 @@ def _violations_in_words(report: Report) -> str:
     if report.examples == count == 0:
         return f"NOTHING VERIFIED: {report.subject} ({scope})"
     if count == 0:
-        return f"NO VIOLATION: {report.subject} held all properties{_of(report.contract)} ({scope})"
+        title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
+        of = f" of {report.contract}" if report.contract else ""
+        return f"{title}: {report.subject} held all properties{of} ({scope})"
     return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
 
 
-def _of(contract: str) -> str:
-    return f" of {contract}" if contract else ""
-
-
 def diagnosis(report: Report) -> str:
-    """Describe every violation of a report, ready to print."""
+    """Describe every violation of a report, or the wrong features that fail it, to print."""
     count, blocks = len(report.violations), list[str]()
     names = {
         "subject": report.subject,
@@ -68,6 +67,8 @@ def diagnosis(report: Report) -> str:
     for number, entry in enumerate(report.violations, start=1):
         title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
         blocks.append(violation_text(entry, **names, title=title))
+    if report.has_failed and not blocks:
+        blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
     return "\n\n".join([*blocks, verdict(report)])
 
 

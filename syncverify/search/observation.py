@@ -52,6 +52,10 @@ _WORD_OF_PROPERTY: Final[dict[str, Word]] = {
 # A promise about speed, which no feature can break.
 _ABOUT_SPEED: Final = overlap_is_possible.__name__
 
+# Reasons why a run did not come to a feature.
+OUT_OF_TIME: Final = "the time limit came first"
+INTERRUPTED: Final = "the run was interrupted"
+
 
 @dataclass(frozen=True, slots=True)
 class ObservationPlan:
@@ -120,9 +124,9 @@ def observe(
     """
     of_companions = dict[str, set[Identity]]()
     for feature in features:
-        value = feature.partition("=")[2]
-        if value in vocabulary.RARE:
-            yield Observation(feature, "not tried", reason=vocabulary.RARE[value])
+        reason = _reason_against(feature, backend)
+        if reason:
+            yield Observation(feature, "not tried", reason=reason)
             continue
         observing = _observing(feature, subject, backend, plan)
         companion = COMPANIONS.get(feature)
@@ -133,6 +137,13 @@ def observe(
                 of_companions[companion] = beside.identities(plan.num_scenarios)
             ignored |= of_companions[companion]
         yield observing.result(ignored)
+
+
+def _reason_against(feature: str, backend: Backend) -> str:
+    """Return the reason why a feature cannot be tried; "" if it can."""
+    if backend.name == "fake":
+        return "collectives of this backend move no data"
+    return vocabulary.RARE.get(feature.partition("=")[2], "")
 
 
 def _observing(
@@ -196,7 +207,7 @@ class _Observing:
         if num_played:
             return "plain training steps are violated already"
         if self.is_out_of_time:
-            return "the time limit came first"
+            return OUT_OF_TIME
         return "no scenario of this contract has it"
 
     def _simplest(self, found: FoundViolation) -> FoundViolation:

@@ -16,7 +16,7 @@ import torch
 from syncverify.backends.choice import open_backend
 from syncverify.backends.messages import Ready, unpack_subject
 from syncverify.errors import InternalError, SyncverifyError
-from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.drawing import EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
@@ -61,7 +61,7 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its workers
     torch.set_num_threads(1)
-    ignore_reports_of_anomalies()
+    show_warnings_once()
     connection = Connection(descriptor)
     connection.send(Ready())
     job: SearchJob = connection.recv()

@@ -29,7 +29,7 @@ from syncverify.scenario.token import Reproducer, decode, encode, other_version
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Identity, Judge
+from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchResult
 from syncverify.search.schedules import ScheduleChoice
@@ -204,6 +204,19 @@ class _Entry:
     notes: list[str]
 
 
+def judge_again(judge: Judge, reproducer: Reproducer) -> JudgedRun:
+    """Play a reproducer as the search did: twice for a violation that two runs show.
+
+    Returns:
+        The judged run, with all its violations.
+
+    Raises:
+        OutOfBudgetError: The judge may make no more runs.
+    """
+    twice = reproducer.property == subject_is_deterministic.__name__
+    return judge.judge_schedule(reproducer.scenario, reproducer.schedule, twice=twice)
+
+
 def _play(
     entry: _Entry,
     judge: Judge,
@@ -219,11 +232,8 @@ def _play(
         InternalError: The harness failed; the next run does not meet the entry again.
     """
     reproducer = entry.reproducer
-    twice = reproducer.property == subject_is_deterministic.__name__
     try:
-        judged = judge.judge_schedule(
-            reproducer.scenario, reproducer.schedule, twice=twice
-        )
+        judged = judge_again(judge, reproducer)
     except OutOfBudgetError:
         return 0
     except EnvironmentNotSupportedError as error:

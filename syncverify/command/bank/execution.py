@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
-from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.console import CommandConsole, check_folder, write_json
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 
@@ -57,9 +56,7 @@ def execute(options: BankOptions) -> NoReturn:
         console.print(f"left out: {left_out}", soft_wrap=True)
     for line in summary(rows):
         console.print(line, markup=False, soft_wrap=True)
-    if options.json_path is not None:
-        text = json.dumps(to_json(rows, budget), indent=2, allow_nan=False)
-        write(options.json_path, text)
+    write_json(options.json_path, to_json(rows, budget))
     raise SystemExit(0 if all(row.is_as_it_should_be for row in rows) else VIOLATION)
 
 

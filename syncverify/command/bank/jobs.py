@@ -15,7 +15,7 @@ from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import Budget, EntryResult, Player
 from syncverify.errors import InternalError
-from syncverify.program.graphs.modes import ignore_reports_of_anomalies
+from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.process_pool import run_in_processes
 
 
@@ -75,6 +75,6 @@ def _play_entries(
 def _backend(name: str) -> AnyBackend:
     """Open the backend of this process once; its ranks end with the process."""
     torch.set_num_threads(1)
-    ignore_reports_of_anomalies()
+    show_warnings_once()
     playable = next(entry for entry in entries() if entry.runs_on(name))
     return open_backend(name, playable.defect())

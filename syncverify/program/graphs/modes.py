@@ -54,15 +54,6 @@ class _SharedDetection:
 _DETECTION = _SharedDetection()
 
 
-def ignore_reports_of_anomalies() -> None:
-    """Silence torch's reports of the nodes that led to an error, in this process.
-
-    Scenarios make steps fail by design. Only processes of the harness call this function: in
-    the user's own process, the user wants to see anomalies.
-    """
-    warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
-
-
 @functools.cache
 def _use_up_cycle_warning() -> None:
     """Use up torch's warning that a graph and its gradient refer to each other.

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
 
+from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
@@ -157,6 +158,13 @@ def test_a_rare_feature_is_not_tried_and_says_why() -> None:
     (rare,) = observed(Naive, "use=compiled_region")
     assert (rare.word, rare.reason) == (
         "not tried", "takes seconds in every process"
+    )  # fmt: skip
+
+
+def test_a_backend_that_moves_no_data_says_nothing_about_a_feature() -> None:
+    (twice,) = observe(resolve(Naive), FakeBackend(), PLAN, [TWICE])
+    assert (twice.word, twice.reason) == (
+        "not tried", "collectives of this backend move no data"
     )  # fmt: skip
 
 

@@ -1,12 +1,20 @@
 """`run --contract`, the table of features, `explain` and `probe`."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from syncverify import verify
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.verification import PropertyViolation
 
 Call = Callable[..., Any]
 NAIVE = '''
@@ -90,7 +98,20 @@ def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
 def test_a_contract_fails_on_wrong_features(naive: Call) -> None:
     Path("strict.toml").write_text("fail_on_wrong = true\n")
     run = ("run", "naive_subjects:Naive", *FEW, "--examples", "5")
-    assert naive(*run, "--contract", "strict.toml", beyond=True).code == 1
+    outcome = naive(*run, "--contract", "strict.toml", beyond=True)
+    assert outcome.code == 1
+    assert (
+        "\nWRONG 1 of 2: event=wait_twice, beyond the contract\nVIOLATION: "
+        in outcome.out
+    )
+    assert outcome.out.splitlines()[-1].startswith("WRONG BEYOND THE CONTRACT: naive_")
+    with pytest.raises(
+        PropertyViolation, match="1 of 2: event=wait_twice, beyond"
+    ) as caught:
+        verify(
+            "naive_subjects:Naive", contract="strict.toml", ranks=2, examples=5, seed=0
+        )
+    assert "  replay:     syncverify replay sv2-" in str(caught.value)
 
 
 @pytest.mark.slow
@@ -99,12 +120,38 @@ def test_a_probed_contract_is_kept(naive: Call) -> None:
     outcome = naive(*probe, "--output", "found.toml")
     assert (outcome.code, outcome.err) == (0, "")
     assert "contract written to found.toml" in outcome.out
+    assert (
+        "\nconfirming: features that were right or refused, all together\n"
+        in outcome.out
+    )
     found: dict[str, Any] = tomllib.loads(Path("found.toml").read_text())
     assert "use=twice" in found["right"]
     assert "# wrong: event=wait_twice" in Path("found.toml").read_text()
     run = ("run", "naive_subjects:Naive", *FEW, "--examples", "10", "--contract")
     kept = naive(*run, "found.toml")
     assert kept.code == 0
+
+
+@pytest.mark.slow
+def test_a_correction_of_a_probe_is_told(
+    naive: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameter = ParameterSpec("p0", (4,), ("R",), use="twice")
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (parameter,), (1,), 1, backward="split"
+    )
+    violation = Violation(
+        "gradient_equals_reference", "gradient_missing", "it is wrong", (), (), {}
+    )
+    met = iter([FoundViolation(violation, scenario), None])
+    name = "syncverify.command.probe._violation_of_found"
+    monkeypatch.setattr(name, lambda *_: next(met))
+    probe = ("probe", "naive_subjects:Naive", "--ranks", "2", "--scenarios", "2")
+    outcome = naive(*probe)
+    assert outcome.err == ""
+    assert re.findall("^corrected: (.*)$", outcome.out, re.MULTILINE) == [
+        "use=twice is wrong, not right: it is wrong (together with backward=split)"
+    ]
 
 
 @pytest.mark.slow
@@ -156,3 +203,9 @@ def test_an_unknown_contract_is_named(call: Call, command: str) -> None:
     arguments = ("sv2-", "synchronizer") if command == "replay" else ("synchronizer",)
     outcome = call(command, *arguments, "--contract", "plane")
     assert outcome.code == 2
+
+
+def test_a_probe_needs_collectives_that_move_data(call: Call) -> None:
+    outcome = call("probe", "synchronizer", "--backend", "fake")
+    assert outcome.code == 2
+    assert "'fake' is not one of 'sim', 'gloo'" in outcome.complaint

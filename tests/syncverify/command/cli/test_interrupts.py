@@ -1,5 +1,6 @@
 """What was found before a signal stays, on the screen and in the database."""
 
+import json
 import os
 import re
 import signal
@@ -12,8 +13,6 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[4]
-NAME = "signals_itself:Doubles"
-# `bind()` counts calls from the moment at which the database holds a violation.
 SUBJECT = '''
 import os
 import signal
@@ -25,19 +24,27 @@ receiver, number, at = (int(word) for word in os.environ["SIGNAL"].split())
 num_binds = 0
 
 
-class Doubles(GradientSynchronizer):
-    """Doubles every gradient, and sends a signal in the n-th bind() after it is found."""
+class Right(GradientSynchronizer):
+    """Sends a signal in the n-th bind() that counts."""
 
-    def __init__(self, groups, bucket_size_mb, require_accumulations):
-        super().__init__(groups, bucket_size_mb, require_accumulations)
-        self.mine = [p for group in groups for p in group]
+    counts_from = "."  # a file or a folder that exists
 
     def bind(self):
         global num_binds
         super().bind()
-        num_binds += Path("kept").exists()
+        num_binds += Path(self.counts_from).exists()
         if num_binds == at:
             os.kill(os.getppid() if receiver else os.getpid(), number)
+
+
+class Doubles(Right):
+    """Doubles every gradient, and counts from the moment at which that is found."""
+
+    counts_from = "kept"
+
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        super().__init__(groups, bucket_size_mb, require_accumulations)
+        self.mine = [p for group in groups for p in group]
 
     def wait(self):
         super().wait()
@@ -48,12 +55,14 @@ class Doubles(GradientSynchronizer):
 EXPLORING, SHRINKING = "100000", "3"  # examples: too many to end, and soon all played
 
 
-def run(folder: Path, *arguments: str, signal_words: str) -> tuple[int, str, str]:
+def run(
+    folder: Path, *arguments: str, signal_words: str, subject: str = "Doubles"
+) -> tuple[int, str, str]:
     """Run the command; return its exit code, its output and its complaint."""
     (folder / "signals_itself.py").write_text(SUBJECT)
     ended = subprocess.run(
         [
-            sys.executable, "-m", "syncverify", "run", NAME,
+            sys.executable, "-m", "syncverify", "run", f"signals_itself:{subject}",
             "--seed", "0", "--ranks", "2", "--database", "kept", *arguments,
         ],
         cwd=folder,
@@ -124,3 +133,33 @@ def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None
     assert {*printed(first)} <= {*printed(out)}
     reported = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
     assert kept(tmp_path) == {*reported}
+
+
+OBSERVING = ("--examples", "3", "--json", "report.json")
+
+
+def test_an_interrupt_while_features_are_observed_keeps_the_report(
+    tmp_path: Path,
+) -> None:
+    words = f"0 {int(signal.SIGINT)} 40"
+    code, out, err = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")
+    assert (code, err) == (130, "syncverify: interrupted\n")
+    last = out.splitlines()[-1]
+    assert last.startswith(
+        "NO VIOLATION: signals_itself:Right held all properties of the "
+    )
+    assert "(3 scenarios on sim, seed 0" in last
+    assert last.endswith(" features were not tried: the run was interrupted")
+    words_of = {
+        each["word"]
+        for each in json.loads((tmp_path / "report.json").read_text())["beyond"]
+    }
+    assert words_of == {"right", "not tried"}
+
+
+def test_a_termination_leaves_the_words_of_observed_features(tmp_path: Path) -> None:
+    words = f"0 {int(signal.SIGTERM)} 40"
+    code, out, _ = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")
+    assert code == -signal.SIGTERM
+    assert "0 violation(s) of the contract in 3 scenarios; observing " in out
+    assert re.search(r"^  mesh: .* right, ", out, re.MULTILINE)

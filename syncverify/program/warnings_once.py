@@ -1,0 +1,34 @@
+"""Warnings in a process that plays scenarios: each is shown once."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TextIO
+
+
+def show_warnings_once() -> None:
+    """Show each distinct warning once from now on, and no report of an error made by design.
+
+    Python's own filters do not suffice: they forget the warnings that were shown whenever a
+    filter changes, and torch changes filters in many calls. Scenarios make steps fail by
+    design, and torch reports the nodes that led to the error. Only processes of the harness
+    call this function: in the user's own process, the user wants to see all of them.
+    """
+    warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
+    shown = set[tuple[str, str, int]]()
+    show = warnings.showwarning
+
+    def once(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        key = (str(message), filename, lineno)
+        if key not in shown:
+            shown.add(key)
+            show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = once

@@ -1,0 +1,51 @@
+"""`replay` plays a token as the search did."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, encode
+
+ALTERNATES = '''
+import torch.distributed as dist
+
+from synchronizer import GradientSynchronizer
+
+num_made = 0
+
+
+class Alternates(GradientSynchronizer):
+    """Has one more collective in each second run of two ranks."""
+
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        global num_made
+        super().__init__(groups, bucket_size_mb, require_accumulations)
+        num_made += 1
+        self.has_barrier = num_made > 2
+
+    def wait(self):
+        super().wait()
+        if self.has_barrier:
+            dist.barrier()
+'''
+
+
+@pytest.mark.slow
+def test_replay_of_a_difference_between_two_runs_plays_two(
+    call: Callable[..., Any],
+) -> None:
+    Path("alternating.py").write_text(ALTERNATES)
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (4,), ("R",)),), (1,), 2**20
+    )
+    token = encode(Reproducer("subject_is_deterministic", "acts_otherwise", scenario))
+    outcome = call("replay", token, "alternating:Alternates")
+    assert (outcome.code, outcome.err) == (1, "")
+    assert outcome.out.splitlines()[-1] == (
+        "REPRODUCED: alternating:Alternates violates subject_is_deterministic "
+        "(acts_otherwise) on sim"
+    )

@@ -1,0 +1,67 @@
+"""Features beyond the contract: progress before each is played, and interrupts."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.report.beyond import ObservationInterrupted, with_features
+from syncverify.report.report import Report
+from syncverify.report.text import verdict
+from syncverify.search.observation import Observation, ObservationPlan, Word
+from syncverify.subjects.subject import resolve
+
+PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
+FEATURES = ["event=rebind", "use=twice", "use=masked"]
+PLAYED_ALONE = Report("mine:Sync", "sim", 7, 20, 1.25, {}, ())
+
+
+class Observed:
+    """Stands for the observation; notes what is played and told, and may be interrupted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str) -> None:
+        self.interrupted_at = interrupted_at
+        self.log = list[str]()
+        module = "syncverify.report.beyond"
+        monkeypatch.setattr(f"{module}.features_beyond", lambda _: FEATURES)
+        monkeypatch.setattr(f"{module}.observe", self.observe)
+
+    def observe(self, *_arguments: object) -> Iterator[Observation]:
+        for feature in FEATURES:
+            if feature == self.interrupted_at:
+                raise KeyboardInterrupt
+            self.log.append(f"played {feature}")
+            yield Observation(feature, "right")
+
+    def tell(self, feature: str, number: int, total: int, word: Word | None) -> None:
+        self.log.append(f"{number} of {total}: {feature} {word}")
+
+    def report(self) -> Report:
+        subject = resolve("synchronizer")
+        return with_features(PLAYED_ALONE, subject, SimBackend(), PLAN, (), self.tell)
+
+
+def test_a_feature_is_told_before_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed(monkeypatch, interrupted_at="")
+    assert [each.word for each in observed.report().beyond] == ["right"] * 3
+    assert observed.log[:4] == [
+        "1 of 3: event=rebind None",
+        "played event=rebind",
+        "1 of 3: event=rebind right",
+        "2 of 3: use=twice None",
+    ]
+
+
+def test_an_interrupt_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed(monkeypatch, interrupted_at="use=twice")
+    with pytest.raises(ObservationInterrupted) as caught:
+        observed.report()
+    assert [(each.word, each.reason) for each in caught.value.report.beyond] == [
+        ("right", ""),
+        ("not tried", "the run was interrupted"),
+        ("not tried", "the run was interrupted"),
+    ]
+    assert verdict(caught.value.report) == (
+        "NO VIOLATION: mine:Sync held all properties (20 scenarios on sim, seed 7, 1.2 s); "
+        "beyond it 2 features were not tried: the run was interrupted"
+    )

@@ -1,0 +1,61 @@
+"""Wrong features that fail a run, and words beside violations of the contract."""
+
+from dataclasses import replace
+
+from syncverify.report.fitting import MAX_LINES
+from syncverify.report.observed import ObservedFeature
+from syncverify.report.observed_table import table_lines
+from syncverify.report.report import Report
+from syncverify.report.text import diagnosis, verdict
+
+
+def wrong(feature: str, num_lines: int) -> ObservedFeature:
+    lines = "\n".join(f"line {number} about {feature}" for number in range(num_lines))
+    return ObservedFeature(
+        feature, "wrong", {"wrong": 1}, summary="it is wrong", diagnosis=lines
+    )
+
+
+REPORT = Report(
+    "mine:Sync", "sim", 7, 20, 1.25, {}, (),
+    contract="the plain contract",
+    beyond=(wrong("use=twice", 10), wrong("use=masked", 49), wrong("event=tail", 3)),
+    fails_on_wrong=True,
+)  # fmt: skip
+
+
+def test_wrong_features_that_fail_a_run_are_named_and_explained() -> None:
+    text = diagnosis(REPORT)
+    assert text.count("\n") + 1 <= MAX_LINES
+    assert text.startswith("WRONG 1 of 3: use=twice, beyond the contract\nline 0 about")
+    assert "line 9 about use=twice\n" in text
+    assert "\n\nWRONG 3 of 3: event=tail, beyond the contract\nline 0 about" in text
+    assert (
+        "\nWRONG 2 of 3: use=masked, beyond the contract: it is wrong: syncverify explain "
+        "report.json#wrong/2\n"
+    ) in text
+    assert "line 0 about use=masked" not in text
+
+
+def test_the_verdict_of_wrong_features_names_them_all() -> None:
+    four = replace(REPORT, beyond=(*REPORT.beyond, wrong("event=cast", 1)))
+    assert verdict(four) == (
+        "WRONG BEYOND THE CONTRACT: mine:Sync held all properties of the plain contract (20 "
+        "scenarios on sim, seed 7, 1.2 s); beyond it 4 features are wrong without a word: "
+        "use=twice, use=masked, event=tail, event=cast"
+    )
+    allowed = replace(four, fails_on_wrong=False)
+    assert diagnosis(allowed) == verdict(allowed)
+    assert verdict(allowed).startswith("NO VIOLATION: ")
+    assert verdict(allowed).endswith("event=tail and 1 more")
+
+
+def test_diagnoses_of_many_wrong_features_fit_on_one_screen() -> None:
+    many = tuple(wrong(f"use={number}", 20) for number in range(90))
+    assert diagnosis(replace(REPORT, beyond=many)).count("\n") + 1 <= MAX_LINES
+
+
+def test_a_table_beside_violations_says_that_words_may_come_from_them() -> None:
+    said = "  the contract is violated as well: a word may come from that violation"
+    assert said in list(table_lines(REPORT.beyond, is_violated=True))
+    assert said not in list(table_lines(REPORT.beyond))
