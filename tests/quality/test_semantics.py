@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from planted import semantics
+from planted import futures, semantics
 
 from syncverify import verify
 from syncverify.report.report import Report
@@ -41,6 +41,18 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", [semantics.RefillsInOrder, semantics.RefillsOnNccl])
+@pytest.mark.parametrize("subject", [
+    semantics.RefillsInOrder, semantics.RefillsOnNccl, futures.WaitsForTheFuture,
+    futures.WaitsForTheCallback, futures.WaitsOnTwoStreams,
+])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
     assert report_on(subject).violations == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", [
+    futures.JoinsTheStreamAlone, futures.ForgetsTheCallback,
+])  # fmt: skip
+def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
+    (found,) = report_on(subject).violations
+    assert found.violation.property == "wait_orders_reads_after_reduce"

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+from syncverify.sim.device import futures
 from syncverify.sim.device.device_functions import (
     ACCELERATOR,
     CPU,
@@ -36,6 +37,7 @@ from syncverify.sim.device.device_functions import (
 )
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.torch_internals import COLLECT_ALL, REGISTER_COMM_HOOK
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 
 _MISSING = object()
@@ -147,6 +149,14 @@ _IMPORTED: tuple[tuple[Any, Make], ...] = (
     (torch.cuda.Event, _create_event),
 )
 
+_FUTURES: tuple[tuple[Any, str, Make], ...] = (
+    (*COLLECT_ALL, futures.collect_all),
+    (
+        *REGISTER_COMM_HOOK,
+        functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
+    ),
+)
+
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
@@ -167,6 +177,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         original = getattr(owner, name)
         virtual = functools.partial(copy, original)
         yield owner, name, _function(original, virtual, for_harness=False)
+    for owner, name, virtual in _FUTURES:
+        yield owner, name, _function(getattr(owner, name), virtual)
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
     replaced = _function(run_backward, functools.partial(_run_backward, run_backward))
     yield torch.autograd, "_engine_run_backward", replaced

@@ -76,6 +76,11 @@ class RankStreams:
         self._numbers.setdefault(name, len(self._numbers))
         return name
 
+    def new_callback_stream(self) -> VirtualStream:
+        """Make a stream for the callback of a future; subjects cannot see it."""
+        number = sum(name.startswith("callback ") for name in self._numbers) + 1
+        return VirtualStream(self, self.internal(f"callback {number}"))
+
     def current(self) -> VirtualStream:
         """Return the stream on which the calling thread queues work."""
         return self.engine.current()

@@ -20,6 +20,12 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _set_thread_isolation_mode,
 )
 
+# Owners and names of functions that Python code of torch looks up at each call: the one under
+# `torch.futures.collect_all` and `wait_all`, and the one that DistributedDataParallel gives
+# its hook to.
+COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
+REGISTER_COMM_HOOK = dist, "_register_comm_hook"
+
 
 def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it
     """Hide the process groups of one thread from functional collectives of another."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,12 +16,14 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.sim.device.futures import LazyFuture
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import Call, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import is_subject_line
 
 
 class IssuingCommunicator(Protocol):
@@ -60,15 +63,17 @@ class SimulatedWork(dist.Work):
         # NCCL's work holds its tensors since torch 2.8, in place of `record_stream`: their
         # memory may be reused only after a stream was told to wait for the work.
         self._held = call.inputs
+        self._callbacks: list[Callable[[], None]] = []
         self._streams = own_streams()
         if self._streams is not None:
             self._streams.in_flight.append(self)
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block this rank until all ranks arrived, then deliver."""
-        if not self._delivered and not self._group.is_held_back(self):
-            self._complete(self._await_and_deliver)
+        """Block this rank until all ranks arrived; order the current stream at each call."""
+        if not self._group.is_held_back(self):
+            self.settle()
+            self.order()
         return True
 
     @override
@@ -76,6 +81,7 @@ class SimulatedWork(dist.Work):
         """Let other ranks run, then tell whether the work is done, as far as the host sees."""
         if not self._delivered and self._shows():
             self._complete(self._deliver)
+            self.order()
         return self._delivered
 
     def _shows(self) -> bool:
@@ -107,23 +113,41 @@ class SimulatedWork(dist.Work):
 
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a completed future.
-
-        C++ code (the reducer of DistributedDataParallel) waits for futures where no turn
-        can be given away, so the wait happens here.
-        """
-        self.wait()
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._outputs)
+        """Return a future, which is complete for C++ code."""
+        caller = sys._getframe(1).f_code.co_filename  # documented by Python
+        if self._streams is None or not is_subject_line(caller):
+            self.wait()
+            future = torch.futures.Future[list[torch.Tensor]]()
+            future.set_result(self._outputs)
+            return future
+        future = LazyFuture(self._streams, self)
+        self.when_settled(lambda: future.set_result(self._outputs))
         return future
+
+    def settle(self) -> None:
+        """Block this rank until the results are in memory; no stream is ordered after them."""
+        if not self._delivered:
+            self._complete(self._await_and_deliver)
+
+    def order(self) -> None:
+        """Order the current stream after the collective, and let go of its inputs."""
+        self._group.recorder.wait(self._launched)
+        if self._streams is not None and self in self._streams.in_flight:
+            self._streams.in_flight.remove(self)
+        self._held = []
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        """Call a function when the results are in memory."""
+        if self._delivered:
+            run()
+        else:
+            self._callbacks.append(run)
 
     def _complete(self, deliver: Callable[[], None]) -> None:
         self._group.recorder.end(self._launched, deliver)
-        if self._streams is not None:
-            self._streams.in_flight.remove(self)
         self._delivered = True
-        self._group.recorder.wait(self._launched)
-        self._held = []
+        while self._callbacks:
+            self._callbacks.pop(0)()
 
     def _await_and_deliver(self) -> None:
         self._group.world.scheduler.block_until(

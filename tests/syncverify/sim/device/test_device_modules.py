@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.cuda import Event, Stream, current_stream, stream
 
 from syncverify.errors import EnvironmentNotSupportedError
@@ -22,6 +23,8 @@ OWNERS = (
     torch.autograd,
     torch.Tensor,
     torch.UntypedStorage,
+    torch._C,
+    dist,
 )
 
 

@@ -2,11 +2,16 @@
 
 import weakref
 from datetime import timedelta
+from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.sim.device.torch_internals import (
+    COLLECT_ALL,
+    REGISTER_COMM_HOOK,
     forget_backend,
     next_sequence_number,
     running_node,
@@ -68,3 +73,29 @@ def test_a_forgotten_backend_keeps_no_maker_alive() -> None:
         assert maker() is not None
         forget_backend("forgettable")
         assert maker() is None
+
+
+def test_futures_are_collected_by_the_function_that_the_machine_replaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[object] = []
+    future = torch.futures.Future[int]()
+    future.set_result(3)
+
+    def collect(futures: list[torch.futures.Future[int]]) -> torch.futures.Future[Any]:
+        seen.append(futures)
+        result = torch.futures.Future[Any]()
+        result.set_result(futures)
+        return result
+
+    monkeypatch.setattr(*COLLECT_ALL, collect)
+    assert torch.futures.wait_all([future]) == [3]
+    assert torch.futures.collect_all([future]).wait() == [future]
+    assert seen == [[future], [future]]
+
+
+def test_ddp_gives_its_hook_to_the_function_that_the_machine_replaces() -> None:
+    owner, name = REGISTER_COMM_HOOK
+    hooks = DistributedDataParallel.register_comm_hook
+    assert owner is dist
+    assert name in hooks.__code__.co_names

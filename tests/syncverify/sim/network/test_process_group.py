@@ -100,18 +100,78 @@ def test_polling_lets_others_move_and_delivers(on_ranks: OnRanks) -> None:
     assert on_ranks(3, program) == [(False, 111.0)] * 3
 
 
-def test_future_of_a_work_is_complete(on_ranks: OnRanks) -> None:
-    """DDP waits for futures in C++, where no rank can give its turn away."""
+def test_a_future_is_done_at_once_and_brings_its_result_when_it_is_waited_for(
+    on_ranks: OnRanks,
+) -> None:
+    def program(rank: int) -> tuple[bool, float, float]:
+        tensor = own(rank, 1)
+        future = dist.all_reduce(tensor, async_op=True).get_future()
+        done, before = future.done(), tensor.item()
+        (result,) = future.wait()
+        assert result is tensor
+        return done, before, tensor.item()
 
+    assert on_ranks(2, program) == [(True, 1.0, 11.0), (True, 10.0, 11.0)]
+
+
+def test_a_future_that_nobody_waits_for_brings_nothing(on_ranks: OnRanks) -> None:
     def program(rank: int) -> float:
+        tensor = own(rank, 1)
+        dist.all_reduce(tensor, async_op=True).get_future()
+        return float(tensor.item())
+
+    assert on_ranks(2, program) == [1.0, 10.0]
+
+
+def test_callbacks_of_a_future_run_once_and_in_turn(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> tuple[list[str], float, float]:
+        called: list[str] = []
+
+        def note(name: str, factor: float) -> Callable[[Any], float]:
+            def call(before: torch.futures.Future[Any]) -> float:
+                called.append(name)
+                value = before.value()
+                return factor * float(value[0] if isinstance(value, list) else value)
+
+            return call
+
         work = dist.all_reduce(own(rank, 1), async_op=True)
-        future = work.get_future()
-        assert future.done()
-        (result,) = future.value()
-        assert torch.equal(result, work.result()[0])
-        return float(result.item())
+        first = work.get_future().then(note("first", 2.0))
+        second = first.then(note("second", 3.0))
+        work.get_future().add_done_callback(note("third", 1.0))
+        assert called == []
+        work.wait()
+        return called, first.wait(), second.value()
+
+    expected = (["first", "second", "third"], 22.0, 66.0)
+    assert on_ranks(2, program) == [expected] * 2
+
+
+def test_an_error_of_a_callback_is_raised_by_its_future(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> float:
+        tensor = own(rank, 1)
+        future = dist.all_reduce(tensor, async_op=True).get_future()
+        failed = future.then(lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            failed.wait()
+        return float(future.wait()[0].item())
 
     assert on_ranks(2, program) == [11.0, 11.0]
+
+
+@pytest.mark.parametrize("wait", [
+    torch.futures.wait_all,
+    lambda futures: [f.wait() for f in torch.futures.collect_all(futures).wait()],
+])  # fmt: skip
+def test_futures_are_waited_for_together(on_ranks: OnRanks, wait: Any) -> None:
+    def program(rank: int) -> list[float]:
+        tensors = [own(rank, 1), 2 * own(rank, 1)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        results = wait([work.get_future() for work in works])
+        assert [result[0] for result in results] == tensors
+        return [tensor.item() for tensor in tensors]
+
+    assert on_ranks(2, program) == [[11.0, 22.0]] * 2
 
 
 def test_functional_result_waits_when_it_is_first_used(on_ranks: OnRanks) -> None:

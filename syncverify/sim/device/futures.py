@@ -1,0 +1,170 @@
+"""Futures of collectives with CUDA's semantics: done at once, and in order only after a wait.
+
+torch completes the future of an NCCL collective when the collective is queued. `wait()`
+orders the current stream after the collective, and `then()` runs its callback on a stream
+from a pool. Here the callback runs when the collective's result is in memory, which a host
+cannot tell from an earlier moment. C++ code, such as the reducer of DistributedDataParallel,
+waits where no rank can give its turn away; its futures have their result from the start.
+
+Source:
+    torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `WorkNCCL::getFuture`;
+    aten/src/ATen/core/ivalue_inl.h, `Future::synchronizeWithCurrentDevices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from typing_extensions import override
+
+from syncverify.sim.device.streams import RankStreams
+
+Callback = Callable[[Any], Any]
+
+
+class Source(Protocol):
+    """The origin of a future's result."""
+
+    def settle(self) -> None:
+        """Block this rank until the result is in memory."""
+
+    def order(self) -> None:
+        """Order the current stream after the result."""
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        """Call a function when the result is in memory."""
+
+
+class LazyFuture(torch.futures.Future[Any]):
+    """A future of one rank that orders nothing before it is waited for.
+
+    Args:
+        streams: Streams of the rank.
+        source: Origin of the result.
+    """
+
+    def __init__(self, streams: RankStreams, source: Source) -> None:
+        super().__init__()
+        self._streams = streams
+        self._source = source
+
+    @override
+    def done(self) -> bool:
+        """Return True: CUDA's futures are done when their work is queued."""
+        return True
+
+    @override
+    def wait(self) -> Any:
+        """Order the current stream after the result, and return the result."""
+        self._source.settle()
+        self._source.order()
+        return super().value()
+
+    @override
+    def value(self) -> Any:
+        """Return the result; nothing orders its use."""
+        self._source.settle()
+        return super().value()
+
+    @override
+    def then(self, callback: Callback) -> LazyFuture:
+        """Run a callback on a stream of its own, after the result."""
+        called = _CallbackResult(self._streams, self._source)
+        future = LazyFuture(self._streams, called)
+        self._source.when_settled(
+            lambda: called.run(lambda: _complete(future, lambda: callback(self)))
+        )
+        return future
+
+    @override
+    def add_done_callback(self, callback: Callback) -> None:
+        """Run a callback as `then` does."""
+        self.then(callback)
+
+
+class _CallbackResult:
+    """The result of a callback, which runs after another result."""
+
+    def __init__(self, streams: RankStreams, before: Source) -> None:
+        self._streams = streams
+        self._before = before
+        self._mark: int | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    def run(self, callback: Callable[[], None]) -> None:
+        """Run the callback on a new stream, and the callbacks of its own future."""
+        stream = self._streams.new_callback_stream()
+        # Runs beside all other streams. The next line orders the callback after the result;
+        # what it writes is in order for a stream that waits for the mark.
+        with stream:
+            self._before.order()
+            callback()
+            self._mark = self._streams.mark(stream)
+        while self._waiting:
+            self._waiting.pop(0)()
+
+    def settle(self) -> None:
+        self._before.settle()
+
+    def order(self) -> None:
+        if self._mark is not None:
+            self._streams.wait(self._streams.current(), self._mark)
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        if self._mark is None:
+            self._waiting.append(run)
+        else:
+            run()
+
+
+def _complete(future: LazyFuture, compute: Callable[[], Any]) -> None:
+    try:
+        future.set_result(compute())
+    except Exception as error:  # noqa: BLE001  # raised again by `wait` and `value`
+        future.set_exception(error)
+
+
+class _AllOf:
+    """The results of several futures."""
+
+    def __init__(self, futures: Sequence[torch.futures.Future[Any]]) -> None:
+        self._futures = futures
+
+    def settle(self) -> None:
+        pass
+
+    def order(self) -> None:
+        for future in self._futures:
+            future.wait()
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        run()
+
+
+def collect_all(
+    streams: RankStreams, futures: Sequence[torch.futures.Future[Any]]
+) -> LazyFuture:
+    """Return a future of all futures, as `torch.futures.collect_all` does."""
+    future = LazyFuture(streams, _AllOf(futures))
+    future.set_result(list(futures))
+    return future
+
+
+def register_comm_hook(
+    original: Callable[..., None],
+    _: RankStreams,
+    reducer: Any,
+    state: Any,
+    hook: Callable[[Any, Any], torch.futures.Future[Any]],
+) -> None:
+    """Register a hook of DistributedDataParallel, whose reducer waits in C++."""
+
+    def settled(state: Any, bucket: Any) -> torch.futures.Future[Any]:
+        future = hook(state, bucket)
+        if isinstance(future, LazyFuture):
+            future.wait()
+        return future
+
+    original(reducer, state, settled)

@@ -1,0 +1,89 @@
+"""Subjects that wait for futures of collectives, or forget to."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+
+
+class WaitsForTheFuture(ViewBuckets):
+    """Correct: reduces on a side stream, and waits for the future of each reduction."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.side = torch.cuda.Stream()
+        self.futures: list[torch.futures.Future[Any]] = []
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            for group in bucket.groups:
+                work = dist.all_reduce(bucket.buffer, group=group, async_op=True)
+                if group is bucket.groups[-1]:
+                    self.futures.append(self.future_of(work, bucket))
+                else:
+                    work.wait()
+
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        return work.get_future()
+
+    @override
+    def wait(self) -> None:
+        torch.futures.wait_all(self.futures)
+        self.futures = []
+        torch.cuda.current_stream().wait_stream(self.side)
+
+
+class JoinsTheStreamAlone(WaitsForTheFuture):
+    """Takes a future for a wait of the stream on which it was made."""
+
+    @override
+    def wait(self) -> None:
+        self.futures = []
+        super().wait()
+
+
+class WaitsForTheCallback(WaitsForTheFuture):
+    """Correct: halves the sum in a callback, doubles it, and waits for the callback."""
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        return work.get_future().then(lambda _: bucket.buffer.mul_(2).div_(2))
+
+
+class ForgetsTheCallback(WaitsForTheCallback):
+    """Waits for the collective, and not for the callback that writes to its result."""
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        super().future_of(work, bucket)
+        return work.get_future()
+
+
+class WaitsOnTwoStreams(WaitsForTheFuture):
+    """Correct: the side stream waits for a collective, and the caller's stream later on."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.works: list[dist.Work] = []
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        with torch.cuda.stream(self.side):
+            self.side.wait_stream(torch.cuda.default_stream())
+            for group in bucket.groups:
+                work = dist.all_reduce(bucket.buffer, group=group, async_op=True)
+                work.wait()
+                self.works.append(work)
+
+    @override
+    def wait(self) -> None:
+        for work in self.works:
+            work.wait()
+        self.works = []
