@@ -114,7 +114,8 @@ def _play_rank(
                 mesh_builder=_build_own_mesh,
             )
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _build_own_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:

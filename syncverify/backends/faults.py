@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
+from syncverify.plain_text import kind_of, message_of
 from syncverify.program.rank_program import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
@@ -19,8 +20,8 @@ from syncverify.trace.source_lines import outermost_frames
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
     """Return an exception of the subject on a global rank, with the subject's lines."""
     original = error.original
-    kind = type(original).__name__
-    raised = f"{kind} in {error.moment}: {original}"
+    kind = kind_of(original)
+    raised = f"{kind} in {error.moment}: {message_of(original)}"
     lines = outermost_frames(traceback.extract_tb(original.__traceback__))
     return Fault(
         "raised",
@@ -38,7 +39,7 @@ def _is_clear(error: BaseException) -> bool:
     """Tell whether an exception explains a mistake to the caller, and is no slip of code."""
     slips = (LookupError, AttributeError, NameError, ArithmeticError)
     is_slip = isinstance(error, slips) and type(error).__module__ == "builtins"
-    return bool(str(error)) and not is_slip and isinstance(error, Exception)
+    return bool(message_of(error)) and not is_slip and isinstance(error, Exception)
 
 
 def stall_fault(

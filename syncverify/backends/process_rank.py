@@ -13,6 +13,7 @@ from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import JobOutcome, pack_result
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
+from syncverify.plain_text import message_of
 from syncverify.program.rank_program import SubjectRaisedError, play
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -71,7 +72,8 @@ def play_rank(
                     recorder=recorder,
                 )
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
     except SubjectRaisedError as error:
         fault = raised_fault(error, membership.rank)
         aftershock = _is_about_a_lost_peer(error.original)
@@ -85,4 +87,4 @@ def play_rank(
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:
     # Gloo raises plain RuntimeErrors; their text names a source file of gloo.
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    return isinstance(error, dist.DistError) or "gloo" in message_of(error)

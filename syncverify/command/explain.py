@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
-
 from syncverify.errors import UsageError
+from syncverify.report.console import say
 
 _EXPECTED = "expected REPORT.json#WORD/N, such as report.json#wrong/1"
 
 
 def execute(place: str) -> None:
     """Print the diagnosis to which a place such as `report.json#wrong/3` points."""
-    click.echo(_diagnosis(place))
+    say(_diagnosis(place))
 
 
 def _diagnosis(place: str) -> str:
@@ -40,7 +39,7 @@ def _diagnosis(place: str) -> str:
 
 def _observed(file: Path) -> list[dict[str, Any]]:
     try:
-        report = json.loads(file.read_text())
+        report = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"report {str(file)!r} cannot be read: {error}") from error
     observed = report.get("beyond") if isinstance(report, dict) else None

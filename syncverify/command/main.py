@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -22,6 +23,9 @@ from syncverify.errors import SyncverifyError, UsageError
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal may know fewer characters
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with leaving_when_interrupted(COMMAND_NAME):
             code = cli.main(standalone_mode=False)

@@ -44,7 +44,7 @@ class ProbeOptions:
 
 def execute(options: ProbeOptions) -> None:
     """Observe all features of a subject, print the table, and write the contract."""
-    console = CommandConsole(highlight=False)
+    console = CommandConsole()
     progress = SearchProgress(
         console,
         PROBED_EXAMPLES,
@@ -95,7 +95,7 @@ def _tell(
 
 def _print(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line)
 
 
 def _confirmed(
@@ -166,7 +166,6 @@ def _probe(
         f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
         f"then {options.scenarios} of each feature, up to {options.ranks} rank(s), "
         f"seed {options.seed}",
-        soft_wrap=True,
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
     with progress:

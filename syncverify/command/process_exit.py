@@ -25,6 +25,8 @@ from typing import NoReturn
 
 import click
 
+from syncverify.plain_text import plain
+
 COMMAND_NAME = "syncverify"
 VIOLATION = 1
 BAD_USAGE = 2
@@ -125,6 +127,7 @@ def leave_at_once(code: int) -> NoReturn:
 
 def complain(name: str, message: str, code: int) -> NoReturn:
     """Print one complaint on stderr, in one line if it is bad usage, and exit."""
-    line = " ".join(message.split()) if code == BAD_USAGE else message
+    text = plain(message)
+    line = " ".join(text.split()) if code == BAD_USAGE else text
     click.echo(f"{name}: {line}", err=True)
     sys.exit(code)

@@ -44,7 +44,7 @@ class SearchProgress:
     def __enter__(self) -> SearchProgress:
         if self.console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -114,7 +114,7 @@ class SearchProgress:
         else:
             self._end_line()
             text, self._topic = f"  {topic}: {value}", topic
-        self.console.print(text, end="", markup=False, soft_wrap=True)
+        self.console.print(text, end="")
 
     def _end_line(self) -> None:
         if self._topic:
@@ -130,4 +130,4 @@ class SearchProgress:
     def _print(self, violation: FoundViolation, title: str) -> None:
         self.found_so_far.add(violation.violation.identity)
         for line in brief(violation, self.subject, self.backend, title, self.contract):
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.console.print(line)

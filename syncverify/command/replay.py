@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
-import click
-
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
+from syncverify.report.console import say
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.features import optional_features
@@ -43,7 +42,7 @@ def execute(
             return
         violations = _violations(reproducer, found, opened)
     for line in _comparison(reproducer, violations, found, backend):
-        click.echo(line)
+        say(line)
     leave(VIOLATION if violations else 0, opened)
 
 
@@ -76,7 +75,7 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
     """Print how much of the token only simulated ranks can follow."""
     choices = sum(map(bool, reproducer.schedule.choices))
     if choices:
-        click.echo(
+        say(
             f"note: the token asks {choices} time(s) for other timing than by default, "
             f"which only --backend sim can follow; on {backend} the machine's own decides"
         )

@@ -59,7 +59,7 @@ class RunOptions:
 
 def execute(options: RunOptions) -> None:
     """Search for violations of a subject, report them and exit."""
-    console = CommandConsole(highlight=False)
+    console = CommandConsole()
     progress = SearchProgress(
         console,
         options.examples,
@@ -103,7 +103,6 @@ def _search(
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
         f"up to {ranks} rank(s), seed {seed}",
-        soft_wrap=True,
     )
     with progress:
         return run_search(
@@ -137,10 +136,10 @@ def _tell(options: RunOptions, console: Console, report: Report) -> None:
     if options.show_coverage:
         console.print(_coverage_table(report))
         for pair in report.summary.missing_pairs:
-            console.print(f"never together: {' and '.join(pair)}", markup=False)
+            console.print(f"never together: {' and '.join(pair)}")
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     for line in (*report.summary.lines(), *report.explored, *table, diagnosis(report)):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line)
     write_json(options.json_path, report.to_json())
 
 

@@ -27,9 +27,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.plain_text import kind_of, message_of
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import (
     BEFORE_STEP,
@@ -74,7 +76,7 @@ class SubjectRaisedError(Exception):
     """
 
     def __init__(self, moment: Moment, original: BaseException) -> None:
-        super().__init__(f"{moment}: {type(original).__name__}: {original}")
+        super().__init__(f"{moment}: {kind_of(original)}: {message_of(original)}")
         self.moment = moment
         self.original = original
 
@@ -315,6 +317,8 @@ class _RankProgram:
         try:
             with self._recorder.calling(moment):
                 yield
+            if not dist.is_initialized():
+                raise RuntimeError("the default process group was destroyed")
         except (SyncverifyError, RunEndedError):
             raise  # of the harness, below the subject: an injected error, a refusal
         # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and

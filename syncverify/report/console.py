@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from typing_extensions import override
 
 from syncverify.errors import UsageError
+from syncverify.plain_text import plain
 
 
 class CommandConsole(Console):
-    """A console that raises BrokenPipeError, for the caller to handle."""
+    """A console that shows texts as they are, and raises BrokenPipeError for the caller.
+
+    Texts come from subjects and files. None is markup, and no control character of theirs
+    reaches the terminal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False)
+
+    @override
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts in lines of any length, or tables."""
+        shown = [plain(each) if isinstance(each, str) else each for each in objects]
+        if all(isinstance(each, str) for each in shown):
+            options.setdefault("soft_wrap", True)
+        super().print(*shown, **options)
 
     @override
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # rich would exit with 1, the code of a violation
+
+
+def say(line: str) -> None:
+    """Print a line on stdout, without control characters."""
+    click.echo(plain(line))
 
 
 def check_folder(path: Path | None) -> None:
@@ -28,11 +52,31 @@ def check_folder(path: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text and a last newline; raise UsageError where that fails."""
+    """Write a text and a last newline, or leave an earlier file as it is.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    content = (text + "\n").encode(errors="backslashreplace")
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a device, such as /dev/stdout
+        else:
+            _replace(path.resolve(), content)
     except OSError as error:
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file beside another one, which it replaces when it is complete."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path | None, values: Mapping[str, Any]) -> None:

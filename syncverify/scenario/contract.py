@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
@@ -90,6 +91,13 @@ class Capabilities:
                 raise UsageError(
                     f"expected `{field}` of a contract as a set of features, got {names!r}; "
                     f"try {field}={{{names!r}}}"
+                )
+            if not isinstance(names, Collection) or not all(
+                isinstance(name, str) for name in names
+            ):
+                raise UsageError(
+                    f"expected `{field}` of a contract as a set of features, such as "
+                    f"'event=tail', got {names!r}"
                 )
             object.__setattr__(self, field, frozenset(names))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -86,7 +87,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _is_plain_value(name: str) -> bool:
     topic, _, value = name.partition("=")
     if topic == "ranks":
-        return value.isdecimal() and int(value) >= 1
+        return re.fullmatch(r"[1-9][0-9]{0,5}", value) is not None
     return is_plain(topic, value)
 
 

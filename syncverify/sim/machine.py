@@ -81,7 +81,8 @@ class SimulatedMachine:
                 program(rank)
             finally:
                 self.recorders[rank].finish()
-                dist.destroy_process_group()
+                if dist.is_initialized():
+                    dist.destroy_process_group()
 
         modules, cycles = virtual_device_modules(), no_collection_of_cycles()
         backend = _registered_backend(self.world)

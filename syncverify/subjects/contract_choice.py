@@ -81,10 +81,10 @@ def contract_of_project() -> str | Path | None:
 
 def _contract_in(file: Path) -> str | Path | None:
     try:
-        content: dict[str, Any] = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{str(file)!r} is no TOML: {error}") from error
-    choice = content.get("tool", {}).get("syncverify", {}).get("contract")
+        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        choice = content.get("tool", {}).get("syncverify", {}).get("contract")
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise UsageError(f"{str(file)!r} cannot be read: {error}") from error
     if choice is None or (isinstance(choice, str) and choice in contract_names()):
         return choice
     if not isinstance(choice, str):

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from syncverify.errors import SubjectError
+from syncverify.errors import SubjectError, SyncverifyError
+from syncverify.plain_text import kind_of, message_of
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.scenario.names import check_names
 from syncverify.subjects.contract_choice import (
@@ -76,12 +77,26 @@ def resolve(
 
     Raises:
         SubjectError: The import fails, or a part of the subject API is missing.
-        UsageError: The contract cannot be used, or names a feature in vain.
+        SyncverifyError: The contract cannot be used, or names a feature in vain.
     """
     if isinstance(subject, str):
         factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
     else:
         factory, name = subject, getattr(subject, "__qualname__", repr(subject))
+    try:
+        return _inspected(factory, name, contract)
+    except SyncverifyError:
+        raise
+    except Exception as error:  # a metaclass may answer every question by an exception
+        raise SubjectError(
+            f"subject {name!r} cannot be inspected: {kind_of(error)}: {message_of(error)}"
+        ) from error
+
+
+def _inspected(
+    factory: SubjectFactory, name: str, contract: ContractChoice | None
+) -> Subject:
+    """Check the API of a factory, and return the subject with its contract."""
     if not callable(factory):
         raise SubjectError(
             f"subject {name!r} is not callable: expected a class or factory"
@@ -139,7 +154,7 @@ def _check_signature(factory: SubjectFactory, name: str) -> None:
     except (TypeError, ValueError) as error:
         raise SubjectError(
             f"subject {name!r} cannot be called as "
-            f"(param_groups, bucket_size_mb, require_accumulations): {error}"
+            f"(param_groups, bucket_size_mb, require_accumulations): {message_of(error)}"
         ) from error
 
 
@@ -160,6 +175,6 @@ def _load(path: str) -> SubjectFactory:
             found = getattr(found, part)
     except (Exception, SystemExit) as error:  # a script without a main guard may exit
         raise SubjectError(
-            f"subject {path!r} cannot be imported: {type(error).__name__}: {error}"
+            f"subject {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
         ) from error
     return found  # type: ignore[return-value]  # resolve() checks it

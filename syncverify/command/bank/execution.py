@@ -47,15 +47,15 @@ def execute(options: BankOptions) -> NoReturn:
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
     budget = Budget(options.examples, options.twin_examples, options.seed)
-    console = CommandConsole(highlight=False)
+    console = CommandConsole()
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
     rows = _play(console, playable, options.backend, budget, options.jobs)
     console.print(table(rows))
     if len(playable) < len(chosen):
-        console.print(f"left out: {left_out}", soft_wrap=True)
+        console.print(f"left out: {left_out}")
     for line in summary(rows):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line)
     write_json(options.json_path, to_json(rows, budget))
     raise SystemExit(0 if all(row.is_as_it_should_be for row in rows) else VIOLATION)
 
@@ -80,7 +80,7 @@ def _play(
             rows.append(row)
             bar.advance(task)
             counted = f"[{len(rows)} of {len(order)}] "
-            console.print(counted + line_of(row), markup=False, soft_wrap=True)
+            console.print(counted + line_of(row))
     return sorted(rows, key=lambda row: order.index(row.id))
 
 

@@ -42,6 +42,11 @@ REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
         ("unknown feature 'ranks=0' in `outside`, expected `topic` or `topic=value`; a "
         "number of ranks is at least 1, such as 'ranks=4'"),
     ),
+    "more ranks than Python reads digits": (
+        {"outside": {"ranks=" + "9" * 5000}},
+        ("unknown feature 'ranks=" + "9" * 5000 + "' in `outside`, expected `topic` or "
+        "`topic=value`; a number of ranks is at least 1, such as 'ranks=4'"),
+    ),
     "nothing alike": (
         {"refused": {"?"}},
         "unknown feature '?' in `refused`, expected `topic` or `topic=value`",
@@ -109,4 +114,14 @@ def test_text_is_no_set_of_features() -> None:
     assert str(caught.value) == (
         "expected `outside` of a contract as a set of features, got 'dtype=float16'; try "
         "outside={'dtype=float16'}"
+    )
+
+
+@pytest.mark.parametrize("names", [5, [5], None, [["event"]]])
+def test_features_that_are_no_set_of_names_are_refused(names: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        Capabilities(outside=names)
+    assert str(caught.value) == (
+        "expected `outside` of a contract as a set of features, such as 'event=tail', "
+        f"got {names!r}"
     )

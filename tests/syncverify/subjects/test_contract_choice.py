@@ -61,7 +61,15 @@ def test_a_project_chooses_for_classes_that_declare_none(
     assert resolve(Declared).capabilities == OWN
 
 
-@pytest.mark.parametrize("text", ["[tool", "[tool.syncverify]\ncontract = 3\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool",
+        "[tool.syncverify]\ncontract = 3\n",
+        "tool = 5",
+        "[tool]\nsyncverify = 5",
+    ],
+)
 def test_a_project_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

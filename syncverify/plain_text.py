@@ -1,0 +1,41 @@
+"""Plain text: texts of a subject and of files, as a terminal and a report can show them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Longest text of an exception, in characters; the rest is counted.
+MAX_MESSAGE_LENGTH: Final = 10_000
+_KEPT: Final = frozenset("\n\t")
+
+
+def plain(text: str) -> str:
+    """Return a text with escapes in the place of control characters and lone surrogates.
+
+    A terminal obeys control characters: a message could clear the screen or print a verdict.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char.isprintable() or char in _KEPT
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, whose class may have any `__str__`."""
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001  # code of the subject
+        return f"(its message cannot be read: {type(second).__name__})"
+    more = len(text) - MAX_MESSAGE_LENGTH
+    return plain(text[:MAX_MESSAGE_LENGTH]) + (
+        f"... ({more} more characters)" if more > 0 else ""
+    )
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the name of an exception's class, short enough for a token."""
+    return " ".join(plain(type(error).__name__).split())[:100]
