@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from typing_extensions import override
 
@@ -42,7 +41,7 @@ class CommandConsole(Console):
 
 def say(line: str) -> None:
     """Print a line on stdout, without control characters."""
-    click.echo(plain(line))
+    CommandConsole().print(line)
 
 
 def check_folder(path: Path | None) -> None:

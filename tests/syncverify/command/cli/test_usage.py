@@ -56,8 +56,8 @@ REFUSED = {
         "expected ranks <= 512 on sim, got 1000000000",
     ),
     "many ranks of a probe": (
-        ("probe", "synchronizer", "--ranks", "1000000000", "--backend", "fake"),
-        "expected ranks <= 131072 on fake, got 1000000000",
+        ("probe", "synchronizer", "--ranks", "1000000000", "--backend", "gloo"),
+        "expected ranks <= 64 on gloo, got 1000000000",
     ),
     "many examples": (
         ("run", "synchronizer", "--examples", "1000000001"),
