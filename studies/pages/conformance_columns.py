@@ -11,45 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.report.observed import EXPLAINED
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
-# Adapters of FSDP2 compute losses on copies of the parameters, under a mode of torch functions
-# that puts the copies in place, and run the backward themselves. So a backward of another kind
-# reaches the adapter alone, a custom function or `autograd.grad` the original, and a change of
-# a parameter no copy. A word other than right would be about the adapter.
-_ON_COPIES: Final = frozenset(
-    {
-        *(f"backward={word}" for word in OPTIONAL_FEATURES["backward"]),
-        *(
-            f"use={word}"
-            for word in (
-                "pruned_branch",
-                "saves_for_backward",
-                "marks_dirty",
-                "non_differentiable",
-                "unmaterialized",
-                "needs_input_grad",
-                "differentiable_once",
-                "none_gradient",
-                "checkpointed_reentrant",
-                "checkpointed_and_not",
-                "checkpointed_nested",
-                "double_backward",
-                "jacobian_rows",
-                "hessian",
-            )
-        ),
-        "event=raise_in_backward",
-        "event=freeze",
-        "event=unfreeze",
-        "event=cast",
-        "event=cast_before_zero",
-        "event=move",
-    }
-)
-_WHY_NOT_SAID: Final = (
-    "the adapter holds copies of the parameters, so a word would be about the adapter"
-)
 RESULTS = Path(__file__).parents[1] / "results" / "conformance"
 
 
@@ -62,14 +24,12 @@ class Column:
         subject: The subject, as `syncverify` takes it.
         package: Package of the synchronizer; "" for ours.
         backend: Where the ranks run.
-        not_said: Features that the adapter does not hand on to the synchronizer.
     """
 
     name: str
     subject: str
     package: str = "torch"
     backend: str = "sim"
-    not_said: frozenset[str] = frozenset()
 
     @property
     def file(self) -> Path:
@@ -96,11 +56,7 @@ COLUMNS: Final = [
     *_built_in(
         "ddp ddp-bucket-view ddp-comm-hook ddp-find-unused ddp-static-graph", "torch"
     ),
-    *_built_in("replicate", "torch"),
-    *(
-        Column(name, name, not_said=_ON_COPIES)
-        for name in ("replicate-fsdp", "fsdp2", "hsdp")
-    ),
+    *_built_in("replicate replicate-fsdp fsdp2 hsdp", "torch"),
     *_built_in("d9d", "d9d"),
     *_built_in("megatron megatron-shards", "megatron-core"),
     *_built_in("deepspeed-zero1 deepspeed-zero2", "deepspeed", "gloo"),
@@ -172,12 +128,5 @@ def observed_columns() -> Iterator[Observed]:
     for column in COLUMNS:
         if column.file.exists():
             data: dict[str, Any] = json.loads(column.file.read_text())
-            cells = tuple(_said(column, Cell(**cell)) for cell in data.pop("cells"))
+            cells = tuple(Cell(**cell) for cell in data.pop("cells"))
             yield Observed(column=column, cells=cells, **data)
-
-
-def _said(column: Column, cell: Cell) -> Cell:
-    """Return a cell without a word if the word would be about the adapter."""
-    if cell.feature not in column.not_said or cell.word in {"right", "not tried"}:
-        return cell
-    return Cell(cell.feature, "not tried", reason=_WHY_NOT_SAID)

@@ -15,9 +15,6 @@ from torch import nn
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 
-BEFORE_STEP = ("freeze", "unfreeze", "cast", "move")
-BEFORE_ZERO = ("cast_before_zero",)
-
 
 def change_parameters(
     scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]

@@ -33,12 +33,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.program.caller_streams import CallerStreams
-from syncverify.program.changes import (
-    BEFORE_STEP,
-    BEFORE_ZERO,
-    change_parameters,
-    freeze,
-)
+from syncverify.program.changes import change_parameters, freeze
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.injected_error import InjectedError
@@ -47,7 +42,7 @@ from syncverify.program.model import LocalModel, build_model
 from syncverify.scenario import step_plan
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import PLAIN
+from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO, PLAIN
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     EndsStepsEarly,

@@ -22,7 +22,7 @@ from syncverify.scenario.specs import ABSENT, PARTIAL, MeshSpec, ParameterSpec
 
 _REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Later steps in which the effect of a step event is still present.
-_LASTING = ("freeze", "unfreeze", "cast", "cast_before_zero", "move")
+_LASTING = (*vocabulary.BEFORE_STEP, *vocabulary.BEFORE_ZERO)
 _STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(_LASTING, math.inf)}
 _PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
 _BESIDE_MODULES = ("mesh", "shape", "module")

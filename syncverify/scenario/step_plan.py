@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-
-FREEZING = ("freeze", "unfreeze")
+from syncverify.scenario.vocabulary import FREEZING
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:

@@ -129,6 +129,11 @@ EVENTS: Final = {
     "move": "parameters and gradients move, as `module.to(device)` does, before the step",
 }
 
+# Events that change parameters, from a step on.
+FREEZING: Final = ("freeze", "unfreeze")
+BEFORE_STEP: Final = (*FREEZING, "cast", "move")
+BEFORE_ZERO: Final = ("cast_before_zero",)
+
 LAUNCHES: Final = {
     "current_stream": "everything on the stream that is current",
     "step_on_side_stream": "bound on the default stream, steps run on another one",

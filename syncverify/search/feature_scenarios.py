@@ -8,12 +8,12 @@ from typing import Final
 
 from hypothesis import Phase
 
-from syncverify.program.changes import BEFORE_STEP
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.result import scenario_size
 
@@ -75,7 +75,7 @@ class FeatureScenarios:
         specs = scenario.parameters
         if any(own in parameter_features(spec) for spec in specs):
             specs = tuple(spec for spec in specs if own in parameter_features(spec))
-        if value in step_plan.FREEZING:
+        if value in FREEZING:
             specs = tuple(s for s in specs if step_plan.may_freeze(scenario, s))
         return any(
             spec.requires_grad and reduce_axes(scenario.mesh, spec) for spec in specs

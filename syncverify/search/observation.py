@@ -124,7 +124,7 @@ def observe(
     """
     of_companions = dict[str, set[Identity]]()
     for feature in features:
-        reason = _reason_against(feature, backend)
+        reason = subject.not_observed.get(feature) or _reason_against(feature, backend)
         if reason:
             yield Observation(feature, "not tried", reason=reason)
             continue

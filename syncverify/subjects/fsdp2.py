@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,34 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, ParameterHolder
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
+
+_WHY_NOT_OBSERVED: Final = (
+    "the adapter holds copies of the parameters, so a word would be about the adapter"
+)
+# A mode of torch functions puts the copies in place, and the adapter runs backward itself.
+# So a backward of another kind reaches the adapter alone, a custom function or
+# `autograd.grad` the original, and a change of a parameter no copy.
+_NOT_OBSERVED: Final = (
+    *(f"backward={word}" for word in OPTIONAL_FEATURES["backward"]),
+    "use=pruned_branch",
+    "use=saves_for_backward",
+    "use=marks_dirty",
+    "use=non_differentiable",
+    "use=unmaterialized",
+    "use=needs_input_grad",
+    "use=differentiable_once",
+    "use=none_gradient",
+    "use=checkpointed_reentrant",
+    "use=checkpointed_and_not",
+    "use=checkpointed_nested",
+    "use=double_backward",
+    "use=jacobian_rows",
+    "use=hessian",
+    "event=raise_in_backward",
+    *(f"event={word}" for word in (*BEFORE_STEP, *BEFORE_ZERO)),
+)
 
 
 class _Substitution(TorchFunctionMode):
@@ -86,6 +114,9 @@ class FullyShardedSubject(ParameterHolder):
     """
 
     capabilities = replace(LOCAL_MEAN, scalars=False)
+    not_observed: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        _NOT_OBSERVED, _WHY_NOT_OBSERVED
+    )
 
     def bind(self) -> None:
         """Shard copies of the parameters, the last group innermost."""

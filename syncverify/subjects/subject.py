@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 from syncverify.errors import SubjectError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.names import check_names
 from syncverify.subjects.contract_choice import (
     ContractChoice,
@@ -55,12 +56,15 @@ class Subject:
         factory: Class or function that makes one synchronizer per rank.
         capabilities: Contract of the subject.
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
+        not_observed: Features, as `topic=value`, that the class does not hand on to the
+            synchronizer behind it, each with the reason. Their word would be about the class.
     """
 
     name: str
     factory: SubjectFactory
     capabilities: Capabilities
     contract_choice: str = ""
+    not_observed: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def resolve(
@@ -107,7 +111,19 @@ def _inspected(
     capabilities = _contract(factory, name, contract)
     check_names(capabilities, subject=name)
     chosen = str(contract) if isinstance(contract, str | Path) else ""
-    return Subject(name, factory, capabilities, chosen)
+    return Subject(name, factory, capabilities, chosen, _not_observed(factory, name))
+
+
+def _not_observed(factory: SubjectFactory, name: str) -> Mapping[str, str]:
+    """Read the attribute `not_observed` of a class; every name in it has to be a feature."""
+    declared: Mapping[str, str] = getattr(factory, "not_observed", {})
+    for feature in declared:
+        topic, _, value = feature.partition("=")
+        if value not in OPTIONAL_FEATURES.get(topic, ()):
+            raise SubjectError(
+                f"subject {name!r}: expected features in not_observed, got {feature!r}"
+            )
+    return declared
 
 
 def _contract(

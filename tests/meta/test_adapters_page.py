@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from syncverify import verify
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.plain_features import PLAIN_VALUES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
@@ -46,7 +47,10 @@ def test_recipes_have_at_most_ten_lines() -> None:
 def test_named_features_exist() -> None:
     named = {*re.findall(r'"(\w+)=(\w+)"', PAGE)}
     assert len(named) >= 5
-    assert {f"{t}={v}" for t, v in named if v not in PLAIN_VALUES.get(t, ())} == set()
+    known = {
+        t: {*PLAIN_VALUES.get(t, ()), *OPTIONAL_FEATURES.get(t, ())} for t, _ in named
+    }
+    assert {f"{t}={v}" for t, v in named if v not in known[t]} == set()
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """The conformance pages are what the renderer makes of the stored observations."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +85,6 @@ def test_observations_come_back_as_they_were_stored(
     assert stored.explained() == [
         Cell("listed=twice", "wrong", {"wrong": 1, "right": 2}, "", "told", "sv2-x")
     ]
-
-
-def test_a_word_about_the_adapter_is_not_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
-    column = replace(COLUMNS[0], not_said=frozenset({"listed=twice", "mesh=unnamed"}))
-    monkeypatch.setattr(conformance_columns, "COLUMNS", [column])
-    observed(column, REPORT, 3).write()
-    (stored,) = observed_columns()
-    assert [cell.word for cell in stored.cells] == ["right", "not tried"]
 
 
 REPORT: dict[str, Any] = {

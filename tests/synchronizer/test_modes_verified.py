@@ -30,5 +30,6 @@ def test_the_harness_finds_nothing(subject: type[UsualMode]) -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_a_mode_is_asked_for_everything(subject: type[UsualMode]) -> None:
-    assert features_beyond(resolve(subject).capabilities) == []
+def test_a_mode_is_asked_for_what_the_usual_mode_is(subject: type[UsualMode]) -> None:
+    usual = features_beyond(resolve("synchronizer").capabilities)
+    assert features_beyond(resolve(subject).capabilities) == usual

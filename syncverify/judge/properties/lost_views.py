@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from syncverify.judge.decoding import Cause
 from syncverify.judge.properties.evidence import Evidence, memory, where
 from syncverify.judge.properties.judgement import launches_of
-from syncverify.program.changes import BEFORE_STEP, BEFORE_ZERO
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
 from syncverify.trace.records import Moment
 from syncverify.trace.regions import MemoryRegion
 

@@ -215,6 +215,17 @@ def test_a_move_is_right_for_a_subject_that_does_nothing_about_it() -> None:
     assert move.word == "right", move.found
 
 
+class HidesWaits(Naive):
+    """Leaves out a second `wait()`, so that the word would be about this class."""
+
+    not_observed: ClassVar[dict[str, str]] = {TWICE: "the class waits once"}
+
+
+def test_a_feature_that_a_class_does_not_hand_on_is_not_tried() -> None:
+    (twice,) = observed(HidesWaits, TWICE)
+    assert (twice.word, twice.reason) == ("not tried", "the class waits once")
+
+
 @pytest.mark.slow
 def test_a_feature_that_hangs_is_played_once() -> None:
     (twice,) = observed(Hangs, TWICE)

@@ -1,7 +1,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from torch import nn
@@ -236,6 +236,18 @@ def test_signature_that_does_not_take_the_three(
         f"subject {subject.__qualname__!r} cannot be called as "
         f"(param_groups, bucket_size_mb, require_accumulations): {reason}"
     )
+
+
+class Hides(Complete):
+    not_observed: ClassVar[dict[str, str]] = {"event=wait_tvice": "it waits once"}
+
+
+def test_what_a_class_leaves_out_has_to_be_features() -> None:
+    assert refusal(Hides) == (
+        "subject 'Hides': expected features in not_observed, got 'event=wait_tvice'"
+    )
+    assert resolve(Complete).not_observed == {}
+    assert "event=unfreeze" in resolve("fsdp2").not_observed
 
 
 def test_instances_are_checked_like_classes() -> None:
