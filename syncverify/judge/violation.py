@@ -10,6 +10,35 @@ from syncverify.judge.ordering.races import Unordered
 
 
 @dataclass(frozen=True, slots=True)
+class Clues:
+    """Signs that tell whether two violations are one defect.
+
+    A sign is a word that is compared, and not read: a kind of cause, a source line, or two.
+
+    Attributes:
+        shows: Signs that the violation shows.
+        explained_by: For each finding, the signs of which each would explain the finding too,
+            if another violation shows it; an empty set where the finding is a mistake apart.
+    """
+
+    shows: frozenset[str] = frozenset()
+    explained_by: frozenset[frozenset[str]] = frozenset()
+
+    def __or__(self, other: Clues) -> Clues:
+        """Return the clues of several violations of one identity."""
+        return Clues(self.shows | other.shows, self.explained_by | other.explained_by)
+
+    def explain(self, other: Clues) -> bool:
+        """Tell whether the mistake with these signs explains every finding of another one."""
+        findings = other.explained_by
+        return bool(findings) and all(self.shows & finding for finding in findings)
+
+    def explains_some(self, other: Clues) -> bool:
+        """Tell whether the mistake with these signs explains a finding of another one."""
+        return any(self.shows & finding for finding in other.explained_by)
+
+
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One property that does not hold, with its cause.
 
@@ -22,6 +51,7 @@ class Violation:
         parameters: Names of the parameters concerned.
         evidence: Plain JSON values: numbers, moments, source lines.
         unordered: The race or early free, for a violation of order; None for any other.
+        clues: Signs that it shares with other violations of one defect.
     """
 
     property: str
@@ -31,6 +61,7 @@ class Violation:
     parameters: tuple[str, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict)
     unordered: Unordered | None = field(default=None, repr=False, compare=False)
+    clues: Clues = field(default=Clues(), repr=False, compare=False)
 
     @builtins.property
     def identity(self) -> tuple[str, str]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.consequences import lines_of, may_cause, other_forms
+from syncverify.judge.properties.consequences import clues_of, may_cause, other_forms
+from syncverify.judge.violation import Clues
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.judge import Identity
 
@@ -37,13 +38,14 @@ class Occurrences:
         first: The first violation of each identity.
         own: The first violation of each identity that a run showed without a cause.
         causes: By identity, how often a run showed it together with a cause, by that cause.
-        lines: By identity, the source lines of all its violations.
+        clues: By identity, what all its violations show, and what explains each one that was
+            met without a cause.
     """
 
     first: dict[Identity, FoundViolation] = field(default_factory=dict)
     own: dict[Identity, FoundViolation] = field(default_factory=dict)
     causes: dict[Identity, Counter[Identity]] = field(default_factory=dict)
-    lines: dict[Identity, frozenset[str]] = field(default_factory=dict)
+    clues: dict[Identity, Clues] = field(default_factory=dict)
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -54,8 +56,8 @@ class Occurrences:
             whole.own = {**part.own, **whole.own}
             for identity, causes in part.causes.items():
                 whole.causes.setdefault(identity, Counter()).update(causes)
-            for identity, lines in part.lines.items():
-                whole.lines[identity] = lines | whole.lines.get(identity, frozenset())
+            for identity, clues in part.clues.items():
+                whole.clues[identity] = clues | whole.clues.get(identity, Clues())
         return whole
 
     def add(
@@ -69,8 +71,10 @@ class Occurrences:
         new = [one for one in causes if not causes[one] and one not in self.own]
         for identity, entry in violations.items():
             self.first.setdefault(identity, entry)
-            lines = self.lines.get(identity, frozenset())
-            self.lines[identity] = lines | lines_of(entry.violation)
+            clues = clues_of(entry.violation)
+            if causes[identity]:
+                clues = replace(clues, explained_by=frozenset())
+            self.clues[identity] = clues | self.clues.get(identity, Clues())
             counter = self.causes.setdefault(identity, Counter())
             counter.update(one for one in causes[identity] if not causes[one])
         self.own.update({identity: violations[identity] for identity in new})
@@ -103,4 +107,4 @@ class Occurrences:
         }
 
     def _forms(self) -> dict[Identity, Identity]:
-        return other_forms(ranked(self.own), self.lines)
+        return other_forms(ranked(self.own), self.clues)

@@ -36,7 +36,7 @@ from syncverify.judge.properties.values import (
     replicas_agree,
     unreduced_stay_local,
 )
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Clues, Violation
 
 # Property and cause of a violation.
 Identity = tuple[str, str]
@@ -85,6 +85,12 @@ _CAUSES_WITHIN: dict[Identity, tuple[str, ...]] = {
         "backward_not_plain",
     ),
 }
+# Whatever runs first, a sum has its factor, its dtype and its shape.
+_OF_ANY_ORDER = frozenset({"scaled", "rounded", "wrong_dtype", "wrong_shape"})
+_ORDER_NAMES = frozenset(
+    check.__name__
+    for check in (*_ORDER, zero_grad_waits_for_reduce, stream_context_is_restored)
+)
 _VALUE_NAMES = frozenset(check.__name__ for check in _VALUES)
 # Ranks disagree about the sequence of their collectives. The scenario decides whether two of
 # them meet in one collective, wait for each other, or only might.
@@ -99,13 +105,18 @@ _DISAGREEMENTS = frozenset(
     }
 )
 _LINE = re.compile(r"\bat (\S+:\d+) in ")
-Lines = Mapping[Identity, frozenset[str]]
+# What is left when no other property of order fits; see Note [One disorder, one property].
+_FALLBACK = "accumulated_unordered"
+_NO_CLUES = Clues()
+AllClues = Mapping[Identity, Clues]
 
 
 def may_cause(one: Identity, other: Identity) -> bool:
     """Tell whether the first violation may be the cause of the second, in one run."""
     if one[0] == other[0]:
         return other[1] in _CAUSES_WITHIN.get(one, ())
+    if one[0] in _ORDER_NAMES and other[1] in _OF_ANY_ORDER:
+        return False
     return other[0] in consequences_of(one[0])
 
 
@@ -121,41 +132,48 @@ def consequences_of(name: str) -> frozenset[str]:
     return frozenset(direct).union(*map(consequences_of, direct))
 
 
-def lines_of(violation: Violation) -> frozenset[str]:
-    """Return the source lines of the collectives that a disagreement of ranks is about."""
+def clues_of(violation: Violation) -> Clues:
+    """Return the clues of a violation; a disagreement of ranks shows its source lines."""
     if violation.identity not in _DISAGREEMENTS:
-        return frozenset()
+        return violation.clues
     details = violation.evidence.get("details", [])
-    return frozenset(_LINE.findall("\n".join([violation.summary, *details])))
+    lines = _LINE.findall("\n".join([violation.summary, *details]))
+    return violation.clues | Clues(frozenset(lines))
 
 
 def other_forms(
-    ranked: list[Identity], lines: Lines | None = None
+    ranked: list[Identity], clues: AllClues | None = None
 ) -> dict[Identity, Identity]:
     """Return the identities that are other forms of an identity, and that one for each.
 
     Two properties with the same cause are violated by one mistake. A vague cause gives way
     to a precise one of the same property, or of another one about values. Disagreements of
-    ranks about the collectives of the same source line are one.
+    ranks about the collectives of the same source line are one. A violation whose every
+    finding another one explains by its clues is a form of that one.
 
     Args:
         ranked: Identities without repetition, the more important one first.
-        lines: The `lines_of` the violations of each identity; None for none.
+        clues: The clues of all violations of each identity; None for none.
     """
-    forms = _by_lines(ranked, lines or {})
-    for identity in ranked:
-        better = _better_form(identity, [one for one in ranked if one not in forms])
-        if identity not in forms and better is not None:
-            forms[identity] = better
+    known = clues or {}
+    forms = _by_lines(ranked, known)
+    for find in (functools.partial(_explaining, clues=known), _better_form):
+        for identity in reversed(ranked):  # of two equals the first one stays
+            others = [one for one in ranked if _last(forms, one) != identity]
+            better = None if identity in forms else find(identity, others)
+            if better is not None:
+                forms[identity] = better
     return {identity: _last(forms, identity) for identity in forms}
 
 
-def _by_lines(ranked: list[Identity], lines: Lines) -> dict[Identity, Identity]:
+def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identity]:
     """Return the identities that share a line with an earlier one, directly or by others."""
     forms: dict[Identity, Identity] = {}
     groups: dict[Identity, frozenset[str]] = {}
     for identity in ranked:
-        own = lines.get(identity, frozenset())
+        if identity not in _DISAGREEMENTS:
+            continue
+        own = clues.get(identity, _NO_CLUES).shows
         touching = [first for first, known in groups.items() if known & own]
         leader, *others = [*touching, identity]
         forms.update(dict.fromkeys(others, leader))
@@ -163,16 +181,31 @@ def _by_lines(ranked: list[Identity], lines: Lines) -> dict[Identity, Identity]:
     return forms
 
 
-def _better_form(identity: Identity, ranked: list[Identity]) -> Identity | None:
+def _explaining(
+    identity: Identity, others: list[Identity], *, clues: AllClues
+) -> Identity | None:
+    """Return the first identity that explains another one by its clues.
+
+    What is left when no other property fits may have several causes, and explains nothing.
+    """
+    own = clues.get(identity, _NO_CLUES)
+    known = {one: clues.get(one, _NO_CLUES) for one in others if one[1] != _FALLBACK}
+    if identity[1] == _FALLBACK:
+        together = Clues(frozenset().union(*(each.shows for each in known.values())))
+        parts = [one for one, each in known.items() if each.explains_some(own)]
+        return next(iter(parts), None) if together.explain(own) else None
+    return next((one for one, each in known.items() if each.explain(own)), None)
+
+
+def _better_form(identity: Identity, others: list[Identity]) -> Identity | None:
     name, cause = identity
     if cause in VAGUE_CAUSES:
-        precise = [one for one in ranked if one[1] not in VAGUE_CAUSES]
+        precise = [one for one in others if one[1] not in VAGUE_CAUSES]
         same = [one for one in precise if one[0] == name]
         values = [one for one in precise if {one[0], name} <= _VALUE_NAMES]
         if same or values:
             return (same or values)[0]
-    first = next((one for one in ranked if one[1] == cause), identity)
-    return None if first == identity else first
+    return next((one for one in others if one[1] == cause), None)
 
 
 def _last(forms: dict[Identity, Identity], identity: Identity) -> Identity:

@@ -11,7 +11,7 @@ from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Clues, Violation
 from syncverify.scenario.features import may_raise
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch, TraceRecord
@@ -86,7 +86,8 @@ class Judgement:
 class Finding:
     """One place where a property does not hold; fields mean those of a `Violation`.
 
-    `rank` is None for all ranks, and `parameter` where the finding is about none.
+    `rank` is None for all ranks, and `parameter` where the finding is about none. `shows`
+    and `explained_by` are signs, see `Clues`.
     """
 
     cause: str
@@ -95,6 +96,8 @@ class Finding:
     parameter: str | None = None
     evidence: dict[str, Any] | None = None
     unordered: Unordered | None = None
+    shows: frozenset[str] = frozenset()
+    explained_by: frozenset[str] = frozenset()
 
 
 Check = Callable[[Judgement], Iterator[Finding]]
@@ -141,6 +144,10 @@ def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
             parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
             evidence=found[0].evidence or {},
             unordered=found[0].unordered,
+            clues=Clues(
+                frozenset().union(*(f.shows for f in found)),
+                frozenset(f.explained_by for f in found),
+            ),
         )
         for cause, found in by_cause.items()
     ]

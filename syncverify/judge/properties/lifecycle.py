@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
 from syncverify.trace.run import FaultKind
 
@@ -40,7 +42,8 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
     a wait for work that is never done. Does not promise an end within a time: a slow rank
     that makes progress is fine.
     """
-    yield from _fault(judgement, {"deadlock", "never_returns", "step_bound"})
+    for finding in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
+        yield replace(finding, shows=skips(judgement))
 
 
 def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:

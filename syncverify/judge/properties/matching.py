@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.sent import senders, true_slots
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.records import (
@@ -108,7 +109,14 @@ def _absences(
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             evidence = {"details": [f"rank {peer}: {launch}, in {launch.moment}"]}
-            yield Finding("collective_missing", summary, rank, None, evidence)
+            yield Finding(
+                "collective_missing",
+                summary,
+                rank,
+                None,
+                evidence,
+                shows=skips(judgement),
+            )
 
 
 def _reported(judgement: Judgement) -> Iterator[Finding]:

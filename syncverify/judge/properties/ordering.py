@@ -16,8 +16,9 @@ disorder. Its first pair chooses the property, by the first line that fits:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
@@ -27,6 +28,9 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+
+# Sign of a pair that the remedy of another one removes as well.
+_REMOVED = "one remedy for "
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
@@ -149,6 +153,8 @@ def _findings(
 ) -> Iterator[Finding]:
     """Yield one finding per rank and list of parameters."""
     told: set[tuple[int, str | None]] = set()
+    # Beside another disorder, which has a remedy of its own, a pair is no part of that one.
+    alone = [_REMOVED] if len(judgement.disorders) == 1 else []
     for unordered in disorder.found:
         parameters = ", ".join(_parameters(judgement, unordered)) or None
         if (unordered.rank, parameters) not in told:
@@ -161,7 +167,20 @@ def _findings(
                 parameters,
                 evidence(unordered, disorder, parameters, trace),
                 unordered,
+                _lines(disorder.found[:1], "") | _lines(disorder.found, _REMOVED),
+                _lines([unordered], "", *alone),
             )
+
+
+def _lines(pairs: Sequence[Unordered], *titles: str) -> frozenset[str]:
+    """Return signs of pairs: titled lines, where one at least is of the subject."""
+    signs = set[str]()
+    for found in pairs:
+        second = found.second.source if isinstance(found, Race) else "given out again"
+        first = (found.first if isinstance(found, Race) else found.use).source
+        if not {first, second} <= NO_LINES:
+            signs |= {f"{title}{first} before {second}" for title in titles}
+    return frozenset(signs)
 
 
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:

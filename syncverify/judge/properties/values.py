@@ -18,6 +18,7 @@ from syncverify.judge.properties.after_wait import (
 )
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.judge.properties.other_explanations import other_signs
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.reference import trainable
 from syncverify.judge.rounding import explain_rounded
@@ -265,6 +266,7 @@ def _finding(
     cause: Cause,
 ) -> Finding:
     observed = observation.gradients[expected.spec.name]
+    told = cause
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
     return Finding(
         cause.kind,
@@ -286,6 +288,10 @@ def _finding(
             "explanation": cause.text,
             "collectives": _collectives(judgement, expected),
         },
+        shows=frozenset({cause.kind}),
+        explained_by=other_signs(
+            judgement, expected, observed, cause, is_proven=cause is not told
+        ),
     )
 
 

@@ -202,9 +202,9 @@ LAYOUT = [
 ]  # fmt: skip
 CROSS_RANK = [
     Defect(
-        "set-iteration-order", VALUE, "misplaced",
-        wrong("on rank 1 the value belongs to parameter 'p1'"),
-        also=frozenset({MATCH, AGREE}), num_parameters=2, examples=40,
+        "set-iteration-order", MATCH, "collective_mismatch",
+        "ranks [0, 1] met in one collective and disagree",
+        also=frozenset({VALUE, AGREE}), num_parameters=2, examples=40,
         seed=3,
     ),
     Defect(

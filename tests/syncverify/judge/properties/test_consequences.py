@@ -4,12 +4,12 @@ import pytest
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.consequences import (
+    clues_of,
     consequences_of,
-    lines_of,
     may_cause,
     other_forms,
 )
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Clues, Violation
 
 GRADIENT = "gradient_equals_reference"
 LOCAL = "unreduced_stay_local"
@@ -63,20 +63,60 @@ def test_disagreements_about_the_same_line_are_one() -> None:
     deadlock = violation(WAIT, "deadlock", "a.py:1", "a.py:2")
     same = violation(MATCH, "bucket_mismatch", "a.py:2")
     elsewhere = violation(MATCH, "collective_mismatch", "b.py:2")
-    lines = {one.identity: lines_of(one) for one in (deadlock, same, elsewhere)}
-    assert lines[deadlock.identity] == {"a.py:1", "a.py:2"}
-    assert other_forms([*lines], lines) == {same.identity: deadlock.identity}
+    clues = {one.identity: clues_of(one) for one in (deadlock, same, elsewhere)}
+    assert clues[deadlock.identity].shows == {"a.py:1", "a.py:2"}
+    assert other_forms([*clues], clues) == {same.identity: deadlock.identity}
 
 
 def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> None:
     deadlock = violation(WAIT, "deadlock", "a.py:1")
     bound = violation(WAIT, "step_bound", "a.py:2")
     both = violation(MATCH, "collective_mismatch", "a.py:1", "a.py:2")
-    lines = {one.identity: lines_of(one) for one in (deadlock, bound, both)}
-    assert other_forms([*lines], lines) == dict.fromkeys(
+    clues = {one.identity: clues_of(one) for one in (deadlock, bound, both)}
+    assert other_forms([*clues], clues) == dict.fromkeys(
         (bound.identity, both.identity), deadlock.identity
     )
 
 
 def test_lines_count_for_disagreements_alone() -> None:
-    assert lines_of(violation(GRADIENT, "scaled", "a.py:1")) == frozenset()
+    assert clues_of(violation(GRADIENT, "scaled", "a.py:1")) == Clues()
+
+
+def clues(shows: str, *explained_by: str) -> Clues:
+    return Clues(
+        frozenset({shows}), frozenset(frozenset({one}) for one in explained_by)
+    )
+
+
+def test_a_violation_whose_every_finding_another_one_explains_is_a_form_of_it() -> None:
+    scaled, missing = (GRADIENT, "scaled"), (GRADIENT, "micro_batch_missing")
+    known = {scaled: clues("scaled"), missing: clues("missing", "scaled")}
+    assert other_forms([missing, scaled], known) == {missing: scaled}
+    apart = {**known, missing: clues("missing", "scaled", "stale")}
+    assert other_forms([missing, scaled], apart) == {}
+
+
+def test_of_two_that_explain_each_other_the_first_one_counts() -> None:
+    one, other = (GRADIENT, "scaled"), (LOCAL, "stale")
+    known = {one: clues("a", "b"), other: clues("b", "a")}
+    assert other_forms([one, other], known) == {other: one}
+
+
+def test_what_fits_no_other_property_of_order_is_explained_and_explains_nothing() -> (
+    None
+):
+    left = ("reduce_reads_after_accumulation", "accumulated_unordered")
+    touched = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
+    read = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    known = {
+        left: Clues(frozenset({"a", "b"}), clues("", "a", "b").explained_by),
+        touched: clues("a", "a"),
+        read: clues("b", "b"),
+    }
+    assert other_forms([left, touched, read], known) == {left: touched}
+
+
+def test_an_order_does_not_scale_sums() -> None:
+    read = ("wait_orders_reads_after_reduce", "read_before_reduced")
+    assert may_cause(read, (GRADIENT, "stale"))
+    assert not may_cause(read, (GRADIENT, "scaled"))

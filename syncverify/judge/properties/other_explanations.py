@@ -1,0 +1,115 @@
+"""Signs of other mistakes that would explain a wrong gradient as well.
+
+A value of few elements may fit two explanations: a quarter of the right gradient lacks three
+of four equal micro-batches, or is divided by four ranks. Other gradients tell which one it is.
+And a gradient may be wrong because of a line in which ranks meet, or miss each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from syncverify.judge.decoding import VAGUE_CAUSES, Cause, explanations
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Judgement, launches_of_step
+from syncverify.judge.properties.sent import senders
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.trace.records import CollectiveLaunch
+
+
+def other_signs(
+    judgement: Judgement,
+    expected: ExpectedGradient,
+    observed: torch.Tensor | None,
+    cause: Cause,
+    *,
+    is_proven: bool,
+) -> frozenset[str]:
+    """Return the signs of which each would explain a wrong gradient.
+
+    Args:
+        judgement: The run.
+        expected: The right gradient.
+        observed: The wrong gradient; shape of the local part, or None for no gradient.
+        cause: Its cause.
+        is_proven: Whether the trace leaves no other cause.
+    """
+    lines = _lines_behind(judgement, expected, cause)
+    return lines if is_proven else lines | _other_kinds(expected, observed, cause)
+
+
+def _other_kinds(
+    expected: ExpectedGradient, observed: torch.Tensor | None, cause: Cause
+) -> frozenset[str]:
+    is_known = expected.reference.scenario.module == PLAIN
+    if not is_known or observed is None or observed.shape != expected.value().shape:
+        return frozenset()
+    fitting = {
+        other.kind
+        for other, value in explanations(expected)
+        if torch.equal(observed, value.to(observed.dtype))
+    }
+    return frozenset(fitting - {cause.kind})
+
+
+def _lines_behind(
+    judgement: Judgement, expected: ExpectedGradient, cause: Cause
+) -> frozenset[str]:
+    """Return lines of collectives in which ranks disagree about the parameter."""
+    name, rank = expected.spec.name, expected.rank
+    if cause.kind == "not_reduced":
+        others = (
+            launch
+            for peer in range(judgement.scenario.mesh.num_ranks)
+            for launch in _reductions(judgement, peer, expected.step)
+            if name in (senders(judgement.reference, peer, launch) or ())
+        )
+        return frozenset(map(skipped_at, others))
+    if cause.kind in {"misplaced", *VAGUE_CAUSES}:
+        return frozenset(_crossings(judgement, rank, expected.step, name))
+    return frozenset()
+
+
+def skips(judgement: Judgement) -> frozenset[str]:
+    """Return signs of collectives that a peer skips although it finishes the step."""
+    ranks = range(len(judgement.run.ranks))
+    steps = range(judgement.scenario.num_steps)
+    return frozenset(
+        skipped_at(launch)
+        for step in steps
+        for rank in ranks
+        for launch in _reductions(judgement, rank, step)
+        for peer in launch.ranks
+        if judgement.run.ranks[peer].at("reduced", step) is not None
+        and launch.key not in _keys(judgement, peer, step)
+    )
+
+
+def skipped_at(launch: CollectiveLaunch) -> str:
+    """Return the sign of a collective that some ranks skip."""
+    return f"skipped at {launch.source}"
+
+
+def _crossings(judgement: Judgement, rank: int, step: int, name: str) -> Iterator[str]:
+    """Yield lines in which other gradients met the parameter's in one collective."""
+    for launch in _reductions(judgement, rank, step):
+        own = senders(judgement.reference, rank, launch)
+        for peer in launch.ranks:
+            for theirs in _reductions(judgement, peer, step):
+                if theirs.key != launch.key:
+                    continue
+                met = senders(judgement.reference, peer, theirs)
+                if own and met and (name in own) != (name in met):
+                    yield launch.source.partition(" in ")[0]
+
+
+def _reductions(judgement: Judgement, rank: int, step: int) -> list[CollectiveLaunch]:
+    launches = launches_of_step(judgement.run.ranks[rank].trace, step)
+    return [launch for launch in launches if launch.reduces]
+
+
+def _keys(judgement: Judgement, rank: int, step: int) -> set[object]:
+    launches = launches_of_step(judgement.run.ranks[rank].trace, step)
+    return {launch.key for launch in launches}
