@@ -34,7 +34,7 @@ from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
     thread_local_world,
 )
-from syncverify.sim.sharding_plans import remembered_plans
+from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall
 from syncverify.subjects.subject import Subject
@@ -67,7 +67,7 @@ class FakeBackend:
         scheduler = Scheduler(
             len(chosen), progress=lambda: sum(len(r.trace) for r in recorders)
         )
-        with thread_local_world(), remembered_plans():
+        with thread_local_world(), obvious_plans():
             threads, stall = scheduler.run(program)
         absent = RankRun()
         return Run(

@@ -16,7 +16,7 @@ from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
-from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.trace.run import RankRun, Run
 
 
@@ -33,9 +33,10 @@ class SimBackend:
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
         import_dynamo()
         self._hang_timeout_seconds = hang_timeout_seconds
-        # Subjects that used no second stream so far. With one stream no access can race,
-        # so accesses are not recorded; a run that has more streams is played again.
-        self._has_one_stream: set[Subject] = set()
+        # Subjects that used no second stream so far, under any contract. With one
+        # stream no access can race, so accesses are not recorded; a run that has more
+        # streams is played again.
+        self._has_one_stream: set[SubjectFactory] = set()
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on all of its ranks, with the default schedule."""
@@ -55,18 +56,18 @@ class SimBackend:
             The run.
         """
         has_one_stream = scenario.launch == "current_stream"
-        records = not has_one_stream or subject not in self._has_one_stream
+        records = not has_one_stream or subject.factory not in self._has_one_stream
         run, machine = self._play(
             scenario, subject, decisions, records_accesses=records
         )
         if any(recorder.lacks_accesses for recorder in machine.recorders):
-            self._has_one_stream.discard(subject)
+            self._has_one_stream.discard(subject.factory)
             again = Decisions(Following(decisions.schedule))
             run, machine = self._play(scenario, subject, again, records_accesses=True)
         if has_one_stream and all(
             recorder.streams.is_alone for recorder in machine.recorders
         ):
-            self._has_one_stream.add(subject)
+            self._has_one_stream.add(subject.factory)
         return run
 
     def run_with(

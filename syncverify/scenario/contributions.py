@@ -67,26 +67,42 @@ def _numbers(
     `room` is the largest exact sum, in units. `span` is the number of distinct values.
     The result is cached, so callers must not write to it.
     """
-    key = _hash(torch.arange(numel) + salt)
     if contributors > room:  # the dtype cannot even count to it: some add 0
-        values = (_spread(key, index, contributors) < room).to(torch.int64)
+        values = (_spread(numel, salt, index, contributors) < room).to(torch.int64)
     else:
-        values = 1 + _spread(key, index, span)
-    sign = 1 - 2 * (_hash(key) % 2)
-    return (sign * values).to(torch.float64)
+        values = 1 + _spread(numel, salt, index, span)
+    return (_signs(numel, salt) * values).to(torch.float64)
 
 
-def _spread(key: torch.Tensor, index: int, span: int) -> torch.Tensor:
-    """Map contributor `index` to 0..span-1, distinct below `span`: int64, of the shape of `key`."""
-    strides = torch.tensor(_coprimes(span))
-    stride = strides[key % len(strides)]
-    spread = (_hash(key + 1) % span + index * stride) % span
+def _spread(numel: int, salt: int, index: int, span: int) -> torch.Tensor:
+    """Map contributor `index` to 0..span-1, distinct below `span`: int64, shape (numel,)."""
+    start, stride = _progressions(numel, salt, span)
+    spread = (start + index * stride) % span
     if span & (span - 1):
         return spread
     # One to one below a power of two, and not linear in the index. Otherwise the vectors
     # of contributors over few elements would be linearly dependent, and `decoding` could
     # not solve for the count of each contributor.
     return spread ^ (spread >> span.bit_length() // 2)
+
+
+# The contributors of a parameter share these two.
+@functools.lru_cache(maxsize=1024)
+def _signs(numel: int, salt: int) -> torch.Tensor:
+    return 1 - 2 * (_hash(_keys(numel, salt)) % 2)
+
+
+@functools.lru_cache(maxsize=1024)
+def _progressions(
+    numel: int, salt: int, span: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return start and stride, one of each per element, modulo `span`."""
+    keys, strides = _keys(numel, salt), torch.tensor(_coprimes(span))
+    return _hash(keys + 1) % span, strides[keys % len(strides)]
+
+
+def _keys(numel: int, salt: int) -> torch.Tensor:
+    return _hash(torch.arange(numel) + salt)
 
 
 def _span(parameter: ParameterSpec, contributors: int, unit: int) -> int:

@@ -1,10 +1,22 @@
-"""Scenarios in which one feature is the only one beyond plain training steps."""
+"""Scenarios in which one feature is the only one beyond plain training steps.
+
+Note [Words are put in, the rest is drawn]
+    Most features are words that any plain scenario can take: an event of a step, a use of a
+    parameter, a way to run backward. One sequence of plain scenarios serves all of them, each
+    feature in an order of its own. Scenarios with another mesh, placement, shape, dtype,
+    memory format or module are drawn, and those without the feature thrown away, which takes
+    ten times as long.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import Phase
 
@@ -13,7 +25,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING
+from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING, PLAIN
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.result import scenario_size
 
@@ -24,6 +36,20 @@ COMPANIONS: Final = {
     "module=conv_channels_last": "shape=4 dims",
 }
 _MAX_DRAWN = 200
+_NUM_PLAIN = 120
+# Topics whose words any plain scenario can take.
+_PARAMETER_TOPICS: Final = frozenset({"used", "use"})
+_WORD_TOPICS: Final = _PARAMETER_TOPICS | {"event", "launch", "readiness", "backward"}
+# Features without an effect on a single parameter, or on a single micro-batch.
+_OF_TWO_PARAMETERS: Final = frozenset({"readiness=by_rank", "launch=parameter_streams"})
+_OF_TWO_MICRO_BATCHES: Final = frozenset(
+    {
+        *("used=not_in_first_micro_batch", "used=not_in_last_micro_batch"),
+        *("event=missing_backward", "event=tail"),
+    }
+)
+# Two axes cut one dim, and a plain mesh has no third one to reduce over.
+_NEVER_REDUCED: Final = frozenset({("placement", "strided")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +81,36 @@ class FeatureScenarios:
         """
         telling, others = dict[Scenario, None](), dict[Scenario, None]()
 
-        def take(scenario: Scenario, _: Draw) -> None:
+        def take(scenario: Scenario) -> None:
             if self.has_feature(scenario):
                 kept = telling if self._is_telling(scenario) else others
                 kept[scenario] = None
             if len(telling) == num_scenarios:
                 raise EndedError
 
-        self._drawing().for_each(take, Phase.generate)
+        with contextlib.suppress(EndedError):
+            self._offer(take)
         ordered = sorted(telling, key=scenario_size)
         return (
             ordered + sorted(others, key=scenario_size)[: num_scenarios - len(ordered)]
         )
 
+    def _offer(self, take: Callable[[Scenario], None]) -> None:
+        """Give scenarios to a function, most of them with the feature."""
+        topic, _, word = self.feature.partition("=")
+        if topic not in _WORD_TOPICS:
+            self._drawing().for_each(lambda each, _: take(each), Phase.generate)
+            return
+        # Features of one topic would otherwise get the same scenarios, with the same luck.
+        chance = random.Random(self._seed())
+        plain = _plain_scenarios(
+            self.capabilities.plain(), self.max_ranks, self.random_seed
+        )
+        for scenario in chance.sample(plain, len(plain)):
+            take(_with_word(scenario, topic, word, chance))
+
     def _is_telling(self, scenario: Scenario) -> bool:
-        """Tell whether the feature concerns a reduced parameter, and steps show an event."""
+        """Tell whether the feature concerns reduced parameters, and steps show an event."""
         topic, _, value = self.feature.partition("=")
         own = (topic, value)
         specs = scenario.parameters
@@ -77,9 +118,17 @@ class FeatureScenarios:
             specs = tuple(spec for spec in specs if own in parameter_features(spec))
         if value in FREEZING:
             specs = tuple(s for s in specs if step_plan.may_freeze(scenario, s))
-        return any(
-            spec.requires_grad and reduce_axes(scenario.mesh, spec) for spec in specs
-        ) and (topic != "event" or value in _telling_events(scenario, value))
+        num_reduced = sum(
+            spec.requires_grad
+            and (bool(reduce_axes(scenario.mesh, spec)) or own in _NEVER_REDUCED)
+            for spec in specs
+        )
+        has_micro_batches = max(scenario.accumulations) > 1
+        return (
+            num_reduced >= (2 if self.feature in _OF_TWO_PARAMETERS else 1)
+            and (has_micro_batches or self.feature not in _OF_TWO_MICRO_BATCHES)
+            and (topic != "event" or value in _telling_events(scenario, value))
+        )
 
     def _drawing(self) -> Drawing:
         """Return the sequence from which the scenarios are drawn."""
@@ -87,10 +136,11 @@ class FeatureScenarios:
         asked = replace(
             self.capabilities, right=self.capabilities.refused, refused=frozenset()
         )
-        # Features of one topic would otherwise be drawn alike, with one and the same luck.
+        return Drawing(asked, self.max_ranks, _MAX_DRAWN, self._seed())
+
+    def _seed(self) -> int:
         digest = hashlib.sha256(f"{self.random_seed}: {self.feature}".encode()).digest()
-        seed = int.from_bytes(digest[:4])
-        return Drawing(asked, self.max_ranks, _MAX_DRAWN, seed)
+        return int.from_bytes(digest[:4])
 
 
 def scenarios_of(
@@ -106,3 +156,48 @@ def _telling_events(scenario: Scenario, event: str) -> tuple[str, ...]:
     """Return the events of the steps in which one event can show an effect."""
     # A synchronizer may take its parameters in the first forward, after such a change.
     return scenario.events[1:] if event in BEFORE_STEP else scenario.events[:-1]
+
+
+@functools.lru_cache(maxsize=8)
+def _plain_scenarios(
+    capabilities: Capabilities, max_ranks: int, random_seed: int
+) -> tuple[Scenario, ...]:
+    """Draw distinct plain scenarios."""
+    drawn = dict[Scenario, None]()
+
+    def keep(scenario: Scenario, _: Draw) -> None:
+        drawn[scenario] = None
+
+    drawing = Drawing(
+        capabilities, max_ranks, _NUM_PLAIN, random_seed, is_independent=True
+    )
+    drawing.for_each(keep, Phase.generate)
+    return tuple(drawn)
+
+
+def _with_word(
+    scenario: Scenario, topic: str, word: str, chance: random.Random
+) -> Scenario:
+    """Put a word into a plain scenario: once, or for some of the parameters or steps."""
+    if topic == "event":
+        chosen = _some(scenario.num_steps, chance)
+        steps = range(scenario.num_steps)
+        return replace(
+            scenario, events=tuple(word if n in chosen else PLAIN for n in steps)
+        )
+    changed: dict[str, Any] = {topic: word}
+    if topic not in _PARAMETER_TOPICS:
+        return replace(scenario, **changed)
+    chosen = _some(len(scenario.parameters), chance)
+    return replace(
+        scenario,
+        parameters=tuple(
+            replace(spec, **changed) if n in chosen else spec
+            for n, spec in enumerate(scenario.parameters)
+        ),
+    )
+
+
+def _some(count: int, chance: random.Random) -> list[int]:
+    """Choose at least one index of `count`."""
+    return chance.sample(range(count), chance.randint(1, count))

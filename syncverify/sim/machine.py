@@ -18,7 +18,7 @@ from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.sharding_plans import remembered_plans
+from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS, RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall
@@ -86,7 +86,7 @@ class SimulatedMachine:
 
         modules, cycles = virtual_device_modules(), no_collection_of_cycles()
         backend = _registered_backend(self.world)
-        with thread_local_world(), backend, remembered_plans(), modules, cycles:
+        with thread_local_world(), backend, obvious_plans(), modules, cycles:
             return self._scheduler.run(run_rank)
 
 

@@ -1,18 +1,15 @@
-"""A cache of DTensor's sharding plans for a few ops, shared by all ranks and runs.
+"""Answers to DTensor's search for sharding plans, where the answer is obvious.
 
 Before DTensor runs an op, it searches for placements of inputs and output. The search takes
 milliseconds, and DTensor caches the plan per thread. Simulated ranks are threads that end
 with their run, so each rank would search anew; that was half of the time of a run.
 
-Note [What may be remembered]
-    A plan without redistribution depends on two facts: DTensor's specs of the whole tensors
-    (global shape, stride, dtype, placements), and the layout of the mesh. It depends on no
-    rank and no run, or ranks would disagree on the output of an op. Only the mesh *object*
-    of the output, with its process groups, belongs to one rank of one run. So plans are
-    cached without a mesh, and get the mesh of the inputs, as torch's own plan does.
-    `detach` needs no plan: its output has the placements of its input.
-    All other cases go to torch every time: other ops, plans that redistribute an input or
-    rewrite an argument (local shapes depend on the rank), and several meshes.
+Note [Obvious plans]
+    The ops that autograd and `nn.Parameter` issue in every rank program are `detach`, sums
+    and copies in place, and conversions. Where all inputs have one shape and one layout, and
+    none is partial, nothing is redistributed, and the output lies as the first input does.
+    All other cases go to torch: other ops, other layouts, several meshes, and a conversion of
+    a tensor that is not row-major, whose output has other strides.
 
 The only module that touches the private parts of DTensor's dispatcher. It relies on the
 dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own
@@ -21,123 +18,84 @@ caches miss, and a test says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement
-from torch.distributed.tensor._dtensor_spec import (
-    DTensorSpec,
-    ShardOrder,
-    TensorMeta,
-)
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
-# The ops that autograd and `nn.Parameter` issue in every rank program.
-_OPS = frozenset(
-    {
-        torch.ops.aten.add_.Tensor,
-        torch.ops.aten.copy_.default,
-        torch.ops.aten._to_copy.default,  # noqa: SLF001  # the name of the op
-    }
-)
-# Most searches were for `detach`, and all of them returned the input's placements.
+_IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default})
+_TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
-_MAX_PLANS = 10_000  # about 10 MB; a search may go on for days
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The output of an op that needs no redistribution, without its mesh."""
-
-    placements: tuple[Placement, ...]
-    tensor_meta: TensorMeta | None
-    shard_order: ShardOrder
-
-    def on(self, mesh: DeviceMesh) -> OutputSharding:
-        """Return the plan as torch states it, with new specs, since specs are mutable."""
-        return OutputSharding(
-            DTensorSpec(mesh, self.placements, self.tensor_meta, self.shard_order)
-        )
-
-
-_PLANS: dict[Hashable, _Plan] = {}
 
 
 @contextmanager
-def remembered_plans() -> Iterator[None]:
-    """Let DTensor remember plans across threads for the length of a block."""
+def obvious_plans() -> Iterator[None]:
+    """Spare DTensor the search for obvious plans for the length of a block."""
     propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
     work_out = propagator.propagate_op_sharding_non_cached
-    propagator.propagate_op_sharding_non_cached = remembering(work_out, _PLANS)
+    propagator.propagate_op_sharding_non_cached = knowing_obvious_plans(work_out)
     try:
         yield
     finally:
         propagator.propagate_op_sharding_non_cached = work_out
 
 
-def remembering(
-    work_out: Callable[[OpSchema], OutputSharding], plans: dict[Hashable, _Plan]
+def knowing_obvious_plans(
+    work_out: Callable[[OpSchema], OutputSharding],
 ) -> Callable[[OpSchema], OutputSharding]:
-    """Wrap DTensor's search, with the plans so far; see Note [What may be remembered]."""
+    """Wrap DTensor's search; see Note [Obvious plans]."""
 
     def propagate(schema: OpSchema) -> OutputSharding:
-        if schema.op is _DETACH:
-            return _as_given(schema.args_spec[0]) or work_out(schema)
-        mesh = _only_mesh(schema) if schema.op in _OPS else None
-        if mesh is None:
-            return work_out(schema)
-        key = _key(schema, mesh)
-        try:
-            known = plans.get(key)
-        except TypeError:  # sizes that a compiler traces symbolically have no hash
-            return work_out(schema)
-        if known is not None:
-            return known.on(mesh)
-        result = work_out(schema)
-        if (plan := _without_mesh(result, mesh)) is not None:
-            if len(plans) >= _MAX_PLANS:
-                plans.clear()
-            plans[key] = plan
-        return result
+        spec = _obvious_output(schema)
+        return work_out(schema) if spec is None else OutputSharding(spec)
 
     return propagate
 
 
-def _as_given(spec: DTensorSpec) -> OutputSharding | None:
-    plan = _plan_of(spec)
-    return None if plan is None else plan.on(spec.mesh)
+def _obvious_output(schema: OpSchema) -> DTensorSpec | None:
+    """Return the layout of the output, or None if torch has to search for it."""
+    if schema.op is _DETACH:
+        return _as(schema.args_spec[0])
+    if schema.op in _IN_PLACE and len(schema.args_spec) == 2:
+        first, other = schema.args_spec
+        return _as(first) if _is_whole(first) and _lies_as(other, first) else None
+    if schema.op is _TO_COPY and schema.kwargs_schema.keys() == {"dtype"}:
+        return _converted(schema.args_spec[0], schema.kwargs_schema["dtype"])
+    return None
 
 
-def _only_mesh(schema: OpSchema) -> DeviceMesh | None:
-    """Return the mesh object of all inputs; None if they have several."""
-    meshes = {id(spec.mesh): spec.mesh for spec in schema.args_spec}
-    return next(iter(meshes.values())) if len(meshes) == 1 else None
-
-
-def _key(schema: OpSchema, mesh: DeviceMesh) -> Hashable:
-    args = tuple(
-        (arg.placements, arg.tensor_meta, arg.shard_order)
-        if isinstance(arg, DTensorSpec)
-        else arg
-        for arg in schema.args_schema
-    )
-    layout = mesh._hash_key()  # noqa: SLF001  # torch compares meshes by it
-    return (schema.op, layout, args, tuple(schema.kwargs_schema.items()))
-
-
-def _without_mesh(result: OutputSharding, mesh: DeviceMesh) -> _Plan | None:
-    """Return the part of a result that may be cached; None if no part may."""
-    spec: Any = result.output_spec
-    if result.redistribute_schema is not None or not isinstance(spec, DTensorSpec):
+def _converted(spec: DTensorSpec, dtype: Any) -> DTensorSpec | None:
+    meta = spec.tensor_meta
+    if meta is None or not (_is_whole(spec) and _is_row_major(meta)):
         return None
-    return _plan_of(spec) if spec.mesh is mesh else None
+    return _as(spec, TensorMeta(meta.shape, meta.stride, dtype))
 
 
-def _plan_of(spec: DTensorSpec) -> _Plan | None:
+def _as(spec: DTensorSpec, meta: TensorMeta | None = None) -> DTensorSpec | None:
+    """Return a new spec, since specs are mutable; None for one that torch marks as strided."""
     if spec.use_strided_shard_as_shard_order:
         return None
-    return _Plan(spec.placements, spec.tensor_meta, spec.shard_order)
+    meta = meta or spec.tensor_meta
+    return DTensorSpec(spec.mesh, spec.placements, meta, spec.shard_order)
+
+
+def _is_whole(spec: DTensorSpec) -> bool:
+    """Tell whether no rank holds a mere summand."""
+    return not any(placement.is_partial() for placement in spec.placements)
+
+
+def _lies_as(spec: DTensorSpec, other: DTensorSpec) -> bool:
+    return spec.mesh is other.mesh and (
+        (spec.placements, spec.shard_order, spec.shape)
+        == (other.placements, other.shard_order, other.shape)
+    )
+
+
+def _is_row_major(meta: TensorMeta) -> bool:
+    strides = [math.prod(meta.shape[dim + 1 :]) for dim in range(len(meta.shape))]
+    return list(meta.stride) == strides

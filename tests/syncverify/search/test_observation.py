@@ -15,6 +15,7 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.scenario import Scenario
 from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
 from syncverify.search.observation import (
     Observation,
@@ -259,8 +260,30 @@ FIRST_OF_TOPIC = {
 @pytest.mark.parametrize("feature", FIRST_OF_TOPIC.values())
 def test_scenarios_of_a_feature_have_no_other_one(feature: str) -> None:
     listed = scenarios_of(feature, Capabilities(), 4, 0).smallest_first(2)
+    assert len(listed) == 2
     allowed = {feature, COMPANIONS.get(feature)}
     for scenario in listed:
         names = set(map("=".join, optional_features(scenario)))
         assert feature in names
         assert names <= allowed
+
+
+@pytest.mark.slow
+def test_scenarios_of_a_feature_depend_on_the_seed_alone() -> None:
+    def drawn(feature: str, seed: int) -> list[Scenario]:
+        return scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
+
+    assert drawn(TWICE, 0) == drawn(TWICE, 0) != drawn(TWICE, 1)
+    events = [drawn(f"event={word}", 0) for word in ("rebind", "cast")]
+    assert len({replace(each, events=()) for listed in events for each in listed}) > 3
+
+
+@pytest.mark.slow
+def test_a_word_is_put_where_it_can_have_an_effect() -> None:
+    for seed in range(5):
+        feature = "readiness=by_rank"
+        listed = scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
+        assert min(len(scenario.parameters) for scenario in listed) > 1
+        feature = "used=not_in_first_micro_batch"
+        listed = scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
+        assert min(max(scenario.accumulations) for scenario in listed) > 1
