@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.program.late_imports import import_dynamo
@@ -55,6 +56,7 @@ class FakeBackend:
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, rank after rank, until one raises; gradients mean nothing."""
+        announce(scenario)
         num_ranks = scenario.mesh.num_ranks
         chosen = _chosen_ranks(scenario)
         recorders = [Recorder() for _ in chosen]

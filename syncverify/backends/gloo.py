@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 import torch.distributed as dist
 
+from syncverify.backends.announcement import announce
 from syncverify.backends.gathering import Gathering
 from syncverify.backends.messages import Job, pack_subject, unpack_result
 from syncverify.backends.pool import WorkerPool
@@ -60,6 +61,7 @@ class GlooBackend:
             InternalError: The harness failed in a worker, or workers end by themselves.
             SubjectError: The instance that the factory made lacks a part of the subject API.
         """
+        announce(scenario)
         doubts: list[str] = []
         while len(doubts) < _MAX_ATTEMPTS:
             gathering = self._start(scenario, subject)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
@@ -91,6 +92,7 @@ class SimBackend:
         records_accesses: bool = True,
         recorders: Sequence[RankRecorder] | None = None,
     ) -> tuple[Run, SimulatedMachine]:
+        announce(scenario, decisions.planned)
         cpp.prepare(spec.use for spec in scenario.parameters)
         num_ranks = scenario.mesh.num_ranks
         machine = SimulatedMachine(

@@ -21,6 +21,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from syncverify.backends.announcement import announce
 from syncverify.backends.faults import outcomes_fault, stall_fault
 from syncverify.backends.messages import (
     JobOutcome,
@@ -99,6 +100,7 @@ class TorchrunBackend:
                 f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
                 f"of {scenario.mesh.num_ranks}"
             )
+        announce(scenario)
         self._num_jobs += 1
         number = self._num_jobs
         self._store.set(f"job/{number}", json.dumps(scenario.to_json()))

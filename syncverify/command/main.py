@@ -17,6 +17,7 @@ from syncverify.command.process_exit import (
     HARNESS_FAILED,
     complain,
     leaving_when_interrupted,
+    tell_end,
 )
 from syncverify.errors import SyncverifyError, UsageError
 
@@ -28,8 +29,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with leaving_when_interrupted(COMMAND_NAME):
-            code = cli.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+            result = cli.main(standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+        tell_end(code)
+        sys.exit(code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -38,6 +41,7 @@ def main() -> None:
         complain(COMMAND_NAME, str(error), BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        tell_end(BROKEN_PIPE)
         sys.exit(BROKEN_PIPE)
     except SyncverifyError as error:
         complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)

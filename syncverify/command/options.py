@@ -8,7 +8,8 @@ that plays when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,13 @@ def cli() -> None:
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
-    from syncverify.command.run import RunOptions, execute
 
-    execute(RunOptions(**options))
+    def play() -> None:
+        from syncverify.command.run import RunOptions, execute
+
+        execute(RunOptions(**options))
+
+    _play_owned(play, options)
 
 
 @cli.command()
@@ -147,9 +152,13 @@ def run(**options: Any) -> None:
 @report_option
 def probe(**options: Any) -> None:
     """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
-    from syncverify.command.probe import ProbeOptions, execute
 
-    execute(ProbeOptions(**options))
+    def play() -> None:
+        from syncverify.command.probe import ProbeOptions, execute
+
+        execute(ProbeOptions(**options))
+
+    _play_owned(play, options)
 
 
 @cli.command()
@@ -166,13 +175,26 @@ def explain(place: str) -> None:
 @subject_argument
 @contract_option
 @any_backend
-def replay(
-    token_or_file: str, subject: str, contract: str | None, backend: str
-) -> None:
+def replay(token_or_file: str, **options: Any) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
+    _play_owned(lambda: _replay(token_or_file, options), options)
+
+
+def _play_owned(play: Callable[[], None], options: Mapping[str, Any]) -> None:
+    """Play in a process of its own, and lose no verdict with that process."""
+    from syncverify.command.owner import owned
+
+    words = ["syncverify", "replay", "{}", options["subject"]]
+    words += ["--backend", options["backend"]]
+    words += ["--contract", options["contract"]] if options["contract"] else []
+    line = shlex.join(words).replace("'{}'", "{}")
+    owned(play, lambda token: _replay(token, options), line)
+
+
+def _replay(token: str, options: Mapping[str, Any]) -> None:
     from syncverify.command.replay import execute
 
-    execute(token_or_file, subject, contract, backend)
+    execute(token, options["subject"], options["contract"], options["backend"])
 
 
 @cli.command()

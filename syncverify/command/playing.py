@@ -14,6 +14,7 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     ending_when_interrupted,
     leave_at_once,
+    tell_end,
 )
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.subjects.subject import Subject
@@ -43,4 +44,5 @@ def leave(code: int, backend: AnyBackend) -> NoReturn:
     """Exit after a verdict; at once, if a rank of this process hangs."""
     if isinstance(backend, TorchrunBackend) and backend.is_lost:
         leave_at_once(code)  # a thread of this process hangs in a collective
+    tell_end(code)
     raise SystemExit(code)

@@ -26,6 +26,7 @@ from typing import NoReturn
 import click
 
 from syncverify.plain_text import plain
+from syncverify.processes.owner_link import tell_owner
 
 COMMAND_NAME = "syncverify"
 VIOLATION = 1
@@ -120,9 +121,19 @@ def _leave_interrupted(name: str, kept: str = "") -> NoReturn:
 
 def leave_at_once(code: int) -> NoReturn:
     """End this process without waiting for its threads."""
+    tell_end(code)
+    os._exit(code)
+
+
+def tell_end(code: int) -> None:
+    """Tell the owner of the command that all was said, and the exit code.
+
+    Every end of a process that may play scenarios comes here. The owner takes no code from
+    elsewhere: the subject can exit as well.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    tell_owner("ends", lambda: str(code))
 
 
 def complain(name: str, message: str, code: int) -> NoReturn:
@@ -130,4 +141,5 @@ def complain(name: str, message: str, code: int) -> NoReturn:
     text = plain(message)
     line = " ".join(text.split()) if code == BAD_USAGE else text
     click.echo(f"{name}: {line}", err=True)
+    tell_end(code)
     sys.exit(code)

@@ -60,6 +60,7 @@ class Following:
     """
 
     def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
         self._choices = schedule.choices
         self._position = 0
 
@@ -101,6 +102,12 @@ class Decisions:
     def schedule(self) -> Schedule:
         """Return the schedule that replays this run."""
         return Schedule.of(self.taken)
+
+    @property
+    def planned(self) -> Schedule:
+        """Return the schedule to follow; the default one where the policy draws."""
+        policy = self._policy
+        return policy.schedule if isinstance(policy, Following) else DEFAULT_SCHEDULE
 
     @property
     def is_open(self) -> bool:

@@ -106,7 +106,7 @@ def test_an_interrupt_loses_no_violation(
 
 @pytest.mark.parametrize("examples", [EXPLORING, SHRINKING])
 def test_a_termination_loses_no_violation(tmp_path: Path, examples: str) -> None:
-    words = f"0 {int(signal.SIGTERM)} 7"
+    words = f"1 {int(signal.SIGTERM)} 7"
     code, out, err = run(tmp_path, "--examples", examples, signal_words=words)
     assert (code, err) == (-signal.SIGTERM, "")
     assert printed(out)

@@ -1,0 +1,18 @@
+"""The announcement of a scenario to the owner of the command, before it is played."""
+
+from __future__ import annotations
+
+from syncverify.processes.owner_link import tell_owner
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.token import Reproducer, encode
+
+
+def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:
+    """Tell the owner which scenario starts, in case this process does not survive it."""
+
+    def token() -> str:
+        lost = Reproducer("every_rank_finishes", "process_died", scenario, schedule)
+        return encode(lost)
+
+    tell_owner("plays", token)

@@ -1,0 +1,286 @@
+"""The owner of a command: the process that decides how the command ends.
+
+Note [Who owns the end of a command]
+    Subjects run in the process that plays scenarios: they can exit it, crash it, stop it, or
+    keep Python in it from running, and then no code there says anything, or says 0. So that
+    process is a child. The owner stays small: it imports no torch, and forks the child
+    before torch is there. The owner passes signals on, and hears on a pipe which scenario
+    starts, that Python runs, and with which code the command ends. Exit codes count only
+    when they were told that way. A child that ends without a code, or falls silent, is lost:
+    the scenario is played once more in a new child. Lost again, the scenario is a violation;
+    otherwise there is no verdict, and the exit code is 3.
+
+    The child leads a process group, which ends with it: children of the subject too. The
+    kernel ends the group if the owner is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+import click
+
+from syncverify.command.process_exit import (
+    COMMAND_NAME,
+    HARNESS_FAILED,
+    INTERRUPTED,
+    VIOLATION,
+    complain,
+)
+from syncverify.processes.hang_detector import HangDetector
+from syncverify.processes.owner_link import link_to_owner
+from syncverify.processes.process_state import is_stopped, processor_seconds
+from syncverify.scenario.token import Reproducer, decode, encode
+
+# The child tells every second that it lives. GPUs may keep it busy for long.
+_SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 10.0
+_IMPORT_WINDOWS = 12
+_TICK_SECONDS = 0.5
+_GRACE_SECONDS = 8.0  # after Ctrl-C; more than the child takes for its own grace
+_PROPERTIES = {
+    "process_died": "every_rank_finishes",
+    "never_returns": "every_wait_completes",
+}
+
+
+@dataclass(slots=True)
+class _End:
+    """The end of a child.
+
+    Attributes:
+        code: The exit code that the child told; None if it was lost.
+        cause: `process_died` or `never_returns`, if it was lost.
+        how: The end in words.
+        token: Token of the last scenario that started, or "".
+        num_runs: Number of scenarios that started.
+        was_interrupted: Whether the user asked for the end.
+    """
+
+    code: int | None = None
+    cause: str = "process_died"
+    how: str = ""
+    token: str = ""
+    num_runs: int = 0
+    was_interrupted: bool = False
+
+
+def owned(
+    play: Callable[[], None], again: Callable[[str], None], replay_line: str
+) -> None:
+    """Play in a child process, and end this process with the verdict of the child.
+
+    A process that has torch already, as in a test, plays by itself: threads do not survive
+    a fork.
+
+    Args:
+        play: Plays, and leaves by `process_exit`.
+        again: Plays the scenario of a token in the same way.
+        replay_line: The command that plays a token, with `{}` in the place of the token.
+    """
+    if "torch" in sys.modules or not hasattr(os, "fork"):
+        play()
+        return
+    end = _in_child(play)
+    if end is not None:
+        _leave_as(end, again, replay_line)
+
+
+def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoReturn:
+    _leave_if_decided(end)
+    if not end.token:
+        complain(
+            COMMAND_NAME,
+            f"no verdict: the process that plays {end.how} before its first scenario",
+            HARNESS_FAILED,
+        )
+    second = _in_child(lambda: again(end.token), is_quiet=True)
+    if second is None:  # the second child, whose play has ended
+        sys.exit()
+    if second.was_interrupted:
+        _leave_if_decided(second)
+    place = f"in run {end.num_runs}; to play that one: {replay_line}"
+    if second.code is not None:
+        complain(
+            COMMAND_NAME,
+            f"no verdict: the process that plays {end.how} {place.format(end.token)}\n"
+            "A new process ends that run, so nothing is known of what came before.",
+            HARNESS_FAILED,
+        )
+    found = decode(end.token)
+    name = _PROPERTIES[second.cause]
+    token = encode(Reproducer(name, second.cause, found.scenario, found.schedule))
+    click.echo(
+        f"VIOLATION: {name} ({second.cause})\n"
+        f"  the process that plays the ranks {second.how}, in two runs of one scenario\n\n"
+        f"  replay:     {replay_line.format(token)}\n\n"
+        f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
+    )
+    sys.exit(VIOLATION)
+
+
+def _leave_if_decided(end: _End) -> None:
+    """Leave with the code that the child told, or as interrupted."""
+    if end.was_interrupted and end.code is None:
+        words = "the process that played did not answer; what was found is above"
+        complain(COMMAND_NAME, f"interrupted; {words}", INTERRUPTED)
+    if end.code is not None:
+        sys.exit(end.code)
+
+
+def _in_child(play: Callable[[], None], *, is_quiet: bool = False) -> _End | None:
+    """Play in a child; return how the child ended, and None in the child itself."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    lifeline, held = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        os.close(lifeline)
+        with os.fdopen(held, "wb"), os.fdopen(reading, "rb"):
+            return _Watch(pid, reading).end()
+    os.close(reading)
+    os.close(held)
+    link_to_owner(writing, lifeline)
+    if is_quiet:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, sys.stdout.fileno())
+        os.dup2(silence, sys.stderr.fileno())
+    play()
+    return None
+
+
+class _Watch:
+    """Hears and sees a child until it ends, or ends it.
+
+    Args:
+        pid: The child, which leads a process group.
+        descriptor: Reading end of its pipe.
+    """
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self._pid = pid
+        self._descriptor = descriptor
+        self._end = _End()
+        self._deadline = float("inf")
+        self._silence_seconds = 0.0
+        self._num_windows = 0
+        self._rest = b""
+        self._detector = HangDetector(
+            _SILENCE_SECONDS, lambda: 0, lambda: processor_seconds(pid)
+        )
+
+    def end(self) -> _End:
+        """Return how the child ended; its process group has ended as well."""
+        with self._passing_signals_on():
+            while not self._has_ended() and not self._is_over():
+                if select.select([self._descriptor], [], [], _TICK_SECONDS)[0]:
+                    self._hear()
+                else:
+                    self._silence_seconds += _TICK_SECONDS
+            self._hear_the_rest()
+            self._send(signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        reason = f"signal {-status}" if status < 0 else f"exit code {status}"
+        self._end.how = self._end.how or f"ended by {reason}"
+        return self._end
+
+    def _has_ended(self) -> bool:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._pid, options) is not None
+
+    def _hear(self) -> bool:
+        """Read what the child tells; return False at the end of the pipe."""
+        data = os.read(self._descriptor, 2**16)
+        if not data:
+            time.sleep(_TICK_SECONDS / 50)  # the child is about to end
+            return False
+        self._silence_seconds, self._num_windows = 0.0, 0
+        self._detector.renew()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            word, _, text = line.decode().partition(" ")
+            if word == "plays":
+                self._end.token = text
+                self._end.num_runs += 1
+            elif word == "ends":
+                self._end.code = int(text)
+                self._deadline = time.monotonic() + _GRACE_SECONDS
+        return True
+
+    def _hear_the_rest(self) -> None:
+        while select.select([self._descriptor], [], [], 0)[0] and self._hear():
+            pass
+
+    def _is_over(self) -> bool:
+        """Tell whether the child has to be ended."""
+        if time.monotonic() > self._deadline:
+            return True
+        if self._silence_seconds < _SILENCE_SECONDS:
+            return False
+        self._silence_seconds = 0.0
+        self._num_windows += 1
+        # The import of torch from a slow disk is silent as well.
+        may_import = not self._end.token and self._num_windows < _IMPORT_WINDOWS
+        if may_import or not self._detector.is_over():
+            return False
+        self._end.cause = "never_returns"
+        self._end.how = (
+            "does not answer: a signal has stopped it"
+            if is_stopped(self._pid)
+            else "does not answer: it is in C code that keeps Python from running"
+        )
+        return True
+
+    @contextmanager
+    def _passing_signals_on(self) -> Iterator[None]:
+        handlers: dict[int, Callable[..., object]] = {
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+            signal.SIGHUP: self._terminate,
+            signal.SIGTSTP: self._suspend,
+        }
+        before = {
+            number: signal.signal(number, handler)
+            for number, handler in handlers.items()
+            if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        """Pass Ctrl-C on; the second one, or the end of the grace, ends the child."""
+        grace = 0.0 if self._end.was_interrupted else _GRACE_SECONDS
+        self._end.was_interrupted = True
+        self._deadline = time.monotonic() + grace
+        self._send(signal.SIGINT)
+
+    def _terminate(self, number: int, _frame: object) -> None:
+        """End the child, then this process, by the signal."""
+        self._send(signal.SIGKILL)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(signal.Signals(number))
+
+    def _suspend(self, _number: int, _frame: object) -> None:
+        """Stop with the child, as on Ctrl-Z, and go on with it."""
+        self._send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._send(signal.SIGCONT)
+        self._silence_seconds = 0.0
+
+    def _send(self, number: int) -> None:
+        """Send a signal to the child and all that it started."""
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.killpg(self._pid, number)

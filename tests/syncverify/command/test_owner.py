@@ -1,0 +1,176 @@
+"""The owner of a command: exit code 0 is told by a process that has judged, and by nothing else.
+
+The processes here import no torch, and play what a subject could do to them.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncverify.scenario.token import decode
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+ROOT = Path(__file__).parents[3]
+# The arguments: what the first child does, and what the second one does.
+SCRIPT = """
+import ctypes, os, signal, sys
+from syncverify.backends.announcement import announce
+from syncverify.command import owner
+from syncverify.command.process_exit import complain, leave_at_once, tell_end
+from syncverify.processes import owner_link
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+owner._SILENCE_SECONDS = owner._TICK_SECONDS = 0.5
+owner_link._BEAT_SECONDS = 0.1
+owner._GRACE_SECONDS = 0.1
+WEIGHT = ParameterSpec("w", (), ("R",))
+SCENARIO = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
+
+def block():
+    print("blocks", flush=True)
+    ctypes.PyDLL(None).pause()
+
+def fork(then):
+    if os.fork():
+        then()
+    signal.pause()
+
+def ends(code):
+    tell_end(code)
+    sys.exit(code)
+
+def act(words):
+    print("playing", flush=True)
+    for word in words.split(";"):
+        eval(word)
+
+first, second = sys.argv[1:]
+owner.owned(lambda: act(first), lambda token: act(second), "play {}")
+"""
+PLAYS = "announce(SCENARIO)"
+DIES = f"{PLAYS};os._exit(0)"
+BLOCKS = f"{PLAYS};block()"
+
+
+def start(first: str, second: str = "ends(0)") -> subprocess.Popen[str]:
+    """Start an owner; pytest's timeout is the bound of a test that fails."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, first, second],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def played(first: str, second: str = "ends(0)") -> tuple[int, str, str]:
+    """Return exit code, output and complaint; they come when no process is left."""
+    running = start(first, second)
+    out, err = running.communicate()
+    return running.returncode, out, err
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
+def test_a_code_that_was_told_counts(code: int) -> None:
+    assert played(f"{PLAYS};ends({code})") == (code, "playing\n", "")
+
+
+@pytest.mark.parametrize(
+    "after", ["os._exit(7)", "ctypes.string_at(0)", "fork(sys.exit)", "block()"]
+)
+def test_a_code_that_was_told_counts_whatever_comes_then(after: str) -> None:
+    assert played(f"{PLAYS};tell_end(0);{after}")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "end", ["os._exit(0)", "sys.exit(0)", "fork(lambda:os._exit(0))"]
+)
+def test_an_end_before_the_first_scenario_is_no_verdict(end: str) -> None:
+    code, out, err = played(end)
+    assert (code, out) == (3, "playing\n")
+    assert err == (
+        "syncverify: no verdict: the process that plays ended by exit code 0 before its "
+        "first scenario\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        ("os._exit(0)", "ended by exit code 0"),
+        ("sys.exit(0)", "ended by exit code 0"),
+        ("ctypes.string_at(0)", "ended by signal 11"),
+        ("os.kill(os.getpid(),9)", "ended by signal 9"),
+    ],
+)
+def test_a_death_in_a_scenario_that_comes_again_is_a_violation(
+    end: str, how: str
+) -> None:
+    code, out, err = played(f"{PLAYS};{PLAYS};{end}", f"{PLAYS};{end}")
+    token = re.findall(r"play (sv2-\S+)", out)[0]
+    assert (code, err) == (1, "")
+    assert out == (
+        "playing\n"
+        "VIOLATION: every_rank_finishes (process_died)\n"
+        f"  the process that plays the ranks {how}, in two runs of one scenario\n\n"
+        f"  replay:     play {token}\n\n"
+        "1 VIOLATION: found in run 2, which ended the search\n"
+    )
+    assert decode(token).cause == "process_died"
+
+
+@pytest.mark.parametrize(
+    ("hang", "how"),
+    [
+        ("block()", "it is in C code that keeps Python from running"),
+        ("os.kill(os.getpid(),signal.SIGSTOP)", "a signal has stopped it"),
+    ],
+)
+def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None:
+    code, out, _ = played(f"{PLAYS};{hang}", f"{PLAYS};{hang}")
+    assert code == 1
+    assert "VIOLATION: every_wait_completes (never_returns)\n" in out
+    assert f"the process that plays the ranks does not answer: {how}, in two" in out
+    assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
+
+
+@pytest.mark.parametrize("second", ["ends(0)", "ends(1)", "ends(3)"])
+def test_a_death_that_does_not_come_again_is_no_verdict(second: str) -> None:
+    code, _, err = played(DIES, second)
+    assert code == 3
+    assert err.startswith(
+        "syncverify: no verdict: the process that plays ended by exit code 0 in run 1; to "
+        "play that one: play sv2-"
+    )
+
+
+def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:
+    running = start(f"signal.signal(2,signal.SIG_IGN);{BLOCKS}")
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate()
+    assert running.returncode == 130
+    assert err == (
+        "syncverify: interrupted; the process that played did not answer; what was found "
+        "is above\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.skipif(sys.platform != "linux", reason="SIGIO ends no process elsewhere")
+def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:
+    """They hold stdout open while they live."""
+    running = start("fork(block)")
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
+    running.send_signal(number)
+    out, err = running.communicate()
+    assert (running.returncode, out, err) == (-number, "", "")
