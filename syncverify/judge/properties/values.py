@@ -227,9 +227,10 @@ def compare(
     Yields:
         One finding per wrong gradient of `gradients`.
     """
+    apart = set[str]()
     if judgement.scenario.module != PLAIN:
         for expected, observation, cause in _explained(gradients, explain_rounded):
-            yield _finding(judgement, expected, observation, cause)
+            yield _finding(judgement, expected, observation, cause, apart)
         return
     wrong = [*_explained(gradients)]
     if not wrong:
@@ -243,10 +244,10 @@ def compare(
         for kind in ranking[: ranking.index(cause.kind)]:
             likelier = explain(expected, observed, only=kind)
             if likelier is not None and likelier.kind == kind:
-                yield _finding(judgement, expected, observation, likelier)
+                yield _finding(judgement, expected, observation, likelier, apart)
                 break
         else:
-            yield _finding(judgement, expected, observation, cause)
+            yield _finding(judgement, expected, observation, cause, apart)
 
 
 def _explained(
@@ -264,10 +265,19 @@ def _finding(
     expected: ExpectedGradient,
     observation: Observation,
     cause: Cause,
+    apart: set[str],
 ) -> Finding:
+    """Return a finding; notes in `apart` the kinds that nothing else explains."""
     observed = observation.gradients[expected.spec.name]
     told = cause
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
+    signs = frozenset[str]()
+    if cause.kind not in apart:  # one finding apart is enough, and the others take long
+        signs = other_signs(
+            judgement, expected, observed, cause, is_proven=cause is not told
+        )
+    if not signs:
+        apart.add(cause.kind)
     return Finding(
         cause.kind,
         f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
@@ -289,9 +299,7 @@ def _finding(
             "collectives": _collectives(judgement, expected),
         },
         shows=frozenset({cause.kind}),
-        explained_by=other_signs(
-            judgement, expected, observed, cause, is_proven=cause is not told
-        ),
+        explained_by=signs,
     )
 
 
