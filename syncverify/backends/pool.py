@@ -14,7 +14,11 @@ from pathlib import Path
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
 from syncverify.processes.child_process import end_when_closed, interrupts_blocked
-from syncverify.processes.process_state import is_stopped, processor_seconds
+from syncverify.processes.process_state import (
+    is_stopped,
+    processor_seconds,
+    why_silent,
+)
 
 START_TIMEOUT_SECONDS = 120.0
 _END_TIMEOUT_SECONDS = 5.0
@@ -85,6 +89,10 @@ class WorkerProcess:
     def is_stopped(self) -> bool:
         """Tell whether a signal keeps the process from running."""
         return is_stopped(self.process.pid)
+
+    def why_silent(self) -> str:
+        """Say why the process does not answer."""
+        return why_silent(self.process.pid)
 
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""

@@ -58,9 +58,7 @@ def _end(gathering: Gathering, rank: int) -> str:
     """Say how a process ended, or why it does not answer."""
     if rank in gathering.died:
         return f"ended by {gathering.died[rank]}"
-    if gathering.workers[rank].is_stopped():
-        return "does not answer: a signal has stopped it"
-    return "does not answer: it is in C code that keeps Python from running"
+    return gathering.workers[rank].why_silent()
 
 
 def _stall(gathering: Gathering) -> Fault:

@@ -21,6 +21,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,13 +37,12 @@ from syncverify.command.process_exit import (
     VIOLATION,
     complain,
 )
+from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.hang_detector import HangDetector
-from syncverify.processes.owner_link import link_to_owner
-from syncverify.processes.process_state import is_stopped, processor_seconds
+from syncverify.processes.owner_link import SILENCE_SECONDS, Word, link_to_owner
+from syncverify.processes.process_state import processor_seconds, why_silent
 from syncverify.scenario.token import Reproducer, decode, encode
 
-# The child tells every second that it lives. GPUs may keep it busy for long.
-_SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 10.0
 _IMPORT_WINDOWS = 12
 _TICK_SECONDS = 0.5
 _GRACE_SECONDS = 8.0  # after Ctrl-C; more than the child takes for its own grace
@@ -150,13 +150,28 @@ def _in_child(play: Callable[[], None], *, is_quiet: bool = False) -> _End | Non
             return _Watch(pid, reading).end()
     os.close(reading)
     os.close(held)
-    link_to_owner(writing, lifeline)
+    os.setpgid(0, 0)
+    end_when_closed(lifeline, -os.getpid())
+    _link(writing)
     if is_quiet:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, sys.stdout.fileno())
         os.dup2(silence, sys.stderr.fileno())
     play()
     return None
+
+
+def _link(descriptor: int) -> None:
+    """Connect this process with the owner that reads a pipe."""
+    lock = threading.Lock()
+
+    def write(word: Word, text: str) -> None:
+        line = f"{word} {text}\n".encode()
+        with lock:
+            while line:
+                line = line[os.write(descriptor, line) :]
+
+    link_to_owner(write)
 
 
 class _Watch:
@@ -176,7 +191,7 @@ class _Watch:
         self._num_windows = 0
         self._rest = b""
         self._detector = HangDetector(
-            _SILENCE_SECONDS, lambda: 0, lambda: processor_seconds(pid)
+            SILENCE_SECONDS, lambda: 0, lambda: processor_seconds(pid)
         )
 
     def end(self) -> _End:
@@ -212,6 +227,8 @@ class _Watch:
             if word == "plays":
                 self._end.token = text
                 self._end.num_runs += 1
+            elif word == "lost":
+                self._end.cause, _, self._end.how = text.partition(" ")
             elif word == "ends":
                 self._end.code = int(text)
                 self._deadline = time.monotonic() + _GRACE_SECONDS
@@ -225,7 +242,7 @@ class _Watch:
         """Tell whether the child has to be ended."""
         if time.monotonic() > self._deadline:
             return True
-        if self._silence_seconds < _SILENCE_SECONDS:
+        if self._silence_seconds < SILENCE_SECONDS:
             return False
         self._silence_seconds = 0.0
         self._num_windows += 1
@@ -234,11 +251,7 @@ class _Watch:
         if may_import or not self._detector.is_over():
             return False
         self._end.cause = "never_returns"
-        self._end.how = (
-            "does not answer: a signal has stopped it"
-            if is_stopped(self._pid)
-            else "does not answer: it is in C code that keeps Python from running"
-        )
+        self._end.how = why_silent(self._pid)
         return True
 
     @contextmanager

@@ -5,7 +5,7 @@
 | 0 | scenarios were judged, and no violation was found |
 | 1 | a violation |
 | 2 | bad usage, subject or environment; one line on stderr |
-| 3 | the harness itself failed |
+| 3 | no verdict: the harness itself failed, or a process was lost and nothing explains it |
 | 4 | less was covered than required, or no scenario was judged |
 | 130 | interrupted |
 | 141 | the reader of stdout is gone |

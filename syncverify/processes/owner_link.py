@@ -1,60 +1,64 @@
-"""The link of a process that plays scenarios to the process that owns the command.
+"""The link of a process that plays scenarios to the process that owns it.
 
-A process has one owner or none, so the link belongs to the process; `syncverify.command.owner`
-reads the other end. Where there is no owner, nothing is told.
+A process has one owner or none, so the link belongs to the process. The owner of a command
+is `syncverify.command.owner`; a search in several processes owns those. Where there is no
+owner, nothing is told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
 from typing import Literal
 
-from syncverify.processes.child_process import end_when_closed
-
-# A word and its text: the token of the scenario that starts, the exit code of the end.
-Word = Literal["alive", "plays", "ends"]
+# A word and its text: the token of the scenario that starts, the exit code of the end, the
+# cause and the words of an end that another process met in that scenario.
+Word = Literal["alive", "plays", "ends", "lost"]
+Write = Callable[[Word, str], object]
 _BEAT_SECONDS = 1.0
+# A process that is silent for so long, and uses no processor time or much, is stuck. GPUs
+# may keep a process busy for long.
+SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 10.0
 
 
-class _Link:
-    """Writes lines to the owner; a thread tells once a second that Python runs here."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._lock = threading.Lock()
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
-
-    def tell(self, word: Word, text: str) -> None:
-        line = f"{word} {text}\n".encode()
-        with self._lock:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-
-    def _beat(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(_BEAT_SECONDS):
-            self.tell("alive", "")
+_owners: list[Write] = []
 
 
-_links: list[_Link] = []
+def link_to_owner(write: Write) -> None:
+    """Connect this process with its owner; a thread tells once a second that Python runs.
 
-
-def link_to_owner(descriptor: int, lifeline: int) -> None:
-    """Connect this process, as the leader of a new process group, with its owner.
-
-    Args:
-        descriptor: Writing end of the pipe that the owner reads.
-        lifeline: Reading end of a pipe of which the owner alone holds the other end; the
-            kernel ends the group with the owner.
+    `write` sends a word and its text to the owner, from any thread.
     """
-    os.setpgid(0, 0)
-    end_when_closed(lifeline, -os.getpid())
-    _links[:] = [_Link(descriptor)]
+    _owners[:] = [write]
+
+    def beat() -> None:
+        pause = threading.Event()
+        with contextlib.suppress(
+            OSError
+        ):  # the owner is gone, and this process soon is
+            while not pause.wait(_BEAT_SECONDS):
+                write("alive", "")
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
 def tell_owner(word: Word, text: Callable[[], str]) -> None:
     """Tell the owner, if there is one, a word and its text."""
-    for link in _links:
-        link.tell(word, text())
+    for write in _owners:
+        write(word, text())
+
+
+def leave_lost(token: str, cause: str, how: str) -> None:
+    """Leave the verdict to the owner, if there is one, and end this process.
+
+    Args:
+        token: Token of the scenario in which a process of this one was lost.
+        cause: `process_died` or `never_returns`.
+        how: The end of that process in words.
+    """
+    if _owners:
+        tell_owner("plays", lambda: token)
+        tell_owner("lost", lambda: f"{cause} {how}")
+        os._exit(1)  # with all processes of this one

@@ -25,6 +25,13 @@ def is_stopped(pid: int) -> bool:
     return fields is not None and fields[0] in {"T", "t"}
 
 
+def why_silent(pid: int) -> str:
+    """Say why a process does not answer, though a thread of it would if Python ran."""
+    if is_stopped(pid):
+        return "does not answer: a signal has stopped it"
+    return "does not answer: it is in C code that keeps Python from running"
+
+
 def _fields(pid: int) -> list[str] | None:
     """Return the fields of proc_pid_stat(5) from the third on; None if they cannot be read."""
     try:

@@ -7,7 +7,9 @@ search. So the merged result depends on that seed and on the number of processes
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -15,6 +17,8 @@ from multiprocessing.connection import Connection
 from syncverify.backends.messages import pack_subject
 from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SyncverifyError
+from syncverify.processes.hang_detector import HangDetector
+from syncverify.processes.owner_link import SILENCE_SECONDS, Word, leave_lost
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress, SearchPlan, SearchResult, merged
@@ -31,6 +35,14 @@ class SearchJob:
     subject: bytes
     backend: str
     plan: SearchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The word of a process to its owner, such as the token of the scenario that starts."""
+
+    word: Word
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,8 @@ class WorkerFailure:
 
 
 Message = (
-    ScenarioPlayed
+    Announcement
+    | ScenarioPlayed
     | ViolationMet
     | ShrinkingRun
     | ViolationShrunk
@@ -106,7 +119,8 @@ def search_in_parallel(
             stack.callback(workers[-1].end)
         for worker, share in zip(workers, plans, strict=True):
             worker.await_ready()
-            worker.connection.send(SearchJob(packed, backend, share))
+            with contextlib.suppress(OSError):  # it ended; `_receive` says by what
+                worker.connection.send(SearchJob(packed, backend, share))
         collector = _ResultCollector(
             workers, progress, stop_at_first=plan.stop_at_first
         )
@@ -134,6 +148,17 @@ class _ResultCollector:
         self._progress = progress
         self._stop_at_first = stop_at_first
         self._results: dict[int, SearchResult] = {}
+        self._tokens: dict[int, str] = {}  # of the scenarios that are played now
+        self._num_heard = [0] * len(workers)
+        self._detectors = [
+            HangDetector(
+                SILENCE_SECONDS,
+                functools.partial(self._num_heard.__getitem__, index),
+                worker.processor_seconds,
+            )
+            for index, worker in enumerate(workers)
+        ]
+        self._next_look = time.monotonic() + SILENCE_SECONDS
         self._num_played = 0
         self._num_violations = 0
 
@@ -146,6 +171,7 @@ class _ResultCollector:
             waiting = [c for c, index in indices.items() if index not in self._results]
             for connection in await_any(waiting, _POLL_SECONDS):
                 self._receive(indices[connection], connection)
+            self._look_for_silence()
         return [self._results[index] for index in sorted(self._results)]
 
     def _receive(self, index: int, connection: Connection) -> None:
@@ -153,8 +179,12 @@ class _ResultCollector:
             message: Message = connection.recv()
         except (EOFError, OSError):
             reason = self._workers[index].exit_reason()
-            raise InternalError(f"search process {index} ended by {reason}") from None
+            raise self._lost(index, "process_died", f"ended by {reason}") from None
+        self._num_heard[index] += 1
         match message:
+            case Announcement():
+                if message.word == "plays":
+                    self._tokens[index] = message.text
             case WorkerFailure():
                 raise message.kind(message.text)
             case SearchResult():
@@ -172,6 +202,23 @@ class _ResultCollector:
                 # A lower bound: two processes may have met the same violation.
                 self._num_violations = max(self._num_violations, message.num_violations)
                 self._progress.played(self._num_played, self._num_violations)
+
+    def _look_for_silence(self) -> None:
+        """Find a process in which Python does not run, and from which no word comes."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + SILENCE_SECONDS
+        for index, worker in enumerate(self._workers):
+            if index not in self._results and self._detectors[index].is_over():
+                raise self._lost(index, "never_returns", worker.why_silent())
+
+    def _lost(self, index: int, cause: str, how: str) -> InternalError:
+        """Leave the verdict on a lost process to the owner, or else return an error."""
+        token = self._tokens.get(index, "")
+        leave_lost(token, cause, how)
+        place = f"; it played {token}" if token else ""
+        return InternalError(f"search process {index} {how}{place}")
 
     def _stop_all(self) -> None:
         """Let all processes end their exploration; the shrinking of what they met goes on."""

@@ -16,11 +16,13 @@ import torch
 from syncverify.backends.choice import open_backend
 from syncverify.backends.messages import Ready, unpack_subject
 from syncverify.errors import InternalError, SyncverifyError
+from syncverify.processes.owner_link import link_to_owner
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.search.drawing import EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.parallel import (
+    Announcement,
     ScenarioPlayed,
     SearchJob,
     ShrinkingRun,
@@ -32,11 +34,23 @@ from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 
 
+class _Sender:
+    """Sends messages to the parent, from any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: object) -> None:
+        with self._lock:
+            self._connection.send(message)
+
+
 @dataclass(frozen=True, slots=True)
 class _ForwardedProgress:
     """Progress that is sent to the parent, which counts for all processes."""
 
-    connection: Connection
+    connection: _Sender
     is_stopped: threading.Event = field(default_factory=threading.Event)
 
     def played(self, num_examples: int, num_violations: int) -> None:
@@ -65,11 +79,13 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     connection.send(Ready())
     job: SearchJob = connection.recv()
-    progress = _ForwardedProgress(connection)
+    sender = _Sender(connection)
+    link_to_owner(lambda word, text: sender.send(Announcement(word, text)))
+    progress = _ForwardedProgress(sender)
     threading.Thread(
         target=_obey_parent, args=(connection, progress.is_stopped), daemon=True
     ).start()
-    connection.send(_result(job, progress))
+    sender.send(_result(job, progress))
     threading.Event().wait()
 
 

@@ -79,6 +79,10 @@ class Part:
     def is_stopped(self) -> bool:
         return self.stopped
 
+    def why_silent(self) -> str:
+        in_words = {True: "a signal has stopped it", False: "the GIL is taken"}
+        return f"does not answer: {in_words[self.stopped]}"
+
     def has_ended(self) -> bool:
         return bool(self.end)
 
@@ -119,7 +123,7 @@ def playing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
 
 Play = Callable[..., Run]
 STOPPED = "rank 1: does not answer: a signal has stopped it"
-BLOCKED = "rank 1: does not answer: it is in C code that keeps Python from running"
+BLOCKED = "rank 1: does not answer: the GIL is taken"
 
 
 def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> None:

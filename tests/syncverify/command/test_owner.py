@@ -26,8 +26,9 @@ from syncverify.command.process_exit import complain, leave_at_once, tell_end
 from syncverify.processes import owner_link
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, encode
 
-owner._SILENCE_SECONDS = owner._TICK_SECONDS = 0.5
+owner.SILENCE_SECONDS = owner._TICK_SECONDS = 0.5
 owner_link._BEAT_SECONDS = 0.1
 owner._GRACE_SECONDS = 0.1
 WEIGHT = ParameterSpec("w", (), ("R",))
@@ -45,6 +46,10 @@ def fork(then):
 def ends(code):
     tell_end(code)
     sys.exit(code)
+
+def loses():
+    token = encode(Reproducer("", "", SCENARIO))
+    owner_link.leave_lost(token, "process_died", "ended by signal 4")
 
 def act(words):
     print("playing", flush=True)
@@ -139,6 +144,17 @@ def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None
     assert "VIOLATION: every_wait_completes (never_returns)\n" in out
     assert f"the process that plays the ranks does not answer: {how}, in two" in out
     assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
+
+
+def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:
+    code, out, _ = played("loses()", DIES)
+    assert code == 1
+    assert "VIOLATION: every_rank_finishes (process_died)\n" in out
+    code, _, err = played("loses()")
+    assert code == 3
+    assert err.startswith(
+        "syncverify: no verdict: the process that plays ended by signal 4 in run 1; to "
+    )
 
 
 @pytest.mark.parametrize("second", ["ends(0)", "ends(1)", "ends(3)"])

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
@@ -19,7 +20,11 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.parallel import search_in_parallel
+from syncverify.search.parallel import (
+    Announcement,
+    _ResultCollector,
+    search_in_parallel,
+)
 from syncverify.search.result import (
     SearchPlan,
     SearchResult,
@@ -120,9 +125,36 @@ def test_a_process_that_dies_is_a_fault_of_the_harness_and_leaves_none(
                 os.kill(self.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(syncverify.search.parallel, "WorkerProcess", Dying)
-    with pytest.raises((InternalError, BrokenPipeError)):
+    with pytest.raises(InternalError, match=r"^search process 1 ended by signal 9"):
         look(Naive, examples=1000)
     assert [worker.process.poll() for worker in started] == [-9, -9]
+
+
+class Silent:
+    """A search process that has started a scenario, and says nothing more."""
+
+    def __init__(self) -> None:
+        self.connection, self.own = Pipe()
+        self.own.send(Announcement("plays", "sv2-token"))
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+    def why_silent(self) -> str:
+        return "does not answer: the GIL is taken"
+
+
+def test_a_process_that_falls_silent_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(syncverify.search.parallel, "SILENCE_SECONDS", 0.0)
+    workers: list[Any] = [Silent()]
+    collector = _ResultCollector(workers, Listening(), stop_at_first=False)
+    with pytest.raises(InternalError) as caught:
+        collector.results()
+    assert str(caught.value) == (
+        "search process 0 does not answer: the GIL is taken; it played sv2-token"
+    )
 
 
 def found(cause: str, *, ranks: int) -> FoundViolation:
