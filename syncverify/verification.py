@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
@@ -221,6 +221,13 @@ def run_search(
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
     notes = list[str]()
+    not_played = features_not_played(backend.name, subject.capabilities)
+    if not_played:
+        notes.append(f"not tried on {backend.name}: {', '.join(sorted(not_played))}")
+        outside = subject.capabilities.outside | not_played
+        subject = replace(
+            subject, capabilities=replace(subject.capabilities, outside=outside)
+        )
     opened = open_database(database, notes)
     saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, progress or SilentProgress())

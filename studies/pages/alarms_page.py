@@ -7,7 +7,7 @@ from pathlib import Path
 from test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
 
 from pages.bank_page import figures
-from pages.soak import lines
+from pages.soak import lines, sums
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "false-alarms.md"
@@ -26,8 +26,8 @@ $ make soak                          # goes on where it was cut off; hours
 $ syncverify bank --twin-examples 1000 --jobs 2 --json studies/results/bug-bank.json
 ```
 
-The searches use up to 4 simulated ranks, all features in the subject's contract, and the
-schedule that a plain run plays. Known defects of released synchronizers lie outside of their
+The searches use up to 4 ranks, all features in the subject's contract, and the schedule that a
+plain run plays. Known defects of released synchronizers lie outside of their
 contracts here; the [findings](findings.md) describe them.
 """
 TOLD = """\
@@ -41,30 +41,29 @@ repaired, and the program is a test (`tests/quality/test_alarms.py`):
 def page() -> str:
     """Return the page."""
     rows = [*_soaked(), _twins()]
-    table = ["| subject | scenarios | alarms |", "|---|---|---|"]
-    table += [f"| {name} | {played:,} | {alarms} |" for name, played, alarms in rows]
-    played, alarms = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    table.append(f"| all | {played:,} | {alarms} |")
+    table = ["| subject | backend | scenarios | alarms |", "|---|---|---|---|"]
+    table += [
+        f"| {name} | {on} | {played:,} | {sum_} |" for name, on, played, sum_ in rows
+    ]
+    played, alarms = sum(row[2] for row in rows), sum(row[3] for row in rows)
+    table.append(f"| all | | {played:,} | {alarms} |")
     listed = [f"- `synchronizer`: {name}" for name in PROGRAMS]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
     return "\n".join([HEAD, *table, "", TOLD, *listed, ""])
 
 
-def _soaked() -> Iterator[tuple[str, int, int]]:
-    found = lines(FIGURES)
-    for name in dict.fromkeys(line["subject"] for line in found):
-        own = [line for line in found if line["subject"] == name]
-        alarms = sum(len(line["violations"]) for line in own)
-        yield f"`{name}`", sum(line["examples"] for line in own), alarms
+def _soaked() -> Iterator[tuple[str, str, int, int]]:
+    for subject, backend, played, alarms in sums(lines(FIGURES)):
+        yield f"`{subject}`", backend, played, alarms
 
 
-def _twins() -> tuple[str, int, int]:
+def _twins() -> tuple[str, str, int, int]:
     """Sum up the bank's twins; a twin of several entries counts once, for the first one."""
     own = [r for r in figures()["entries"] if r["twin_played_for"] == r["id"]]
     played = sum(row["twin_examples"] for row in own)
     alarms = sum(row["alarm"] is not None for row in own)
-    return f"{len(own)} twins of the [bug bank](bug-bank.md)", played, alarms
+    return f"{len(own)} twins of the [bug bank](bug-bank.md)", "sim", played, alarms
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Soak: a long search for false alarms, with correct subjects and seed after seed.
 
     python -m pages.soak soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
+    python -m pages.soak soak.jsonl --backend gloo synchronizer=10000
 
 Each line of the file is one finished search, so a soak continues the file; start a new file
 after a change of the harness. The exit code is 1 if any line has a violation.
@@ -17,8 +18,9 @@ from typing import Any
 import click
 import torch
 
-from syncverify.backends.sim import SimBackend
+from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
+from syncverify.defaults import BACKEND_NAMES
 from syncverify.report.report import Report
 from syncverify.search.process_pool import run_in_processes
 from syncverify.subjects.subject import resolve
@@ -41,28 +43,44 @@ def wanted_scenarios(argument: str) -> tuple[str, int]:
 
 
 def searches(
-    wanted: dict[str, int], found: list[dict[str, Any]]
-) -> Iterator[tuple[str, int]]:
-    """Yield the subject and the seed of each missing search.
+    wanted: dict[str, int], found: list[dict[str, Any]], backend: str
+) -> Iterator[tuple[str, int, str]]:
+    """Yield the subject, the seed and the backend of each missing search.
 
     Args:
         wanted: Scenarios by subject.
         found: Lines of earlier soaks.
+        backend: Backend of the missing searches.
     """
-    made = {(line["subject"], line["seed"]) for line in found}
+    made = {(*_subject_and_backend(line), line["seed"]) for line in found}
     for subject, examples in wanted.items():
         for seed in range(-(-examples // EXAMPLES_PER_SEED)):
-            if (subject, seed) not in made:
-                yield subject, seed
+            if (subject, backend, seed) not in made:
+                yield subject, seed, backend
 
 
-def search(subject_and_seed: tuple[str, int]) -> dict[str, Any]:
+def sums(found: list[dict[str, Any]]) -> Iterator[tuple[str, str, int, int]]:
+    """Yield subject, backend, scenarios and alarms of each subject on each backend."""
+    for subject, backend in dict.fromkeys(map(_subject_and_backend, found)):
+        own = [
+            line for line in found if _subject_and_backend(line) == (subject, backend)
+        ]
+        played = sum(line["examples"] for line in own)
+        yield subject, backend, played, sum(len(line["violations"]) for line in own)
+
+
+def _subject_and_backend(line: dict[str, Any]) -> tuple[str, str]:
+    return line["subject"], line.get("backend", "sim")
+
+
+def search(wanted: tuple[str, int, str]) -> dict[str, Any]:
     """Play the scenarios of one seed, with the schedules that a plain run plays."""
-    subject, seed = subject_and_seed
+    name, seed, backend_name = wanted
     torch.set_num_threads(1)
-    with closing(SimBackend()) as backend:
+    subject = resolve(name)
+    with closing(open_backend(backend_name, subject)) as backend:
         report = run_search(
-            resolve(subject),
+            subject,
             backend,
             ranks=RANKS,
             examples=EXAMPLES_PER_SEED,
@@ -75,6 +93,7 @@ def as_line(report: Report) -> dict[str, Any]:
     """Return the figures of a search and the tokens that replay its violations."""
     return {
         "subject": report.subject,
+        "backend": report.backend,
         "seed": report.seed,
         "examples": report.examples,
         "seconds": round(report.seconds, 1),
@@ -101,19 +120,19 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("wanted", type=wanted_scenarios, nargs=-1, required=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
-def main(path: Path, wanted: tuple[tuple[str, int], ...], jobs: int) -> None:
+@click.option("--backend", type=click.Choice(BACKEND_NAMES), default="sim")
+def main(
+    path: Path, wanted: tuple[tuple[str, int], ...], jobs: int, backend: str
+) -> None:
     """Search until each subject has played as many scenarios as WANTED, and sum up."""
-    left = [*searches(dict(wanted), lines(path))]
+    left = [*searches(dict(wanted), lines(path), backend)]
     spawn = multiprocessing.get_context("spawn")
     for _, line in run_in_processes(search, left, jobs=jobs, context=spawn):
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     found = lines(path)
-    for name in dict.fromkeys(line["subject"] for line in found):
-        own = [line for line in found if line["subject"] == name]
-        alarms = sum(len(line["violations"]) for line in own)
-        played = sum(line["examples"] for line in own)
-        click.echo(f"{name}: {played} scenarios, {alarms} alarm(s)")
+    for name, kind, played, alarms in sums(found):
+        click.echo(f"{name} on {kind}: {played} scenarios, {alarms} alarm(s)")
     sys.exit(any(line["violations"] for line in found))
 
 

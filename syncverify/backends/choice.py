@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 import torch.distributed as dist
 
@@ -13,6 +15,10 @@ from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject
+
+# Features that a backend cannot play. Ranks whose gradients become ready in other orders agree
+# on one order of buckets by a collective, and a collective of `fake` moves no data.
+_NOT_PLAYED: Final = {"fake": frozenset({"readiness=by_rank"})}
 
 AnyBackend = SimBackend | GlooBackend | FakeBackend | TorchrunBackend
 
@@ -50,6 +56,15 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             return FakeBackend()
     raise UsageError(
         f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}"
+    )
+
+
+def features_not_played(backend: str, capabilities: Capabilities) -> frozenset[str]:
+    """Return the features that a contract asks for and that a backend cannot play."""
+    return frozenset(
+        name
+        for name in _NOT_PLAYED.get(backend, ())
+        if capabilities.covers(*name.split("="))
     )
 
 

@@ -16,12 +16,14 @@ torch's list of the ranks of a communicator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
 
 from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
@@ -35,6 +37,7 @@ from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
     thread_local_world,
 )
+from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall
@@ -44,6 +47,14 @@ from syncverify.trace.run import RankRun, Run
 
 # Up to this size every rank plays: it takes a second, and a fault of any one rank is found.
 MAX_RANKS_PLAYED_IN_FULL = 16
+
+
+class _FakeRecorder(Recorder):
+    """A recorder whose rank is a thread."""
+
+    @override
+    def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
+        return thread_identity()
 
 
 class FakeBackend:
@@ -59,7 +70,7 @@ class FakeBackend:
         announce(scenario)
         num_ranks = scenario.mesh.num_ranks
         chosen = _chosen_ranks(scenario)
-        recorders = [Recorder() for _ in chosen]
+        recorders = [_FakeRecorder() for _ in chosen]
         played = {rank: RankRun() for rank in chosen}
 
         def program(index: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
-from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
@@ -36,6 +36,12 @@ def execute(
         raise UsageError(
             f"subject {subject!r} does not promise to handle {', '.join(outside)}: its "
             "capabilities leave that out; replay with a subject that covers it"
+        )
+    not_played = features_not_played(backend, found.capabilities)
+    if not not_played.isdisjoint(map("=".join, optional_features(reproducer.scenario))):
+        raise UsageError(
+            f"{backend} does not play {', '.join(sorted(not_played))}: its collectives move "
+            "no data; replay on sim"
         )
     with closing(open_backend(backend, found)) as opened:
         if follow_leader(opened, found):

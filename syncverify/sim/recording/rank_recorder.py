@@ -125,14 +125,7 @@ class RankRecorder(Recorder):
 
     @override
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
-        as_rank, with_modes = thread_identity(), super().as_rank()
-
-        @contextmanager
-        def both() -> Iterator[None]:
-            with as_rank(), with_modes():
-                yield
-
-        return both
+        return thread_identity()
 
     @override
     def communication_stream(

@@ -13,32 +13,32 @@ from contextlib import AbstractContextManager, contextmanager
 from syncverify.sim.device import streams
 from syncverify.sim.network.threaded_world import own_world, use_world
 from syncverify.sim.turns import scheduler
+from syncverify.trace.dispatch_modes import carry_dispatch_modes
 
 
 def thread_identity() -> Callable[[], AbstractContextManager[None]]:
     """Return a context in which another thread acts for the calling thread's rank.
 
-    On a thread of this rank the context changes nothing.
+    The thread gets the dispatch modes that record, too. On a thread of this rank the context
+    changes nothing else.
     """
-    rank, own, world = (
-        scheduler.own_rank(),
-        streams.own_streams(),
-        own_world(),
-    )
+    own, with_modes = _identity(), carry_dispatch_modes()
 
     @contextmanager
     def as_rank() -> Iterator[None]:
-        if streams.own_streams() is own:
-            yield
-            return
-        before = scheduler.own_rank(), streams.own_streams(), own_world()
-        _become(rank, own, world)
+        before = _identity()
+        _become(*own)
         try:
-            yield
+            with with_modes():
+                yield
         finally:
             _become(*before)
 
     return as_rank
+
+
+def _identity() -> tuple[int | None, streams.RankStreams | None, object | None]:
+    return scheduler.own_rank(), streams.own_streams(), own_world()
 
 
 def _become(

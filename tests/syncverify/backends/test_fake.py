@@ -19,6 +19,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.network.threaded_world import init_fake_process_group
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.verification import run_search
 
 WIDE = Scenario(
     MeshSpec((8, 2), ("dp", "tp")),
@@ -183,3 +184,28 @@ def test_other_subjects_are_taken() -> None:
     assert not resolve(NeverReduces).capabilities.needs_data
     assert Capabilities() == resolve(NeverReduces).capabilities
     assert isinstance(open_backend("fake", resolve(NeverReduces)), FakeBackend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        replace(WIDE, mesh=MeshSpec((2, 2), ("dp", "tp")), backward="on_threads"),
+        replace(WIDE, mesh=MeshSpec((2, 2), ("dp", "tp")), backward="deep_reentrant"),
+    ],
+    ids=["on_threads", "deep_reentrant"],
+)
+def test_backward_on_other_threads_is_no_violation(scenario: Scenario) -> None:
+    subject = resolve("synchronizer")
+    run = FakeBackend().run(scenario, subject)
+    assert check(scenario, run, subject.capabilities) == []
+
+
+@pytest.mark.slow
+def test_order_that_ranks_agree_on_by_data_is_not_tried() -> None:
+    asked = Capabilities(features=frozenset({"readiness"}))
+    subject = resolve("synchronizer", asked)
+    report = run_search(subject, FakeBackend(), ranks=2, examples=10, seed=0)
+    assert report.violations == ()
+    assert report.explored[-1] == "not tried on fake: readiness=by_rank"
+    assert "by_rank" not in str(report.coverage)
