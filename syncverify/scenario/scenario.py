@@ -7,6 +7,7 @@ version, and never misreads it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -104,6 +105,10 @@ class Scenario:
             )
             for index in indices
         )
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that stand for the scenario where many are remembered."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=16).digest()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts and lists that `from_json` reads back.

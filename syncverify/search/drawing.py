@@ -24,6 +24,11 @@ Draw = Callable[[int], Schedule]
 # `verify` may itself be given examples. All other health checks are on: strategies
 # construct scenarios and filter none.
 _SUPPRESSED_CHECKS = (HealthCheck.too_slow, HealthCheck.nested_given)
+# Hypothesis keeps a tree of all choices of one call, 45 kB a scenario, to repeat none.
+_EXAMPLES_PER_TREE = 1000
+_SEEDS = (
+    2**64
+)  # more than a user gives: the parts of a sequence have seeds of their own
 
 
 class ReproducedError(Exception):
@@ -84,8 +89,21 @@ class Drawing:
                 raise EndedError from error
 
         drawn = scenarios(max_ranks=self.max_ranks, capabilities=self.capabilities)
-        configured = settings(
-            max_examples=self.num_examples,
+        with (
+            contextlib.suppress(ReproducedError, EndedError),
+            without_local_constants(),
+        ):
+            for first in range(0, self.num_examples, _EXAMPLES_PER_TREE):
+                count = min(_EXAMPLES_PER_TREE, self.num_examples - first)
+                chosen = self.random_seed + first * _SEEDS
+                test = given(drawn, st.data())(guarded)
+                seed(chosen)(self._settings(count, phases)(test))()
+        if failures:
+            raise failures[0]
+
+    def _settings(self, num_examples: int, phases: tuple[Phase, ...]) -> settings:
+        return settings(
+            max_examples=num_examples,
             phases=phases,
             database=None,
             deadline=None,
@@ -97,13 +115,6 @@ class Drawing:
             suppress_health_check=_SUPPRESSED_CHECKS,
             backend=self._backend(),
         )
-        with (
-            contextlib.suppress(ReproducedError, EndedError),
-            without_local_constants(),
-        ):
-            seed(self.random_seed)(configured(given(drawn, st.data())(guarded)))()
-        if failures:
-            raise failures[0]
 
     def _backend(self) -> str:
         """Return the Hypothesis backend; a search of plain steps alone keeps the default one."""

@@ -113,10 +113,11 @@ class Judge:
     num_runs: int = 0
     # Hypothesis asks for the same scenario again while it shrinks, and the pass that shrinks
     # repeats the sequence of the pass that explores.
-    _judged_runs: dict[tuple[Scenario, Schedule, bool], JudgedRun] = field(
+    # Scenarios are named by their digests: a search may play a hundred thousand of them.
+    _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )
-    _judged_scenarios: dict[Scenario, JudgedRun] = field(default_factory=dict)
+    _judged_scenarios: dict[bytes, JudgedRun] = field(default_factory=dict)
 
     def judge_scenario(
         self,
@@ -148,11 +149,12 @@ class Judge:
             # Drawn after the first run, which tells how many decisions there can be.
             drawn = self.judge_schedule(scenario, draw(first.num_turns))
             return drawn if drawn.violations else first
-        if scenario not in self._judged_scenarios:
+        key = scenario.digest()
+        if key not in self._judged_scenarios:
             runs = self._explore_schedules(scenario, first.num_turns)
             failing = (judged for judged in runs if judged.violations)
-            self._judged_scenarios[scenario] = next(failing, first)
-        return self._judged_scenarios[scenario]
+            self._judged_scenarios[key] = next(failing, first)
+        return self._judged_scenarios[key]
 
     def judge_schedule(
         self, scenario: Scenario, schedule: Schedule, *, twice: bool = False
@@ -163,7 +165,7 @@ class Judge:
         without schedules ignore `twice`: there two runs may differ, as timing differs.
         """
         twice = twice and isinstance(self.backend, ScheduledBackend)
-        key = (scenario, schedule, twice)
+        key = (scenario.digest(), schedule, twice)
         if key not in self._judged_runs:
             self._judged_runs[key] = (
                 self._judge_twice(scenario, schedule)

@@ -49,7 +49,7 @@ class StatisticsCollector:
     def __init__(self) -> None:
         self._of_runs = RunStatistics()
         # A scenario that is drawn twice counts once.
-        self._schedules: dict[Scenario, ScheduleCoverage] = {}
+        self._schedules: dict[bytes, ScheduleCoverage] = {}
 
     def run_judged(self, scenario: Scenario, run: Run) -> None:
         """Count the overlaps of one run and measure its held memory."""
@@ -62,7 +62,7 @@ class StatisticsCollector:
 
     def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
-        self._schedules[scenario] = coverage
+        self._schedules[scenario.digest()] = coverage
 
     def statistics(self) -> RunStatistics:
         """Return the statistics of all runs so far."""

@@ -25,12 +25,17 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
+from torch.distributed.tensor._redistribute import _gen_transform_infos
 
 _IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default})
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
+# These caches have no bound, and a mesh in a key keeps the process groups and the trace of its
+# run. A mesh belongs to one run, so no other run finds it.
+_CACHES_OF_MESHES = (_gen_transform_infos, MeshTopoInfo.build_from_mesh)
 
 
 @contextmanager
@@ -43,6 +48,8 @@ def obvious_plans() -> Iterator[None]:
         yield
     finally:
         propagator.propagate_op_sharding_non_cached = work_out
+        for cache in _CACHES_OF_MESHES:
+            cache.cache_clear()
 
 
 def knowing_obvious_plans(

@@ -128,3 +128,35 @@ def test_shrunk_scenarios_have_no_word_that_they_do_not_need(
     assert set(optional_features(scenario)) == wanted
     assert scenario.mesh.num_ranks == 1
     assert len(scenario.parameters) <= 2
+
+
+@pytest.mark.slow
+def test_long_sequence_is_drawn_in_parts_that_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hypothesis keeps a tree of all choices of one call, and a search may go on for days."""
+    whole = drawn(10)
+    monkeypatch.setattr(syncverify.search.drawing, "_EXAMPLES_PER_TREE", 10)
+    parts = drawn(25)
+    assert len(parts) == 25
+    assert parts[:10] == whole
+    assert len({*parts}) > 15
+    assert parts == drawn(25)
+
+
+@pytest.mark.slow
+def test_violation_in_a_later_part_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncverify.search.drawing, "_EXAMPLES_PER_TREE", 5)
+    seen: list[Scenario] = []
+    late = set(drawn(20)[10:]) - set(drawn(20)[:10])
+
+    def reproduces(scenario: Scenario, _: object) -> None:
+        seen.append(scenario)
+        if scenario in late:
+            raise ReproducedError
+
+    drawing = Drawing(ABLE, NUM_RANKS, 20, 0)
+    drawing.for_each(reproduces, Phase.generate, Phase.shrink)
+    first = next(index for index, scenario in enumerate(seen) if scenario in late)
+    assert first >= 10
+    assert len(seen) > first + 1

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._op_schema import OpSchema
+from torch.distributed.tensor._redistribute import _gen_transform_infos
 
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.sharding_plans import knowing_obvious_plans, obvious_plans
@@ -152,3 +153,21 @@ def test_torch_is_left_as_it_was() -> None:
     assert PROPAGATOR.propagate_op_sharding_non_cached == before
     SimulatedMachine(1).run(lambda rank: None)
     assert PROPAGATOR.propagate_op_sharding_non_cached == before
+
+
+def test_meshes_of_a_run_are_forgotten_with_it() -> None:
+    """They hold the process groups of their run, and so its trace."""
+    sizes = list[int]()
+
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        distributed(mesh, Partial()).redistribute(mesh, [Replicate()])
+        DTensor.from_local(torch.ones(2), mesh, [Shard(0)]).redistribute(
+            mesh, [Replicate()]
+        )
+        sizes.append(_gen_transform_infos.cache_info().currsize)
+
+    threads, _ = SimulatedMachine(1).run(program)
+    assert [thread.error for thread in threads] == [None]
+    assert sizes[0] > 0
+    assert _gen_transform_infos.cache_info().currsize == 0
