@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -20,7 +21,9 @@ from syncverify.processes.process_state import (
     why_silent,
 )
 
-START_TIMEOUT_SECONDS = 120.0
+_START_WINDOW_SECONDS = 5.0
+_MAX_START_WINDOWS = 24  # on a busy machine, an import of torch takes a minute
+_MAX_STARTS = 3
 _END_TIMEOUT_SECONDS = 5.0
 # torch keeps some process groups, with their threads and sockets, beyond their end.
 MAX_JOBS_PER_WORKER = 250
@@ -61,17 +64,20 @@ class WorkerProcess:
         Raises:
             InternalError: The worker did not start.
         """
-        if self.connection.poll(START_TIMEOUT_SECONDS):
-            try:
-                if isinstance(self.connection.recv(), Ready):
-                    return
-            except (EOFError, OSError):
-                pass
+        how = f"it took more than {_MAX_START_WINDOWS * _START_WINDOW_SECONDS:.0f} s"
+        for _ in range(_MAX_START_WINDOWS):
+            if self.connection.poll(_START_WINDOW_SECONDS):
+                try:
+                    if isinstance(self.connection.recv(), Ready):
+                        return
+                except (EOFError, OSError):
+                    how = f"it ended by {self.exit_reason()}"
+                    break
+            if self.is_stopped():
+                how = "a signal has stopped it"
+                break
         self.end()
-        raise InternalError(
-            f"a worker process did not start within {START_TIMEOUT_SECONDS:.0f} s "
-            f"(exit code {self.process.poll()})"
-        )
+        raise InternalError(f"a worker process did not start: {how}")
 
     def end(self) -> None:
         """End the process, and all that the subject started there, by SIGKILL."""
@@ -118,19 +124,29 @@ class WorkerPool:
         for rank in range(count):
             if rank in self._workers and not _is_usable(self._workers[rank]):
                 self.discard(rank)
-        missing = [rank for rank in range(count) if rank not in self._workers]
-        started = {rank: WorkerProcess() for rank in missing}
-        try:
-            for rank in missing:
-                started[rank].await_ready()
-                self._workers[rank] = started.pop(rank)
-        finally:
-            for worker in started.values():  # one of them did not start
-                worker.end()
+        for number in range(1, _MAX_STARTS + 1):
+            error = self._start(
+                rank for rank in range(count) if rank not in self._workers
+            )
+            if error is not None and number == _MAX_STARTS:
+                raise error
         taken = [self._workers[rank] for rank in range(count)]
         for worker in taken:
             worker.num_jobs += 1
         return taken
+
+    def _start(self, ranks: Iterable[int]) -> InternalError | None:
+        """Start workers side by side; return the error of one that did not start."""
+        started = {rank: WorkerProcess() for rank in ranks}
+        self._workers.update(started)
+        error = None
+        for rank, worker in started.items():
+            try:
+                worker.await_ready()
+            except InternalError as failed:
+                error = failed
+                del self._workers[rank]
+        return error
 
     def discard(self, rank: int) -> None:
         """End the worker of a rank; the next `take` starts another in its place."""

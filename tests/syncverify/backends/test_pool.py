@@ -4,11 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from syncverify.backends.pool import WorkerProcess
+from syncverify.backends import pool
+from syncverify.backends.pool import WorkerPool, WorkerProcess
+from syncverify.errors import InternalError
 
 
 @pytest.mark.long
@@ -27,10 +31,57 @@ def test_interrupts_are_blocked_for_no_longer_than_a_start() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+class Starting:
+    """A worker process whose start goes wrong in one way, or not at all."""
+
+    def __init__(self, plan: Iterator[str]) -> None:
+        self.num_jobs = 0
+        self.fails = next(plan)
+
+    def await_ready(self) -> None:
+        if self.fails:
+            raise InternalError(self.fails)
+
+
+def take_two(monkeypatch: pytest.MonkeyPatch, *plan: str) -> list[Any]:
+    left = iter(plan)
+    monkeypatch.setattr(pool, "WorkerProcess", lambda: Starting(left))
+    return [*WorkerPool().take(2)]
+
+
+def test_worker_that_does_not_start_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = take_two(monkeypatch, "", "it is stopped", "it is stopped", "")
+    assert [worker.num_jobs for worker in taken] == [1, 1]
+
+
+def test_workers_that_never_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InternalError, match="it is stopped for good"):
+        take_two(monkeypatch, "", "it ended", "it ended", "it is stopped for good")
+
+
+@pytest.mark.long
+def test_worker_that_is_stopped_while_it_starts_is_not_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "_START_WINDOW_SECONDS", 0.1)
+    worker = WorkerProcess()
+    worker.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(InternalError) as caught:
+        worker.await_ready()
+    assert str(caught.value) == (
+        "a worker process did not start: a signal has stopped it"
+    )
+    assert worker.has_ended()
+
+
 KEEPS_THE_GIL = "import re; re.match('(a+)+$', 'a' * 99 + 'b')"
 KILLS_ITSELF = """
 import os, signal
-from syncverify.backends.pool import WorkerProcess
+from syncverify.backends import pool
+from syncverify.backends.pool import WorkerPool, WorkerProcess
+from syncverify.errors import InternalError
 
 worker = WorkerProcess("keeps_the_gil")
 os.kill(os.getpid(), signal.SIGKILL)
