@@ -160,7 +160,7 @@ def test_an_interrupt_while_features_are_observed_keeps_the_report(
 
 
 def test_a_termination_leaves_the_words_of_observed_features(tmp_path: Path) -> None:
-    words = f"0 {int(signal.SIGTERM)} 40"
+    words = f"1 {int(signal.SIGTERM)} 40"
     code, out, _ = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")
     assert code == -signal.SIGTERM
     assert "0 violation(s) of the contract in 3 scenarios; observing " in out
