@@ -86,7 +86,7 @@ _CAUSES_WITHIN: dict[Identity, tuple[str, ...]] = {
     ),
 }
 # Whatever runs first, a sum has its factor, its dtype and its shape.
-_OF_ANY_ORDER = frozenset({"scaled", "rounded", "wrong_dtype", "wrong_shape"})
+_OF_ANY_ORDER = frozenset({"scaled", "wrong_dtype", "wrong_shape"})
 _ORDER_NAMES = frozenset(
     check.__name__
     for check in (*_ORDER, zero_grad_waits_for_reduce, stream_context_is_restored)

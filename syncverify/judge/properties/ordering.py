@@ -29,7 +29,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 
-# Sign of a pair that the remedy of another one removes as well.
+# Sign of a pair that the remedy of another pair orders as well.
 _REMOVED = "one remedy for "
 
 
@@ -167,9 +167,24 @@ def _findings(
                 parameters,
                 evidence(unordered, disorder, parameters, trace),
                 unordered,
-                _lines(disorder.found[:1], "") | _lines(disorder.found, _REMOVED),
+                _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED),
                 _lines([unordered], "", *alone),
             )
+
+
+def _carried(disorder: Disorder) -> list[Unordered]:
+    """Return the pairs that the remedy orders by way of the subject's own waits.
+
+    A stream that waits for another one orders all that it runs later, defects of their own
+    included.
+
+    Returns:
+        Pairs whose second use is not on the stream that the remedy lets wait.
+    """
+    edges = disorder.remedy.edges if disorder.remedy else ()
+    waiting = {stream for edge in edges for stream in edge.streams[:1]}
+    races = (found for found in disorder.found if isinstance(found, Race))
+    return [race for race in races if race.second.stream not in waiting]
 
 
 def _lines(pairs: Sequence[Unordered], *titles: str) -> frozenset[str]:

@@ -200,6 +200,8 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                         "collective": str(record),
                         "moment": str(record.moment),
                     },
+                    shows=frozenset({f"early at {record.source}"}),
+                    explained_by=frozenset({f"early at {record.source}"}),
                 )
 
 
