@@ -114,6 +114,10 @@ class SavedViolations:
                 self.database.delete(key, entry)
                 self.notes.append(f"dropped a saved violation: {error}")
                 continue
+            spelled = encode(reproducer).encode()
+            if spelled != entry:  # `drop` would not find another spelling of the token
+                self.database.delete(key, entry)
+                self.database.save(key, spelled)
             if self._may_play(reproducer, max_ranks):
                 yield reproducer
         if foreign:

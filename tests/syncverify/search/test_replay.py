@@ -242,3 +242,10 @@ def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
         replay, kept.subject, SimBackend(), replay.unshrunk, SilentProgress()
     )
     assert {each.scenario for each in result.violations} == {WIDE}
+
+
+def test_entry_in_another_spelling_is_dropped_as_well() -> None:
+    kept = saved(None, Naive)
+    kept.database.save(kept._key, f" {encode(REPRODUCER)}\n".encode())
+    assert identities(kept) == []
+    assert list(kept.database.fetch(kept._key)) == []
