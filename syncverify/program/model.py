@@ -153,6 +153,14 @@ class LocalModel:
             if gradient is not None
         }
 
+    def partial_gradients(self) -> frozenset[str]:
+        """Name the parameters with a gradient that is `Partial` over several ranks."""
+        return frozenset(
+            name
+            for name, parameter in self.parameters.items()
+            if isinstance(parameter.grad, DTensor) and _is_partial(parameter.grad)
+        )
+
 
 def build_model(
     scenario: Scenario, *, rank: int, device: torch.device, mesh: DeviceMesh | None
@@ -190,6 +198,14 @@ def _build_parameter(
     if spec.grad_dtype is not None:
         parameter.grad_dtype = getattr(torch, spec.grad_dtype)
     return parameter
+
+
+def _is_partial(tensor: DTensor) -> bool:
+    sizes = tensor.device_mesh.shape
+    return any(
+        placement.is_partial() and size > 1
+        for placement, size in zip(tensor.placements, sizes, strict=True)
+    )
 
 
 def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:

@@ -341,5 +341,11 @@ class _RankProgram:
             for name in self._model.parameters
         }
         self._result.observations.append(
-            Observation(point, step, micro_batch, copies)  # type: ignore[arg-type]  # literals above
+            Observation(
+                point,  # type: ignore[arg-type]  # literals above
+                step,
+                micro_batch,
+                copies,
+                self._model.partial_gradients(),
+            )
         )

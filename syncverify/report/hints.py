@@ -68,6 +68,7 @@ _HINTS = {
     "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
     "miscounted": "check how often each backward is reduced and accumulated",
     "unexplained": "compare the collectives above with those of a step that is right",
+    "still_partial": "assign a DTensor with the parameter's placements to `.grad`",
     "frozen_received_gradient": "leave parameters with requires_grad=False out of buckets",
     "replicas_differ": "reduce over every mesh axis on which the parameter is Replicate",
     # lifecycle and collectives

@@ -33,12 +33,15 @@ class Observation:
         micro_batch: Micro-batch of the step, from 0; None unless `accumulated`.
         gradients: Copy of each parameter's local gradient, by name; None where a parameter
             has no gradient.
+        partial: Names of parameters with a gradient that is marked as one rank's term of a
+            sum: DTensor sums it over the ranks when it is used.
     """
 
     point: ObservationPoint
     step: int
     micro_batch: int | None
     gradients: Mapping[str, torch.Tensor | None]
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
     that declares `gradients="owner"`, this holds on one of these ranks at least, and on
     the same one in all steps.
 
+    A DTensor that holds the sum must not be marked `Partial`: an optimizer would sum it again.
+
     Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
     swapped buckets. Does not promise that the gradient was safe to read on a GPU
     stream.
@@ -46,6 +48,7 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
     if judgement.scenario.module == PLAIN:  # others have gradients that round
         yield from wrong_owners(judgement)
         yield from compare(judgement, after_wait(judgement, reduced=True))
+        yield from _still_partial(judgement)
 
 
 def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
@@ -158,6 +161,23 @@ def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     if reduced and judgement.reference.capabilities.gradients == "owner":
         return owned_after_wait(judgement)
     return on_all_ranks(judgement, reduced=reduced)
+
+
+def _still_partial(judgement: Judgement) -> Iterator[Finding]:
+    """Find gradients that are summed, and marked as if they were not."""
+    for expected, observation in after_wait(judgement, reduced=True):
+        name, rank, step = expected.spec.name, expected.rank, expected.step
+        if name not in observation.partial:
+            continue
+        if explain(expected, observation.gradients[name]) is None:
+            yield Finding(
+                "still_partial",
+                f"gradient of {name!r} on rank {rank}, step {step} is summed and still "
+                "marked Partial: an optimizer that uses it sums it again",
+                rank,
+                name,
+                {"rank": rank, "step": step, "parameter": name},
+            )
 
 
 def _accumulated(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,20 +44,22 @@ def deep_reentrant(losses: Losses) -> None:
 
 
 def _half_inside(losses: Losses, depth: int) -> None:
-    total = losses.total()
-    half = torch.full_like(total, 0.5)
-
-    def run(depth: int) -> None:
-        with losses.as_rank():  # the engine may run this on another thread
-            if depth:
-                _wrapped(lambda: run(depth - 1)).backward()
-            else:
-                total.backward(half, retain_graph=True)
-
     # The engine runs the latest node first: the inner half, before the outer half frees the
     # graph that both halves share.
-    inner = _wrapped(lambda: run(depth - 1))
+    total = losses.total()
+    half = torch.full_like(total, 0.5)
+    inner = _wrapped(partial(_run_half, losses, total, depth - 1))
     torch.autograd.backward([inner, total], [torch.ones_like(inner), half])
+
+
+def _run_half(losses: Losses, total: torch.Tensor, depth: int) -> None:
+    """Run half of the gradient inside of some more backwards."""
+    # No closure: one that calls itself is a cycle, and would keep the graph alive.
+    with losses.as_rank():  # the engine may run this on another thread
+        if depth:
+            _wrapped(partial(_run_half, losses, total, depth - 1)).backward()
+        else:
+            total.backward(torch.full_like(total, 0.5), retain_graph=True)
 
 
 def _wrapped(run: Callable[[], None]) -> torch.Tensor:

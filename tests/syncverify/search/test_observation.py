@@ -102,6 +102,23 @@ class Doubles(Remembers):
                 parameter.grad.mul_(2)
 
 
+class Relabels(Naive):
+    """Says of a gradient that it is summed: the placements of its parameter."""
+
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if isinstance(parameter.grad, DTensor) and isinstance(parameter, DTensor):
+                parameter.grad = DTensor.from_local(
+                    parameter.grad.to_local(),
+                    parameter.device_mesh,
+                    parameter.placements,
+                    run_check=False,
+                    shape=parameter.shape,
+                    stride=parameter.stride(),
+                )
+
+
 def observed(
     subject: type[Any], *features: str, known: tuple[Any, ...] = ()
 ) -> list[Observation]:
@@ -134,6 +151,17 @@ def test_one_weakness_does_not_spread_over_the_table() -> None:
     assert [each.word for each in observed(Naive, TWICE, *others)] == [
         "wrong", "right", "right", "right",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_sum_that_is_marked_partial_is_wrong() -> None:
+    """An optimizer's step on it is an operator of DTensor, which sums it once more."""
+    (marked,) = observed(Naive, "placement=partial")
+    assert marked.found is not None
+    assert marked.found.violation.identity == (
+        "gradient_equals_reference", "still_partial"
+    )  # fmt: skip
+    assert [each.word for each in observed(Relabels, "placement=partial")] == ["right"]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from syncverify.scenario import vocabulary
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.vocabulary import HALVING, RARE
+from syncverify.sim.machine import no_collection_of_cycles
 
 every_backward = pytest.mark.parametrize(
     "word", [word for word in BACKWARDS if word not in RARE]
@@ -140,3 +141,13 @@ def test_terms_of_one_name_are_left_out() -> None:
         model.losses().total(),
         sum(dot(p, model.constants[n]) for n, p in model.parameters.items()),
     )
+
+
+@every_backward
+def test_a_backward_keeps_its_graph_alive_by_no_cycle(word: str) -> None:
+    """torch refuses to cast a DTensor parameter whose graph is alive."""
+    model = Model()
+    with no_collection_of_cycles():
+        run_backward(word, model.losses())
+        counts = [each._use_count() for each in model.parameters.values()]
+    assert counts == [1, 1, 1]
