@@ -57,6 +57,7 @@ from synchronizer.contract.errors import (
     StepStartedError,
     SynchronizerError,
     TooManyAccumulationsError,
+    UnfrozenParameterError,
     UnsupportedPlacementError,
 )
 from synchronizer.plan.explanation import ExplainedBucket, Explanation
@@ -98,5 +99,6 @@ __all__ = [
     "SynchronizerConfig",
     "SynchronizerError",
     "TooManyAccumulationsError",
+    "UnfrozenParameterError",
     "UnsupportedPlacementError",
 ]

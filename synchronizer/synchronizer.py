@@ -14,7 +14,12 @@ from synchronizer.contract.errors import (
     ReductionFailedError,
 )
 from synchronizer.plan.explanation import Explanation
-from synchronizer.plan.grouping import cut_buckets, list_candidates, plan_buckets
+from synchronizer.plan.grouping import (
+    cut_buckets,
+    frozen_parameters,
+    list_candidates,
+    plan_buckets,
+)
 from synchronizer.plan.plan_agreement import Fingerprint, refuse_different_plans
 from synchronizer.ranks.rendezvous import open_rendezvous
 from synchronizer.step.rebuild import Rebuild
@@ -44,7 +49,8 @@ class GradientSynchronizer(ReducedGradients):
 
     Args:
         param_groups: Groups of parameters; only parameters of one group share buckets.
-            A parameter that is listed twice counts once; a frozen one is ignored.
+            A parameter that is listed twice counts once; a frozen one is ignored, and
+            has to stay frozen until `unbind()`.
         bucket_size_mb: Upper bound on a bucket, in MiB (2**20 bytes) of local elements
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
             set. A larger parameter has a bucket for itself.
@@ -79,6 +85,7 @@ class GradientSynchronizer(ReducedGradients):
         self._parameter_names = dict(parameter_names or {})
         self._config = config
         self._rebuild: Rebuild | None = None
+        self._frozen: dict[str, nn.Parameter] = {}
 
     @classmethod
     def from_module(
@@ -159,6 +166,7 @@ class GradientSynchronizer(ReducedGradients):
             config=self._config,
             rendezvous=rendezvous,
         )
+        self._frozen = frozen_parameters(self._param_groups, self._parameter_names)
         self._rebuild = Rebuild(
             candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
         )
@@ -206,6 +214,8 @@ class GradientSynchronizer(ReducedGradients):
         Raises:
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
+            UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
+                nothing has changed.
             BucketNotReadyError: A parameter has no gradient at all; nothing has
                 changed.
             ReplacedGradientError: A `.grad` is not the tensor that is to be summed.
@@ -213,6 +223,7 @@ class GradientSynchronizer(ReducedGradients):
         """
         sequence = self._sequence_with_memory("flush()")
         refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unfrozen_parameters(self._frozen, "flush()")
         if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
@@ -230,6 +241,8 @@ class GradientSynchronizer(ReducedGradients):
             InvalidArgumentError: The scale cannot multiply gradients.
             NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
+            UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
+                nothing has changed.
             StepReducedError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
@@ -244,6 +257,7 @@ class GradientSynchronizer(ReducedGradients):
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._sequence_with_memory("wait()")
         refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unfrozen_parameters(self._frozen, "wait()")
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
         if self._config.unused == "error":

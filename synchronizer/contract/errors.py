@@ -121,6 +121,15 @@ class BucketNotReadyError(SynchronizerError):
     )
 
 
+class UnfrozenParameterError(SynchronizerError):
+    """A parameter that was frozen at `bind()` is trained now."""
+
+    hint = (
+        "call unbind() and bind() on every rank, before the first step in which the"
+        " parameter is trained"
+    )
+
+
 class ReplacedGradientError(SynchronizerError):
     """A `.grad` was exchanged between the last backward and `wait()`."""
 

@@ -253,10 +253,32 @@ def _candidates(
     parameter_names: Mapping[nn.Parameter, str],
     config: SynchronizerConfig,
 ) -> Iterator[Candidate]:
+    for group_index, name, parameter in _named(param_groups, parameter_names):
+        if parameter.requires_grad:
+            yield _candidate(parameter, name, group_index, config)
+
+
+def frozen_parameters(
+    param_groups: Sequence[Sequence[nn.Parameter]],
+    parameter_names: Mapping[nn.Parameter, str],
+) -> dict[str, nn.Parameter]:
+    """Return the listed parameters that need no gradient now, by name."""
+    return {
+        name: parameter
+        for _, name, parameter in _named(param_groups, parameter_names)
+        if not parameter.requires_grad
+    }
+
+
+def _named(
+    param_groups: Sequence[Sequence[nn.Parameter]],
+    parameter_names: Mapping[nn.Parameter, str],
+) -> Iterator[tuple[int, str, nn.Parameter]]:
+    """Yield group, name and parameter, each parameter once."""
     seen: set[int] = set()
     for group_index, group in enumerate(param_groups):
         for position, parameter in enumerate(group):
-            if id(parameter) in seen or not parameter.requires_grad:
+            if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
             # A name for messages where the user gave none.
@@ -264,8 +286,7 @@ def _candidates(
                 f"group {group_index} parameter {position}"
                 f" of shape {tuple(parameter.shape)}"
             )
-            name = parameter_names.get(parameter, default)
-            yield _candidate(parameter, name, group_index, config)
+            yield group_index, parameter_names.get(parameter, default), parameter
 
 
 def _candidate(

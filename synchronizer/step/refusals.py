@@ -1,8 +1,9 @@
 """Refusals of a call because of the gradients of the step, by name and bucket."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
+from torch import nn
 
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
@@ -15,6 +16,7 @@ from synchronizer.contract.errors import (
     ReplacedGradientError,
     StepReducedError,
     StepStartedError,
+    UnfrozenParameterError,
 )
 
 from .sequence import BucketSequence
@@ -24,6 +26,18 @@ def refuse_unsound_step(sequence: BucketSequence) -> None:
     """Refuse wrong or incomplete gradients; fail the step of an open backward."""
     sequence.refuse_failed_step()
     sequence.refuse_open_backward()
+
+
+def refuse_unfrozen_parameters(frozen: Mapping[str, nn.Parameter], call: str) -> None:
+    """Refuse to end a step that trains a parameter without a place in a bucket."""
+    unfrozen = [name for name, parameter in frozen.items() if parameter.requires_grad]
+    if unfrozen:
+        raise UnfrozenParameterError(
+            f"a parameter was unfrozen after bind() and before {call}",
+            expected="requires_grad as it was at bind()",
+            got=f"requires_grad=True at {', '.join(unfrozen)}",
+            where="no bucket: nothing would sum its gradient",
+        )
 
 
 def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:

@@ -15,6 +15,7 @@ from synchronizer import (
     InvalidArgumentError,
     NotBoundError,
     StepStartedError,
+    UnfrozenParameterError,
 )
 
 
@@ -209,3 +210,37 @@ def test_errors_survive_pickling() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is NotBoundError
     assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("end", ["wait", "flush"])
+def test_a_parameter_that_is_unfrozen_is_refused_until_the_next_bind(end) -> None:
+    trained, frozen = parameter(2), parameter(3)
+    frozen.requires_grad_(False)
+    synchronizer = GradientSynchronizer(
+        [[trained, frozen]], 1, 1, parameter_names={frozen: "head"}
+    )
+    synchronizer.bind()
+    frozen.requires_grad_(True)
+    (trained.sum() + frozen.sum()).backward()
+    with pytest.raises(UnfrozenParameterError) as caught:
+        getattr(synchronizer, end)()
+    assert lines(caught)[:3] == [
+        f"a parameter was unfrozen after bind() and before {end}()",
+        "  expected: requires_grad as it was at bind()",
+        "  got:      requires_grad=True at head",
+    ]
+    synchronizer.reset()
+    (trained.sum() + 2 * frozen.sum()).backward()
+    synchronizer.wait()
+    assert frozen.grad.tolist() == [2, 2, 2]
+    frozen.requires_grad_(False)
+    synchronizer.unbind()
+
+
+def test_a_parameter_that_stays_frozen_is_no_reason_to_refuse() -> None:
+    trained, frozen = parameter(2), parameter(3)
+    frozen.requires_grad_(False)
+    with GradientSynchronizer([[trained, frozen, frozen]], 1, 1) as synchronizer:
+        trained.sum().backward()
+        synchronizer.wait()
+        assert frozen.grad is None
