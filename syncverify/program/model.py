@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from syncverify.program.graphs.losses import AsRank, Losses, total
+from syncverify.program.graphs.losses import AsRank, Losses, one_thread, total
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
@@ -84,7 +84,7 @@ class LocalModel:
         micro_batch: int,
         using: ForwardContext = nullcontext,
         fails: bool = False,
-        as_rank: AsRank = nullcontext,
+        as_rank: AsRank = one_thread,
     ) -> Losses:
         """Return the terms of the loss that need gradients, for a word of `BACKWARDS`.
 

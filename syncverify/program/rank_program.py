@@ -284,7 +284,7 @@ class _RankProgram:
                 micro_batch=micro_batch,
                 using=self._forward_of,
                 fails=self._fails(step, micro_batch),
-                as_rank=self._recorder.as_rank(),
+                as_rank=self._recorder.as_rank,
             )
 
     @contextmanager

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
-AsRank = Callable[[], AbstractContextManager[None]]
+# Called on another thread of a rank.
+AsThread = Callable[[], AbstractContextManager[None]]
+# Called on a thread of the rank, at the time of a backward: by then the dispatch modes that
+# record are on.
+AsRank = Callable[[], AsThread]
+
+
+def one_thread() -> AsThread:
+    """Return a context for other threads of a program that has no ranks."""
+    return nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Losses:
         terms: Scalars in float32, by name of the parameter that each depends on. Terms of
             frozen parameters are left out.
         parameters: Parameters of the terms, by name.
-        as_rank: Makes a context manager in which another thread belongs to this rank.
+        as_rank: Returns a context in which another thread belongs to this rank.
     """
 
     terms: Mapping[str, torch.Tensor]

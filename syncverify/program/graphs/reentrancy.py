@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from syncverify.program.graphs.custom_function import call
-from syncverify.program.graphs.losses import Losses
+from syncverify.program.graphs.losses import AsThread, Losses
 
 # The engine nests 60 backwards on one thread, and runs the next ones on another thread.
 _DEEP = 70
@@ -48,16 +48,16 @@ def _half_inside(losses: Losses, depth: int) -> None:
     # graph that both halves share.
     total = losses.total()
     half = torch.full_like(total, 0.5)
-    inner = _wrapped(partial(_run_half, losses, total, depth - 1))
+    inner = _wrapped(partial(_run_half, losses.as_rank(), total, depth - 1))
     torch.autograd.backward([inner, total], [torch.ones_like(inner), half])
 
 
-def _run_half(losses: Losses, total: torch.Tensor, depth: int) -> None:
+def _run_half(as_rank: AsThread, total: torch.Tensor, depth: int) -> None:
     """Run half of the gradient inside of some more backwards."""
     # No closure: one that calls itself is a cycle, and would keep the graph alive.
-    with losses.as_rank():  # the engine may run this on another thread
+    with as_rank():  # the engine may run this on another thread
         if depth:
-            _wrapped(partial(_run_half, losses, total, depth - 1)).backward()
+            _wrapped(partial(_run_half, as_rank, total, depth - 1)).backward()
         else:
             total.backward(torch.full_like(total, 0.5), retain_graph=True)
 

@@ -20,10 +20,11 @@ def on_threads(losses: Losses) -> None:
 
 def _run_on_thread(losses: Losses) -> None:
     errors: list[BaseException] = []
+    as_rank = losses.as_rank()
 
     def run() -> None:
         try:
-            with losses.as_rank():
+            with as_rank():
                 losses.total().backward()
         except BaseException as error:  # noqa: BLE001  # raised again by the caller
             errors.append(error)

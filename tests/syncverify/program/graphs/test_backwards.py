@@ -1,7 +1,5 @@
 """Each way to run backward accumulates the plain gradient, to the bit."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +9,7 @@ from syncverify.program.graphs.backwards import (
     backwards_per_micro_batch,
     run_backward,
 )
-from syncverify.program.graphs.losses import Losses
+from syncverify.program.graphs.losses import Losses, one_thread
 from syncverify.program.graphs.products import dot
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario import vocabulary
@@ -42,7 +40,7 @@ class Model:
             name: USES[use](parameter, self.constants[name])
             for name, parameter in self.parameters.items()
         }
-        return Losses(terms, self.parameters, nullcontext)
+        return Losses(terms, self.parameters, one_thread)
 
     def gradients(self) -> list[list[float]]:
         return [parameter.grad.tolist() for parameter in self.parameters.values()]
@@ -72,7 +70,7 @@ def test_every_parameter_gets_its_gradient(word: str) -> None:
 def test_gradients_are_on_the_device_of_their_parameters(word: str) -> None:
     parameter = nn.Parameter(torch.ones(3, device="meta"))
     term = dot(parameter, torch.ones(3, device="meta"))
-    run_backward(word, Losses({"a": term}, {"a": parameter}, nullcontext))
+    run_backward(word, Losses({"a": term}, {"a": parameter}, one_thread))
     assert parameter.grad.device.type == "meta"
 
 
@@ -88,7 +86,7 @@ def test_one_parameter_alone_will_do(word: str) -> None:
 @every_backward
 def test_terms_without_a_parameter_are_run_plainly(word: str) -> None:
     leaf = torch.ones((), requires_grad=True)
-    run_backward(word, Losses({"": leaf * 3}, {}, nullcontext))
+    run_backward(word, Losses({"": leaf * 3}, {}, one_thread))
     assert leaf.grad.item() == 3
 
 

@@ -1,7 +1,9 @@
 """Whole scenarios: subjects with side streams, and edges that are missing."""
 
 import importlib.util
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,10 +28,27 @@ SCENARIO = Scenario(
 )
 
 
-def play(subject: Subject) -> Run:
-    run = SimBackend().run(SCENARIO, subject)
+def play(subject: Subject, scenario: Scenario = SCENARIO) -> Run:
+    run = SimBackend().run(scenario, subject)
     assert run.fault is None, run.fault
     return run
+
+
+def in_backward(run: Run) -> Counter[tuple[str, str]]:
+    """The operators of rank 0 in backwards, each with its stream."""
+    return Counter(
+        (event.operator, event.stream)
+        for event in run.ranks[0].trace
+        if isinstance(event, Access) and event.moment.phase == "backward"
+    )
+
+
+def test_operators_on_further_threads_of_a_rank_are_recorded() -> None:
+    subject = resolve("stand_ins.modes:SumsInAHook")
+    expected = in_backward(play(subject))
+    seen = in_backward(play(subject, replace(SCENARIO, backward="on_threads")))
+    assert expected["aten.clone.default", "stream 1"] > 0
+    assert seen == expected
 
 
 def edges(run: Run) -> list[tuple[str, str]]:
