@@ -17,13 +17,14 @@ import torch
 
 from pages.conformance_columns import COLUMNS, Cell, Column, Observed
 from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+from pages.front_table import README, readme
 
 _SEED: Final = 0
 _PATIENCE_SECONDS: Final = 240.0
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Observe the columns that are missing, then write both pages."""
+    """Observe the columns that are missing, then write the pages and the README's table."""
     names = [column.name for column in COLUMNS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=names, action="append", metavar="NAME")
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         )
     PAGE.write_text(page(), encoding="utf-8")
     SCENARIOS_PAGE.write_text(scenarios_page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
 
 
 def missing(names: Sequence[str]) -> Iterator[Column]:

@@ -115,7 +115,8 @@ def _sizes(columns: list[Observed]) -> Iterator[str]:
     yield (
         f"\nSeed {', '.join(map(str, seeds))}, up to 4 ranks. Scenarios of each feature: "
         f"{numbers}. `reduce_scatter`, `comm_hook` and `keep_none` are modes of our "
-        "synchronizer, in `studies/stand_ins/modes.py`."
+        "synchronizer, in `studies/stand_ins/modes.py`. `ddp-static-graph` is played with one "
+        "backward a step, since plain steps of several fail; see [findings](findings.md)."
     )
 
 

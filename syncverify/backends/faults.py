@@ -39,7 +39,10 @@ def _is_clear(error: BaseException) -> bool:
     """Tell whether an exception explains a mistake to the caller, and is no slip of code."""
     slips = (LookupError, AttributeError, NameError, ArithmeticError)
     is_slip = isinstance(error, slips) and type(error).__module__ == "builtins"
-    return bool(message_of(error)) and not is_slip and isinstance(error, Exception)
+    message = message_of(error)
+    # torch's failed assertions about itself ask the caller to report a bug.
+    is_crash = not message or "INTERNAL ASSERT FAILED" in message
+    return not is_crash and not is_slip and isinstance(error, Exception)
 
 
 def stall_fault(

@@ -74,7 +74,10 @@ class GlooBackend:
                 for rank in {*gathering.pending(), *gathering.died}:
                     self._pool.discard(rank)
             if not doubt or (doubt in doubts and gathering.has_started(fault)):
-                remarks = self._remarks(each for each in doubts if each != doubt)
+                # Ranks that disagree abort a process or not, as their timing has it: a run
+                # with a fault explains the ends before it.
+                unexplained = doubts if fault is None else ()
+                remarks = self._remarks(unexplained)
                 return Run(self.name, _rank_runs(gathering), fault, remarks=remarks)
             doubts.append(doubt)
         raise InternalError(

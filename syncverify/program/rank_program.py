@@ -21,9 +21,9 @@ One scenario, in order:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -240,23 +240,37 @@ class _RankProgram:
     def _run_micro_batch(
         self, synchronizer: Synchronizer, step: int, micro_batch: int, *, is_last: bool
     ) -> None:
-        def compute_loss() -> torch.Tensor:
-            return self._loss(step, micro_batch)
-
-        def compute_losses() -> Losses:
-            return self._losses(step, micro_batch)
-
-        run = functools.partial(run_backward, self._scenario.backward)
         if not isinstance(synchronizer, RunsMicroBatches):
-            run(compute_losses())
+            run_backward(self._scenario.backward, self._losses(step, micro_batch))
         elif self._scenario.backward == PLAIN:
-            synchronizer.run_micro_batch(compute_loss, is_last=is_last)
-        else:
-            # The protocol leaves out `run_backward`, which only some of its subjects take.
-            takes_run_backward: Any = synchronizer
-            takes_run_backward.run_micro_batch(
-                compute_losses, is_last=is_last, run_backward=run
+            synchronizer.run_micro_batch(
+                lambda: self._loss(step, micro_batch), is_last=is_last
             )
+        else:
+            self._hand_over_backward(synchronizer, step, micro_batch, is_last=is_last)
+
+    def _hand_over_backward(
+        # The protocol leaves out `run_backward`, which only some of its subjects take.
+        self,
+        synchronizer: Any,
+        step: int,
+        micro_batch: int,
+        *,
+        is_last: bool,
+    ) -> None:
+        computed: list[Losses] = []
+
+        # Wrappers look for tensors in the output of a forward, and DDP puts nodes behind
+        # them. So the output is a dict, and no class of ours.
+        def compute_terms() -> dict[str, torch.Tensor]:
+            computed.append(self._losses(step, micro_batch))
+            return dict(computed[-1].terms)
+
+        def run(terms: Mapping[str, torch.Tensor]) -> None:
+            losses = replace(computed[-1], terms=terms)
+            run_backward(self._scenario.backward, losses)
+
+        synchronizer.run_micro_batch(compute_terms, is_last=is_last, run_backward=run)
 
     def _play_after_unbind(self) -> None:
         """Run one plain backward: parameters must behave as if they were never managed."""

@@ -75,8 +75,7 @@ def loss_scaling(losses: Losses) -> None:
     """Scale the loss as mixed precision does, and undo the scale in hooks on the terms."""
     scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE)
     for term in losses.terms.values():
-        assert term.grad_fn is not None, "terms need gradients"
-        term.grad_fn.register_prehook(_unscaled)
+        term.register_hook(_unscaled)  # a wrapper may make one node of all terms
     scaled: torch.Tensor = scaler.scale(losses.total())
     scaled.backward()
 
@@ -85,5 +84,5 @@ def _observe(_: object) -> None:
     """Do nothing, at a moment when a subject may reduce or read gradients."""
 
 
-def _unscaled(gradients: Any) -> Any:
-    return tuple(None if each is None else each / _SCALE for each in gradients)
+def _unscaled(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient / _SCALE

@@ -36,6 +36,10 @@ class SaysNothing(RefusesEmptySteps):
     message = ""
 
 
+class Crashes(RefusesEmptySteps):
+    message = "is_ready INTERNAL ASSERT FAILED at reducer.cpp:1, please report a bug"
+
+
 class Slips(RefusesEmptySteps):
     def error(self) -> Exception:
         return IndexError("list index out of range")
@@ -60,7 +64,7 @@ def test_a_clear_error_is_as_good_as_the_right_gradient() -> None:
     assert identities(RefusesEmptySteps, EMPTY_FIRST) == []
 
 
-@pytest.mark.parametrize("subject", [SaysNothing, Slips])
+@pytest.mark.parametrize("subject", [SaysNothing, Crashes, Slips])
 def test_an_error_that_explains_nothing_is_a_violation(subject: type[Careful]) -> None:
     wanted = [("every_rank_finishes", "unclear_error")]
     assert identities(subject, EMPTY_FIRST) == wanted

@@ -1,0 +1,20 @@
+"""Peers that fail plain steps of several backwards, played with one backward a step."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.plain_features import MAX_ACCUMULATIONS
+from syncverify.subjects.ddp_variants import StaticGraphSubject
+from syncverify.subjects.subject import resolve
+
+
+class StaticGraphOfOneBackward(StaticGraphSubject):
+    """DDP's static graph without `no_sync`, under which it fails: see docs/findings.md."""
+
+    capabilities: ClassVar[Capabilities] = replace(
+        resolve("ddp-static-graph").capabilities,
+        outside=frozenset(
+            f"accumulations={n}" for n in range(2, MAX_ACCUMULATIONS + 1)
+        ),
+    )
