@@ -195,8 +195,9 @@ class _RankProgram:
 
     def _change_parameters(self, step: int) -> None:
         # Recorded as a call of the subject: torch raises where the subject's hooks or
-        # views forbid the change, and that error is the subject's.
-        with self._calling("zero_grad", step):
+        # views forbid the change, and that error is the subject's. The accesses are not.
+        not_recording = self._recorder.not_recording_accesses()
+        with self._calling("zero_grad", step), not_recording:
             change_parameters(self._scenario, step, self._model.parameters)
         self._original = parameter_states(self._model.parameters)
 

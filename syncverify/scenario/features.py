@@ -25,6 +25,7 @@ _REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_ne
 _LASTING = (*vocabulary.BEFORE_STEP, *vocabulary.BEFORE_ZERO)
 _STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(_LASTING, math.inf)}
 _PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
+_EXCHANGING = ("cast", "cast_before_zero", "move")
 _BESIDE_MODULES = ("mesh", "shape", "module")
 # Pairs of features that no scenario combines, each with its reason.
 NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
@@ -70,7 +71,13 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
             "DTensor parameters are exchanged and lose their hooks, so DTensor itself "
             "reduces the Partial gradient, before the subject can refuse"
         )
-        for event in ("cast", "cast_before_zero", "move")
+        for event in _EXCHANGING
+    },
+    **{
+        frozenset({"backward=hooks_of_others", f"event={event}"}): (
+            "once DTensor parameters are exchanged, torch never calls the user's next hooks"
+        )
+        for event in _EXCHANGING
     },
     **{
         frozenset({"event=raise_in_backward", f"backward={backward}"}): (
