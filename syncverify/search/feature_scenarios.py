@@ -113,19 +113,22 @@ class FeatureScenarios:
         """Tell whether the feature concerns reduced parameters, and steps show an event."""
         topic, _, value = self.feature.partition("=")
         own = (topic, value)
-        specs = scenario.parameters
-        if any(own in parameter_features(spec) for spec in specs):
-            specs = tuple(spec for spec in specs if own in parameter_features(spec))
+        reduced = [
+            spec
+            for spec in scenario.parameters
+            if spec.requires_grad
+            and (reduce_axes(scenario.mesh, spec) or own in _NEVER_REDUCED)
+        ]
+        specs = reduced
+        if any(own in parameter_features(spec) for spec in scenario.parameters):
+            specs = [spec for spec in specs if own in parameter_features(spec)]
         if value in FREEZING:
-            specs = tuple(s for s in specs if step_plan.may_freeze(scenario, s))
-        num_reduced = sum(
-            spec.requires_grad
-            and (bool(reduce_axes(scenario.mesh, spec)) or own in _NEVER_REDUCED)
-            for spec in specs
-        )
+            specs = [s for s in specs if step_plan.may_freeze(scenario, s)]
         has_micro_batches = max(scenario.accumulations) > 1
         return (
-            num_reduced >= (2 if self.feature in _OF_TWO_PARAMETERS else 1)
+            len(specs) >= (2 if self.feature in _OF_TWO_PARAMETERS else 1)
+            # What is wrong with unused parameters often shows on those beside them.
+            and (topic != "used" or len(specs) < len(reduced))
             and (has_micro_batches or self.feature not in _OF_TWO_MICRO_BATCHES)
             and (topic != "event" or value in _telling_events(scenario, value))
         )

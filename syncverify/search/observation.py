@@ -49,6 +49,10 @@ _WORD_OF_PROPERTY: Final[dict[str, Word]] = {
     collectives_match_across_ranks.__name__: "wrong",
     launch_order_agrees.__name__: "wrong",
 }
+# A word, and the violation behind it.
+Judgement = tuple[Word, FoundViolation | None]
+# Where scenarios of a feature say nothing, up to so many times as many are played.
+_REPLACING: Final = 3
 # A promise about speed, which no feature can break.
 _ABOUT_SPEED: Final = overlap_is_possible.__name__
 
@@ -175,25 +179,34 @@ class _Observing:
     def result(self, ignored: Collection[Identity]) -> Observation:
         """Play the scenarios, and return the worst word."""
         counts, worst = Counter[Word](), dict[Word, FoundViolation]()
-        num_played = 0
-        for _, judged in self._judged(self.plan.num_scenarios):
-            num_played += 1
-            judgement = _judgement(judged, ignored)
-            if judgement is not None:
-                word, found = judgement
-                counts[word] += 1
-                if found is not None:
-                    worst.setdefault(word, found)
-                if word == "hangs":  # each hang may take seconds
-                    break
+        for word, found in self._judgements(ignored):
+            counts[word] += 1
+            if found is not None:
+                worst.setdefault(word, found)
+            if word == "hangs":  # each hang may take seconds
+                break
         if not counts:
-            reason = self._reason(num_played)
+            reason = self._reason()
             return Observation(self.scenarios.feature, "not tried", reason=reason)
         word = next(word for word in WORDS if word in counts)
         simplest = worst.get(word)
         if simplest is not None and word != "hangs":
             simplest = self._simplest(simplest)
         return Observation(self.scenarios.feature, word, counts, simplest)
+
+    def _judgements(self, ignored: Collection[Identity]) -> Iterator[Judgement]:
+        """Yield a word for each scenario; others replace those that say nothing."""
+        wanted = self.plan.num_scenarios
+        judged = dict[Scenario, Judgement | None]()
+        for most in (wanted, _REPLACING * wanted):
+            for scenario, run in self._judged(most):
+                num_words = len(judged) - [*judged.values()].count(None)
+                if scenario not in judged and num_words < wanted:
+                    judged[scenario] = judgement = _judgement(run, ignored)
+                    if judgement is not None:
+                        yield judgement
+            if None not in judged.values():
+                return
 
     def _judged(self, num_scenarios: int) -> Iterator[tuple[Scenario, JudgedRun]]:
         for scenario in self.scenarios.smallest_first(num_scenarios):
@@ -203,8 +216,8 @@ class _Observing:
                 self.is_out_of_time = True
                 return
 
-    def _reason(self, num_played: int) -> str:
-        if num_played:
+    def _reason(self) -> str:
+        if self.judge.num_runs:
             return "plain training steps are violated already"
         if self.is_out_of_time:
             return OUT_OF_TIME
@@ -220,9 +233,7 @@ class _Observing:
         )
 
 
-def _judgement(
-    judged: JudgedRun, ignored: Collection[Identity]
-) -> tuple[Word, FoundViolation | None] | None:
+def _judgement(judged: JudgedRun, ignored: Collection[Identity]) -> Judgement | None:
     """Return the word for one run and the worst violation; None if the run says nothing."""
     counted = [
         identity

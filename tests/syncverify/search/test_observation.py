@@ -20,6 +20,7 @@ from syncverify.search.feature_scenarios import COMPANIONS, scenarios_of
 from syncverify.search.observation import (
     Observation,
     ObservationPlan,
+    _observing,
     features_beyond,
     observe,
 )
@@ -183,6 +184,25 @@ def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     assert excused.reason == "plain training steps are violated already"
 
 
+class DoublesOfMany(Remembers):
+    """Wrong in plain steps with many parameters."""
+
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters if len(self.parameters) > 3 else ():
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+
+
+@pytest.mark.slow
+def test_a_scenario_that_says_nothing_is_replaced() -> None:
+    for feature in ("use=twice", "use=masked", "backward=inputs"):
+        observing = _observing(feature, resolve(DoublesOfMany), SimBackend(), PLAN)
+        known = tuple(observing.identities(6))
+        (excused,) = observed(DoublesOfMany, feature, known=known)
+        assert excused.counts == {"right": PLAN.num_scenarios}
+
+
 def test_a_rare_feature_is_not_tried_and_says_why() -> None:
     (rare,) = observed(Naive, "use=compiled_region")
     assert (rare.word, rare.reason) == (
@@ -315,3 +335,5 @@ def test_a_word_is_put_where_it_can_have_an_effect() -> None:
         feature = "used=not_in_first_micro_batch"
         listed = scenarios_of(feature, Capabilities(), 4, seed).smallest_first(3)
         assert min(max(scenario.accumulations) for scenario in listed) > 1
+        for scenario in listed:
+            assert len({spec.used for spec in scenario.parameters}) == 2
