@@ -186,7 +186,7 @@ class WalksGraph(RunsMicroBatches):
 
 def roots(losses: Any) -> list[torch.Tensor]:
     """List the losses of a micro-batch."""
-    return [losses] if isinstance(losses, torch.Tensor) else [*losses.terms.values()]
+    return [losses] if isinstance(losses, torch.Tensor) else [*losses.values()]
 
 
 def nodes(losses: Any) -> Iterator[Any]:

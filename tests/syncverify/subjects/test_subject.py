@@ -93,7 +93,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
     assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
-    assert features_beyond(ours.capabilities) == ["event=unfreeze"]
+    assert features_beyond(ours.capabilities) == []
     assert ours.capabilities.overlaps_backward
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject
