@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from planted.lifecycle_words import ForksFromLastGradient
 from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 from syncverify import bugbank
@@ -12,6 +13,8 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.report.text import violation_text
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
 
@@ -57,6 +60,20 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     for stream in {*re.findall(r"stream \d", remedy or "")}:
         line = rf"^ +{stream} is made at \[.*torch.cuda.Stream\(.*\] in \w+$"
         assert re.search(line, with_code(text), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_stream_of_the_training_program_is_told_apart() -> None:
+    parameters = tuple(ParameterSpec(f"p{n}", (4,), ("R",)) for n in range(2))
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), parameters, (1,), 1024, launch="parameter_streams"
+    )
+    found = resolve(ForksFromLastGradient)
+    run = SimBackend().run(scenario, found)
+    (told,) = check(scenario, run, found.capabilities)
+    theirs, ours = told.evidence["streams"]
+    assert re.fullmatch(r"stream \d is made by the training program", theirs)
+    assert re.fullmatch(r"stream \d is made at \S+\.py:\d+ in bind", ours)
 
 
 @every_defect

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.records import (
@@ -65,7 +66,7 @@ def evidence(
 def _origins(
     unordered: Unordered, disorder: Disorder, trace: Sequence[TraceRecord]
 ) -> list[str]:
-    """Name the line that makes each stream, for streams of the subject."""
+    """Name the line that makes each stream, or the training program."""
     made_at = {e.stream: e.source for e in trace if isinstance(e, StreamCreated)}
     edges = disorder.remedy.edges if disorder.remedy else ()
     named = (
@@ -73,10 +74,14 @@ def _origins(
         *(stream for edge in edges for stream in edge.streams),
     )
     return [
-        f"{stream} is made at {made_at[stream]}"
+        f"{stream} is made {_place(made_at[stream])}"
         for stream in dict.fromkeys(named)
         if stream in made_at
     ]
+
+
+def _place(line: str) -> str:
+    return "by the training program" if line in NO_LINES else f"at {line}"
 
 
 def _streams(unordered: Unordered) -> tuple[str, str]:
