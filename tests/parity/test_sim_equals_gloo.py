@@ -10,19 +10,12 @@ from hypothesis import given, seed, settings
 from strategies import scenarios
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import RankRun, Run
 
-# Both may raise there, and leave off at different places.
-MAY_BE_REFUSED = {
-    f"{topic}={value}"
-    for topic, values in OPTIONAL_FEATURES.items()
-    for value, owed in values.items()
-    if owed == "right_or_error"
-}
 pytestmark = pytest.mark.slow
 
 
@@ -68,8 +61,9 @@ def assert_equal(simulated: Run, real: Run) -> None:
 def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
     subject = resolve(name)
     # Sums of three real numbers depend on their order, and rings have another one.
-    exact = subject.capabilities.outside | {"module"} | MAY_BE_REFUSED
-    capabilities = replace(subject.capabilities, outside=exact)
+    exact = subject.capabilities.outside | {"module"}
+    # Where a feature may be refused, both may raise and leave off at different places.
+    capabilities = without_clear_errors(replace(subject.capabilities, outside=exact))
     reductions = 0
 
     @seed(20_240_601)
