@@ -52,6 +52,7 @@ class Defect(OfEntry):
         num_parameters: Number of its parameters, at most.
         accumulations: Its steps, at most as many and as long.
         examples: Scenarios within which the search meets it.
+        features: Features of the smallest scenario, beyond plain steps.
         seed: Of the search.
     """
 
@@ -63,6 +64,7 @@ class Defect(OfEntry):
     num_parameters: int = 1
     accumulations: tuple[int, ...] = (1,)
     examples: int = 20
+    features: frozenset[str] = frozenset()
     seed: int = 0
 
 
@@ -106,6 +108,7 @@ NUMERICS = [
     Defect(
         "low-precision-accumulator", VALUE, "rounded",
         wrong("it is rounded, as if summed in "), also=frozenset({LOCAL}),
+        features=frozenset({"dtype=own gradient dtype"}),
     ),
     Defect(
         "reduce-dtype-skips-second-leg", VALUE, "rounded",
