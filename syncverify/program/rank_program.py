@@ -250,15 +250,11 @@ class _RankProgram:
         else:
             self._hand_over_backward(synchronizer, step, micro_batch, is_last=is_last)
 
+    # The protocol leaves out `run_backward`, which only some of its subjects take: `Any`.
     def _hand_over_backward(
-        # The protocol leaves out `run_backward`, which only some of its subjects take.
-        self,
-        synchronizer: Any,
-        step: int,
-        micro_batch: int,
-        *,
-        is_last: bool,
+        self, synchronizer: Any, step: int, micro_batch: int, *, is_last: bool
     ) -> None:
+        """Let a subject run forward, and pass our backward on to it."""
         computed: list[Losses] = []
 
         # Wrappers look for tensors in the output of a forward, and DDP puts nodes behind

@@ -150,7 +150,10 @@ _IMPORTED: tuple[tuple[Any, Make], ...] = (
 )
 
 _FUTURES: tuple[tuple[Any, str, Make], ...] = (
-    (*COLLECT_ALL, futures.collect_all),
+    (
+        *COLLECT_ALL,
+        functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
+    ),
     (
         *REGISTER_COMM_HOOK,
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),

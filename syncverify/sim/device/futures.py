@@ -144,9 +144,13 @@ class _AllOf:
 
 
 def collect_all(
-    streams: RankStreams, futures: Sequence[torch.futures.Future[Any]]
-) -> LazyFuture:
+    original: Callable[..., torch.futures.Future[Any]],
+    streams: RankStreams,
+    futures: Sequence[torch.futures.Future[Any]],
+) -> torch.futures.Future[Any]:
     """Return a future of all futures, as `torch.futures.collect_all` does."""
+    if not any(isinstance(each, LazyFuture) for each in futures):
+        return original(futures)  # the caller's own, which are done when it says so
     future = LazyFuture(streams, _AllOf(futures))
     future.set_result(list(futures))
     return future

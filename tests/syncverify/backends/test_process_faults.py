@@ -25,13 +25,14 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch, Moment
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Fault, RankRun, Run
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
 )
 WINDOW_SECONDS = 0.01
 ENDED = JobOutcome(pack_result(RankRun()))
+RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
@@ -212,6 +213,19 @@ def test_processes_that_end_again_and_again_are_no_verdict(playing: Play) -> Non
         "worker processes end by themselves, 3 times so far; something outside of this "
         "command ends them, or the subject leaves threads behind that do: the process of "
     )
+
+
+def test_a_fault_explains_the_ends_of_processes_before_it(playing: Play) -> None:
+    """Ranks that disagree abort a process of gloo or not, as their timing has it."""
+    backend = GlooBackend()
+    for _ in range(4):  # more than the ends that are borne without an explanation
+        run = playing(
+            (fine(), Part(end="signal 6", num_jobs=2)),
+            (fine(), Part((JobStarted(), RAISED))),
+            backend=backend,
+        )
+        assert (run.fault.kind, run.fault.ranks) == ("raised", (1,))
+        assert run.remarks == ()
 
 
 class Naive:

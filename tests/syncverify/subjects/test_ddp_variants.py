@@ -44,6 +44,23 @@ def test_static_graph_fails_where_training_starts_in_no_sync(num_ranks: int) -> 
     assert "expect_autograd_hooks_" in str(run.fault)
 
 
+@pytest.mark.parametrize("backward", ["anomaly", "loss_scaling", "several_roots"])
+@pytest.mark.parametrize("name", [
+    "stand_ins.one_backward:StaticGraphOfOneBackward", "ddp-find-unused",
+])  # fmt: skip
+def test_it_finds_the_losses_that_another_backward_takes(
+    name: str, backward: str
+) -> None:
+    """DDP puts one node behind all tensors of an output, and looks for them in a dict."""
+    parameters = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), parameters, (1, 1), 2**20, backward=backward
+    )
+    subject = resolve(name)
+    run = SimBackend().run(scenario, subject)
+    assert check(scenario, run, subject.capabilities) == []
+
+
 class ForgetsTheHook(BucketViewSubject):
     """A hook that leaves gradients as they are."""
 

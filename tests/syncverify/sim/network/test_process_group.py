@@ -159,6 +159,17 @@ def test_an_error_of_a_callback_is_raised_by_its_future(on_ranks: OnRanks) -> No
     assert on_ranks(2, program) == [11.0, 11.0]
 
 
+def test_futures_of_the_subject_are_done_when_it_says_so(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> tuple[bool, bool]:
+        own_future = torch.futures.Future[int]()
+        together = torch.futures.collect_all([own_future])
+        before = together.done()
+        own_future.set_result(rank)
+        return before, together.done()
+
+    assert on_ranks(2, program) == [(False, True)] * 2
+
+
 @pytest.mark.parametrize("wait", [
     torch.futures.wait_all,
     lambda futures: [f.wait() for f in torch.futures.collect_all(futures).wait()],
