@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import JobOutcome, pack_result
+from syncverify.backends.rank_groups import end_groups
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
@@ -47,11 +49,27 @@ def play_rank(
     *,
     device: torch.device,
     recorder: Recorder,
-) -> JobOutcome:
-    """Return the outcome of a scenario that is played as one rank, errors included.
+    tell: Callable[[JobOutcome], None],
+) -> None:
+    """Play a scenario as one rank, and tell the outcome, errors included.
 
-    No exception is raised: the parent, in another process, could not catch it.
+    No exception of the scenario is raised: the parent, in another process, could not catch
+    it. The outcome is told before the process groups end, because their end may wait for
+    other ranks.
     """
+    outcome = _play(membership, scenario, subject, device=device, recorder=recorder)
+    tell(outcome)
+    end_groups(is_clean=outcome.fault is None and outcome.harness_error is None)
+
+
+def _play(
+    membership: Membership,
+    scenario: Scenario,
+    subject: Subject,
+    *,
+    device: torch.device,
+    recorder: Recorder,
+) -> JobOutcome:
     result = RankRun()
     try:
         dist.init_process_group(
@@ -61,19 +79,15 @@ def play_rank(
             world_size=scenario.mesh.num_ranks,
             timeout=membership.timeout,
         )
-        try:
-            with CollectiveRecording(recorder):
-                play(
-                    scenario,
-                    subject,
-                    rank=membership.rank,
-                    device=device,
-                    result=result,
-                    recorder=recorder,
-                )
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+        with CollectiveRecording(recorder):
+            play(
+                scenario,
+                subject,
+                rank=membership.rank,
+                device=device,
+                result=result,
+                recorder=recorder,
+            )
     except SubjectRaisedError as error:
         fault = raised_fault(error, membership.rank)
         aftershock = _is_about_a_lost_peer(error.original)

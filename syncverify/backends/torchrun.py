@@ -12,8 +12,8 @@ scenario that hangs ends the whole job: a GPU that waits in a collective cannot 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import os
 import threading
 from datetime import timedelta
 from typing import Literal
@@ -30,12 +30,8 @@ from syncverify.backends.messages import (
     unpack_result,
 )
 from syncverify.backends.process_rank import Membership, play_rank
-from syncverify.errors import (
-    EnvironmentNotSupportedError,
-    InternalError,
-    SubjectError,
-    UsageError,
-)
+from syncverify.backends.rank_device import own_device
+from syncverify.errors import InternalError, SubjectError, UsageError
 from syncverify.program.late_imports import import_dynamo
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -76,7 +72,9 @@ class TorchrunBackend:
         # A client of the store serves one call at a time. Rank 0 waits for outcomes and plays
         # at once, so it needs two clients.
         self._player_store = self._store.clone()
-        self._device = _device(transport)
+        self._device = own_device(
+            transport, self._store, rank=self.rank, world_size=self.world_size
+        )
         self.is_lost = False
         self._num_jobs = 0
 
@@ -181,22 +179,18 @@ class TorchrunBackend:
             transport=self.name,
             store=self._player_store,
             rank=self.rank,
-            timeout=timedelta(seconds=self._hang_timeout_seconds),
+            # NCCL ends the process at this timeout. So the leader's is over first, and the
+            # leader gives the verdict.
+            timeout=timedelta(seconds=2 * self._hang_timeout_seconds),
         )
-        outcome = play_rank(
-            membership, scenario, subject, device=self._device, recorder=Recorder()
+        play_rank(
+            membership,
+            scenario,
+            subject,
+            device=self._device,
+            recorder=Recorder(),
+            tell=functools.partial(self._tell, number),
         )
+
+    def _tell(self, number: int, outcome: JobOutcome) -> None:
         self._player_store.set(f"outcome/{number}/{self.rank}", pack_outcome(outcome))
-
-
-def _device(transport: str) -> torch.device:
-    if transport == "gloo":
-        return torch.device("cpu")
-    local_rank = int(os.environ["LOCAL_RANK"])
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise EnvironmentNotSupportedError(
-            f"the nccl backend needs one GPU per process: local rank {local_rank} of this "
-            f"machine has none (it has {count}); lower --nproc-per-node"
-        )
-    return torch.device("cuda", local_rank)

@@ -99,14 +99,12 @@ class Worker:
         )
 
     def _play_and_send(self, job: Job) -> None:
-        self._send(self._play(job))
-
-    def _play(self, job: Job) -> JobOutcome:
         self._recorder = Recorder()
         try:
             subject = unpack_subject(job.subject)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
-            return JobOutcome(harness_error=traceback.format_exc())
+            self._send(JobOutcome(harness_error=traceback.format_exc()))
+            return
         scenario = Scenario.from_json(job.scenario)
         membership = Membership(
             number=job.number,
@@ -115,12 +113,13 @@ class Worker:
             rank=job.rank,
             timeout=COLLECTIVE_TIMEOUT,
         )
-        return play_rank(
+        play_rank(
             membership,
             scenario,
             subject,
             device=torch.device("cpu"),
             recorder=self._recorder,
+            tell=self._send,
         )
 
 
