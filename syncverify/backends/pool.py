@@ -6,15 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
-from syncverify.processes.child_process import end_when_closed, interrupts_blocked
+from syncverify.processes.child_process import interrupts_blocked
+from syncverify.processes.forked_process import start_process
 from syncverify.processes.process_state import (
     is_stopped,
     processor_seconds,
@@ -33,8 +32,9 @@ class WorkerProcess:
     """One worker process and the connection to it.
 
     Args:
-        module: The module that the process runs as a script; its argument is the file
-            descriptor of the connection.
+        module: Name of a module; its `main` gets the descriptor of the connection.
+        template: Number of the template that forks the process; see
+            Note [Processes are forked from a template].
 
     Attributes:
         connection: The connection to the process.
@@ -42,21 +42,16 @@ class WorkerProcess:
         num_jobs: Number of times that the pool gave the worker away.
     """
 
-    def __init__(self, module: str = "syncverify.backends.worker") -> None:
+    def __init__(
+        self, module: str = "syncverify.backends.worker", template: int = 0
+    ) -> None:
         self.num_jobs = 0
         self.connection, theirs = Pipe(duplex=True)
         reading, self._lifeline = Pipe(duplex=False)
-        changes = {"PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1"}
         with theirs, reading, interrupts_blocked():
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), reading.fileno()],
-                env={**os.environ, **changes},
-                stdin=subprocess.DEVNULL,
-                # The children of a subject end with their worker.
-                process_group=0,
+            self.process = start_process(
+                module, self.connection, theirs.fileno(), reading.fileno(), template
             )
-            end_when_closed(reading.fileno(), -self.process.pid)
 
     def await_ready(self) -> None:
         """Wait until the worker has imported its modules.
@@ -86,7 +81,9 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._lifeline.close()
-        self.process.wait(_END_TIMEOUT_SECONDS)
+        # A process that is not forked yet ends once it is: its connection is closed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_TIMEOUT_SECONDS)
 
     def has_ended(self) -> bool:
         """Tell whether the process is gone."""
@@ -137,7 +134,7 @@ class WorkerPool:
 
     def _start(self, ranks: Iterable[int]) -> InternalError | None:
         """Start workers side by side; return the error of one that did not start."""
-        started = {rank: WorkerProcess() for rank in ranks}
+        started = {rank: WorkerProcess(template=rank % 2) for rank in ranks}
         self._workers.update(started)
         error = None
         for rank, worker in started.items():
@@ -168,9 +165,3 @@ def await_any(
 ) -> list[Connection]:
     """Wait; return the connections with a message or an end, none after the timeout."""
     return [c for c in wait(connections, timeout_seconds) if isinstance(c, Connection)]
-
-
-def _import_path() -> str:
-    # Workers import the same modules as the parent: the subject may live in the working
-    # directory of the parent.
-    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

@@ -15,6 +15,7 @@ from torch import nn
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.errors import InternalError, SubjectError
+from syncverify.processes import forked_process
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -246,6 +247,7 @@ def test_workers_that_cannot_start_are_our_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(forked_process, "_templates", {})
     fresh = GlooBackend()
     with pytest.raises(InternalError) as caught:
         play(fresh, Naive)

@@ -45,7 +45,7 @@ class Starting:
 
 def take_two(monkeypatch: pytest.MonkeyPatch, *plan: str) -> list[Any]:
     left = iter(plan)
-    monkeypatch.setattr(pool, "WorkerProcess", lambda: Starting(left))
+    monkeypatch.setattr(pool, "WorkerProcess", lambda template: Starting(left))
     return [*WorkerPool().take(2)]
 
 

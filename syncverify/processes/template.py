@@ -1,0 +1,131 @@
+"""The template process: it imports modules once, and forks a process for each request.
+
+Note [Processes are forked from a template]
+    An import of torch takes three seconds of processor time, and a fork takes 0.03 s. The
+    process that plays scenarios cannot fork workers: its threads do not survive a fork. So it
+    starts a template, which has one thread, runs no code of subjects, and forks workers.
+
+    Forked processes share the hash seed of strings and the addresses of modules, so that
+    sets have the same order there. Processes on a cluster share neither. So neighbouring
+    ranks come from two templates: a subject that depends on such an order still fails.
+
+    A worker is no child of the process that asked. The template tells its id, and later its
+    exit code, on a pipe of that worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+
+from syncverify.processes.child_process import end_when_closed
+
+# Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
+# pipe on which the template tells how the worker fares.
+NUM_DESCRIPTORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The state that a worker takes over from the process that asked for it.
+
+    Attributes:
+        module: Name of a module; its `main` gets the descriptor of the connection.
+        directory: Working directory.
+        environment: Environment variables.
+        import_path: Value of `sys.path`.
+    """
+
+    module: str
+    directory: str
+    environment: dict[str, str]
+    import_path: list[str]
+
+
+def serve(control: socket.socket) -> Connection:
+    """Fork a worker for each request; return in a worker only.
+
+    Args:
+        control: A socket with one message for each request.
+
+    Returns:
+        The connection to the process that asked.
+    """
+    reports: dict[int, tuple[int, Connection]] = {}
+    while True:
+        for ready in wait([control, *reports]):
+            if isinstance(ready, int):
+                _report_end(*reports.pop(ready))
+                os.close(ready)
+                continue
+            _, descriptors, _, _ = socket.recv_fds(control, 1, NUM_DESCRIPTORS)
+            if not descriptors:
+                sys.exit()  # the process that asked is gone
+            pid = os.fork()
+            if not pid:
+                for descriptor in (control.fileno(), *reports):
+                    os.close(descriptor)
+                return _worker_side(descriptors)
+            report = Connection(descriptors.pop())
+            for descriptor in descriptors:
+                os.close(descriptor)
+            with contextlib.suppress(OSError):  # the worker has done it, or has ended
+                os.setpgid(pid, pid)
+            _tell(report, pid)
+            reports[os.pidfd_open(pid)] = (pid, report)
+
+
+def _report_end(pid: int, report: Connection) -> None:
+    with report:
+        _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _tell(report: Connection, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody asks for the worker any more
+        report.send(number)
+
+
+def _worker_side(descriptors: Sequence[int]) -> Connection:
+    """Lead a process group that ends with its parent; return the connection to it."""
+    connection, lifeline, out, err, report = descriptors
+    os.setpgid(0, 0)
+    end_when_closed(lifeline, -os.getpid())
+    os.dup2(out, sys.stdout.fileno())
+    os.dup2(err, sys.stderr.fileno())
+    for descriptor in (out, err, report):
+        os.close(descriptor)
+    return Connection(connection)
+
+
+def become_worker(connection: Connection) -> None:
+    """Take over the state that the first message holds, and run the module's `main`."""
+    try:
+        setup: Setup = connection.recv()
+    except EOFError:
+        return  # ended before it began
+    os.environ.clear()
+    os.environ.update(setup.environment)
+    os.chdir(setup.directory)
+    sys.path[:] = setup.import_path
+    importlib.invalidate_caches()
+    importlib.import_module(setup.module).main(connection.fileno())
+
+
+def main() -> None:
+    """Import the modules that the arguments name; then serve on an inherited socket."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    descriptor, *modules = sys.argv[1:]
+    for module in modules:
+        importlib.import_module(module)
+    become_worker(serve(socket.socket(fileno=int(descriptor))))
+
+
+if __name__ == "__main__":
+    main()

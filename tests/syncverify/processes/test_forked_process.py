@@ -1,0 +1,123 @@
+"""A template forks processes: with the state of the process that asks, and cheaply."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncverify.backends.pool import WorkerProcess
+from syncverify.processes import forked_process
+from syncverify.processes.process_state import processor_seconds
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not hasattr(os, "pidfd_open"), reason="elsewhere no template forks"
+    ),
+]
+
+# Tells what it sees; then does what it is told.
+WITNESS = """
+import os, sys
+from multiprocessing.connection import Connection
+
+def main(descriptor):
+    connection = Connection(descriptor)
+    has_torch = "torch" in sys.modules
+    seen = (os.getcwd(), os.environ.get("SEEN"), hash("a name"), has_torch)
+    connection.send((os.getppid(), os.getpgrp(), os.read(0, 1), sys.path[0], seen))
+    exec(connection.recv())
+"""
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start witnesses, which end with the test."""
+    (tmp_path / "witness_of_start.py").write_text(WITNESS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    started: list[WorkerProcess] = []
+
+    def start(template: int = 0) -> WorkerProcess:
+        started.append(WorkerProcess("witness_of_start", template))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()
+
+
+def told(worker: WorkerProcess) -> Any:
+    assert worker.connection.poll(60)
+    return worker.connection.recv()
+
+
+def test_processes_have_the_state_of_the_one_that_asks(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("first", "second"):
+        (tmp_path / place).mkdir()
+        monkeypatch.chdir(tmp_path / place)
+        monkeypatch.setenv("SEEN", place)
+        worker = start()
+        _, group, stdin, first_path, seen = told(worker)
+        assert seen[:2] == (str(tmp_path / place), place)
+        assert first_path == str(tmp_path)
+        assert (group, stdin) == (worker.process.pid, b"")
+
+
+def test_template_imports_torch_once_for_all_of_its_processes(start: Start) -> None:
+    told(start())  # the template is there
+    worker = start()
+    template, *_, seen = told(worker)
+    assert template == told(start())[0]
+    assert seen[-1]
+    assert processor_seconds(worker.process.pid) < processor_seconds(template) / 4
+
+
+def test_neighbours_order_their_sets_differently(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks of a cluster do, and some synchronizers fail there."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    hashes = [told(start(template))[-1][2] for template in (0, 1, 0)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("sys.exit(7)", "exit code 7"),
+        ("os._exit(0)", "exit code 0"),
+        ("os.kill(os.getpid(), 11)", "signal 11"),
+        ("os.killpg(0, 9)", "signal 9"),
+    ],
+)
+def test_end_of_a_process_is_told(start: Start, act: str, reason: str) -> None:
+    worker = start()
+    told(worker)
+    worker.connection.send(act)
+    assert worker.exit_reason() == reason
+    assert worker.has_ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_template_that_is_lost_is_replaced(start: Start, number: int) -> None:
+    before = told(start())[0]
+    os.kill(before, number)
+    options = os.WEXITED | os.WSTOPPED | os.WNOWAIT
+    os.waitid(os.P_PID, before, options)
+    assert told(start())[0] != before
+
+
+def test_process_that_was_asked_for_ends_also_if_its_template_is_lost(
+    start: Start,
+) -> None:
+    with closing(forked_process._Template()) as template:
+        process = forked_process.ForkedProcess(template.process, template.ask(0, 0))
+        template.process.kill()
+        assert process.wait(60) == -signal.SIGKILL
