@@ -16,6 +16,7 @@ from syncverify.backends.rank_groups import end_groups
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
+from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.rank_program import SubjectRaisedError, play
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -79,7 +80,7 @@ def _play(
             world_size=scenario.mesh.num_ranks,
             timeout=membership.timeout,
         )
-        with CollectiveRecording(recorder):
+        with exact_arithmetic(), CollectiveRecording(recorder):
             play(
                 scenario,
                 subject,

@@ -8,6 +8,7 @@ import torch
 
 from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
+from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_program import play
@@ -114,7 +115,8 @@ class SimBackend:
                 recorder=machine.recorders[rank],
             )
 
-        threads, stall = machine.run(program)
+        with exact_arithmetic():
+            threads, stall = machine.run(program)
         fault = threads_fault(threads, stall, machine.world.mismatch)
         return Run(self.name, results, fault), machine
 

@@ -3,7 +3,7 @@
 ========================= ==========================================================
 context                   keeps out
 ========================= ==========================================================
-`default_torch_state`     modes that the caller has turned on in torch
+`default_torch_state`     modes and fast arithmetic that the caller has turned on in torch
 `without_local_constants` constants in source files that happen to be imported
 `independent_backend`     the choices of the example before
 `shuffled_addresses`      an order of objects in memory that repeats by accident
@@ -26,6 +26,8 @@ import torch
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from syncverify.program.exact_arithmetic import exact_arithmetic
+
 _INDEPENDENT: Final = "syncverify-independent"
 # CPython serves objects of up to 512 bytes from free lists, one list per block size.
 _BLOCK_SIZES_BYTES = range(16, 513, 16)
@@ -47,6 +49,7 @@ def default_torch_state() -> Iterator[None]:
         torch.enable_grad(),
         torch.autograd.set_detect_anomaly(False),
         nullcontext() if on_cpu else torch.device("cpu"),
+        exact_arithmetic(),
     ):
         yield
 

@@ -37,6 +37,14 @@ class Raises(GradientSynchronizer):
         raise ValueError("no")
 
 
+class LooksAtArithmetic(GradientSynchronizer):
+    @override
+    def wait(self) -> None:
+        super().wait()
+        if torch.backends.cudnn.allow_tf32:  # on in a fresh process
+            raise ValueError("convolutions may round")
+
+
 class WaitingGroup(dist.ProcessGroup):
     def __init__(self, rank: int, size: int, said: list[Any]) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
@@ -111,6 +119,10 @@ def test_a_rank_tells_its_outcome_before_its_groups_end(stand_in: StandIn) -> No
 
 def test_after_a_fault_groups_are_aborted_and_not_shut_down(stand_in: StandIn) -> None:
     assert played(Raises, stand_in) == ["ValueError", "abort"]
+
+
+def test_a_process_plays_in_exact_arithmetic(stand_in: StandIn) -> None:
+    assert played(LooksAtArithmetic, stand_in) == [None, "shutdown"]
 
 
 def test_the_leader_judges_before_a_collective_ends_the_process(

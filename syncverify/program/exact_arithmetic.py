@@ -1,0 +1,84 @@
+"""Exact arithmetic: torch's switches for fast and rounded products, off for a scenario.
+
+The gradients of a scenario are whole numbers, whose products and sums a device computes
+exactly unless it may round its inputs. Programs turn that on when they are imported
+(`torch.backends.cuda.matmul.allow_tf32 = True`), and torch allows it for convolutions. The
+switches belong to the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import torch
+
+
+class _Switch(NamedTuple):
+    """One switch: how torch reads and sets it, and its exact position."""
+
+    read: Callable[[], Any]
+    set: Callable[[Any], None]
+    exact: Any
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Compute exactly for the length of a block, whatever the block or its caller turns on."""
+    switches = _switches()
+    before = [_position(switch) for switch in switches]
+    for switch in switches:
+        switch.set(switch.exact)
+    try:
+        yield
+    finally:
+        for switch, position in zip(switches, before, strict=True):
+            switch.set(position)
+
+
+def _position(switch: _Switch) -> Any:
+    # A program that has set one switch by its old and its new name may not ask by the old.
+    with suppress(RuntimeError):
+        return switch.read()
+    return switch.exact
+
+
+def _switches() -> list[_Switch]:
+    """List the switches: old names first, which set some of the new names too."""
+    backends = torch.backends
+    products, cudnn, mkldnn = backends.cuda.matmul, backends.cudnn, backends.mkldnn
+    precise: list[Any] = [
+        products, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn,
+    ]  # fmt: skip
+    return [
+        _Switch(
+            torch.get_float32_matmul_precision,
+            torch.set_float32_matmul_precision,
+            "highest",
+        ),
+        _attribute(cudnn, "allow_tf32", exact=False),
+        *(_attribute(owner, "fp32_precision", exact="ieee") for owner in precise),
+        _attribute(products, "allow_fp16_accumulation", exact=False),
+        _reductions("allow_fp16_reduced_precision_reduction"),
+        _reductions("allow_bf16_reduced_precision_reduction"),
+        _attribute(cudnn, "benchmark", exact=False),
+        _attribute(cudnn, "deterministic", exact=True),
+        _attribute(mkldnn, "deterministic", exact=True),
+    ]
+
+
+def _attribute(owner: Any, name: str, *, exact: Any) -> _Switch:
+    return _Switch(
+        lambda: getattr(owner, name), lambda value: setattr(owner, name, value), exact
+    )
+
+
+def _reductions(name: str) -> _Switch:
+    """Return a switch of partial sums in the dtype of the inputs, and of split sums."""
+    products: Any = torch.backends.cuda.matmul
+    return _Switch(
+        lambda: (getattr(products, name), getattr(products, f"{name}_split_k", True)),
+        lambda value: setattr(products, name, value),
+        (False, True),
+    )

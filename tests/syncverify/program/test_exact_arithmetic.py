@@ -1,0 +1,116 @@
+"""Scenarios are played exactly, whatever a program has turned on in torch."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+
+from synchronizer import GradientSynchronizer
+from syncverify.backends.sim import SimBackend
+from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+PRODUCTS: Any = torch.backends.cuda.matmul
+ALONE = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+)
+
+
+def positions() -> dict[str, Any]:
+    """Return the positions of torch's switches; None where torch refuses to tell."""
+    backends = torch.backends
+    positions: dict[str, Any] = {}
+    for name in ("matmul", "conv", "rnn"):
+        owner: Any = getattr(backends.mkldnn, name)
+        positions[f"mkldnn.{name}"] = owner.fp32_precision
+    for name in ("conv", "rnn"):
+        positions[f"cudnn.{name}"] = getattr(backends.cudnn, name).fp32_precision
+    for kind in ("fp16", "bf16"):
+        for form in ("", "_split_k"):
+            attribute = f"allow_{kind}_reduced_precision_reduction{form}"
+            positions[attribute] = getattr(PRODUCTS, attribute)
+    positions["products"] = PRODUCTS.fp32_precision
+    positions["benchmark"] = backends.cudnn.benchmark
+    positions["deterministic"] = backends.cudnn.deterministic
+    old = {
+        "old": torch.get_float32_matmul_precision,
+        "tf32": lambda: PRODUCTS.allow_tf32,
+        "cudnn.tf32": lambda: backends.cudnn.allow_tf32,
+    }
+    for name, read in old.items():
+        positions[name] = None
+        with suppress(RuntimeError):
+            positions[name] = read()
+    return positions
+
+
+EXACT = {
+    **dict.fromkeys(("products", "cudnn.conv", "cudnn.rnn"), "ieee"),
+    **dict.fromkeys(("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"), "ieee"),
+    "allow_fp16_reduced_precision_reduction": False,
+    "allow_bf16_reduced_precision_reduction": False,
+    "allow_fp16_reduced_precision_reduction_split_k": True,
+    "allow_bf16_reduced_precision_reduction_split_k": True,
+    "benchmark": False, "deterministic": True,
+    "old": "highest", "tf32": False, "cudnn.tf32": False,
+}  # fmt: skip
+
+
+def turn_on_by_old_names() -> None:
+    PRODUCTS.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+
+
+def turn_on_by_new_names() -> None:
+    PRODUCTS.fp32_precision = "tf32"
+    torch.backends.cudnn.conv.fp32_precision = "tf32"
+
+
+def turn_on_medium() -> None:
+    torch.set_float32_matmul_precision("medium")
+
+
+def turn_on_reductions() -> None:
+    PRODUCTS.allow_bf16_reduced_precision_reduction = (True, True)
+    PRODUCTS.allow_fp16_reduced_precision_reduction = (False, False)
+
+
+@pytest.mark.parametrize(
+    "turn_on",
+    [lambda: None, turn_on_by_old_names, turn_on_by_new_names, turn_on_medium,
+     turn_on_reductions],
+)  # fmt: skip
+def test_arithmetic_is_exact_within_and_as_before_afterwards(
+    turn_on: Callable[[], None],
+) -> None:
+    with exact_arithmetic():  # keeps this test from others
+        turn_on()
+        before = positions()
+        with exact_arithmetic():
+            assert positions() == EXACT
+            turn_on()
+        assert positions() == before
+
+
+class Fast(GradientSynchronizer):
+    seen: list[str]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen.append(PRODUCTS.fp32_precision)
+        PRODUCTS.fp32_precision = "tf32"
+
+
+def test_a_subject_that_turns_it_off_does_so_in_its_own_scenario() -> None:
+    Fast.seen = []
+    before = positions()
+    backend = SimBackend()
+    for _ in range(2):
+        assert backend.run(ALONE, resolve(Fast)).fault is None
+    assert set(Fast.seen) == {"ieee"}
+    assert positions() == before
