@@ -40,6 +40,7 @@ from syncverify.trace.run import RankRun, Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0
+_GRACE_SECONDS = 5.0
 _FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends the followers of a dead leader
 
 
@@ -77,6 +78,7 @@ class TorchrunBackend:
         )
         self.is_lost = False
         self._num_jobs = 0
+        self._player = threading.Thread()
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
@@ -127,10 +129,11 @@ class TorchrunBackend:
             self._store.wait([key], _FOLLOW_TIMEOUT)
             announced = json.loads(self._store.get(key))
             if announced is None:
+                self._await_player(_GRACE_SECONDS)
                 return
             scenario = Scenario.from_json(announced)
             if self.rank < scenario.mesh.num_ranks:
-                self._start_playing(self._num_jobs, scenario, subject).join()
+                self._start_playing(self._num_jobs, scenario, subject)
 
     def close(self) -> None:
         """Announce the end to the followers."""
@@ -159,15 +162,20 @@ class TorchrunBackend:
             raise InternalError(f"{key}:\n{outcome.harness_error}")
         return outcome
 
-    def _start_playing(
-        self, number: int, scenario: Scenario, subject: Subject
-    ) -> threading.Thread:
-        """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C."""
-        player = threading.Thread(
+    def _start_playing(self, number: int, scenario: Scenario, subject: Subject) -> None:
+        """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
+
+        The thread of the scenario before has told its outcome, and may still end its groups.
+        """
+        self._await_player()
+        self._player = threading.Thread(
             target=self._play_and_report, args=(number, scenario, subject), daemon=True
         )
-        player.start()
-        return player
+        self._player.start()
+
+    def _await_player(self, timeout_seconds: float | None = None) -> None:
+        if self._player.ident is not None:
+            self._player.join(timeout_seconds)
 
     def _play_and_report(
         self, number: int, scenario: Scenario, subject: Subject

@@ -46,7 +46,7 @@ def _position(switch: _Switch) -> Any:
 
 def _switches() -> list[_Switch]:
     """List the switches: old names first, which set some of the new names too."""
-    backends = torch.backends
+    backends: Any = torch.backends
     products, cudnn, mkldnn = backends.cuda.matmul, backends.cudnn, backends.mkldnn
     precise: list[Any] = [
         products, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn,

@@ -4,6 +4,7 @@ A stand-in takes the place of NCCL: its `shutdown` never returns, as NCCL's afte
 that has no peer, and its collectives move no data, as in a world of one rank.
 """
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -125,15 +126,29 @@ def test_a_process_plays_in_exact_arithmetic(stand_in: StandIn) -> None:
     assert played(LooksAtArithmetic, stand_in) == [None, "shutdown"]
 
 
-def test_the_leader_judges_before_a_collective_ends_the_process(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def leader(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> TorchrunBackend:
+    """Return the backend of a torchrun job of one process."""
     place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    for name, value in {
-        **place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"
-    }.items():  # fmt: skip
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in (place | store).items():
         monkeypatch.setenv(name, value)
     transport: Any = "standin"
-    backend = TorchrunBackend(transport, hang_timeout_seconds=7)
-    assert backend.run(ALONE, resolve(GradientSynchronizer)).fault is None
+    return TorchrunBackend(transport, hang_timeout_seconds=7)
+
+
+def test_the_leader_judges_before_a_collective_ends_the_process(
+    leader: TorchrunBackend, stand_in: StandIn
+) -> None:
+    assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
     assert min(stand_in.timeouts) >= timedelta(seconds=2 * 7)
+
+
+def test_a_scenario_starts_when_the_groups_of_the_last_one_have_ended(
+    leader: TorchrunBackend, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(WaitingGroup, "shutdown", lambda _: may_end.wait())
+    assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
+    threading.Timer(0.1, may_end.set).start()
+    assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
