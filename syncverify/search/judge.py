@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from syncverify.judge.properties import judge_run
+from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget
@@ -74,7 +75,8 @@ class JudgedRun:
         num_turns: Number of turns of the run, all ranks together.
         branches: Whether another schedule may have another result.
         applied: Names of the properties that had something to judge.
-        was_refused: Whether the subject refused a feature by a clear error.
+        error: Identity that the fault of the run has where no feature may be refused; None
+            for a run that ended.
     """
 
     violations: dict[Identity, FoundViolation]
@@ -82,7 +84,7 @@ class JudgedRun:
     num_turns: int = 0
     branches: bool = False
     applied: tuple[str, ...] = ()
-    was_refused: bool = False
+    error: Identity | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -234,7 +236,7 @@ class Judge:
             len(turns),
             decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
             verdict.applied,
-            was_refused=run.fault is not None and not verdict.violations,
+            error=None if run.fault is None else fault_identity(run.fault),
         )
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:

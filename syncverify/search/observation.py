@@ -241,10 +241,10 @@ def _judgement(judged: JudgedRun, ignored: Collection[Identity]) -> Judgement | 
         if identity[0] != _ABOUT_SPEED
     ]
     new = [identity for identity in counted if identity not in ignored]
-    if counted and not new:
+    if (counted and not new) or judged.error in ignored:
         return None
     if not new:
-        return ("refused" if judged.was_refused else "right"), None
+        return ("refused" if judged.error else "right"), None
     ranking = ["", *_WORD_OF_PROPERTY]  # "" stands for all other properties
     worst = min(
         new,

@@ -8,7 +8,8 @@ Semantics `stream`, as on a GPU. Three things order queued work:
     2. Work runs after all marks that its stream was told to wait for.
     3. Work runs after all marks that the host had waited for when it queued the work.
 
-Nothing else orders it. The order in which the host queues says nothing about two streams.
+Operators on memory of the host run at once, on the stream `host`: after the marks that the
+host has waited for, and before all that it queues later. Nothing else orders work. The order in which the host queues says nothing about two streams.
 
 A collective on a separate communication stream first waits for the stream that issued it.
 It ends on a rank once all of its ranks have started it. In between it may touch its memory
@@ -29,6 +30,7 @@ from typing import Literal
 
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
 from syncverify.trace.records import (
+    HOST,
     Access,
     CollectiveKey,
     CollectiveLaunch,
@@ -43,7 +45,6 @@ from syncverify.trace.records import (
 
 Semantics = Literal["stream", "host"]
 Traces = Sequence[Sequence[TraceRecord]]
-_HOST = "host"
 
 
 class Observer:
@@ -125,6 +126,8 @@ class _RankWalk:
                     yield from self._settle(lane)
                 lane.push()
                 self.observer.queued(index, lane, record)
+                if record.stream == HOST:
+                    self._join_host({lane.index: lane.clock[lane.index]})
             elif type(record) is CollectiveLaunch:
                 yield from self._launch(index, record)
             elif type(record) is CollectiveWait:
@@ -138,8 +141,12 @@ class _RankWalk:
                 yield from self._settle(lane)
                 self.observer.freed(index, lane, record)
 
+    def _join_host(self, passed: Clock) -> None:
+        join(self.host, passed)
+        self.num_host_waits += 1
+
     def _lane(self, stream: str) -> Lane:
-        name = stream if self.semantics == "stream" else _HOST
+        name = stream if self.semantics == "stream" else HOST
         lane = self.own_lanes.get(name)
         if lane is None:
             lane = self.own_lanes[name] = self._new_lane(name)
@@ -199,8 +206,7 @@ class _RankWalk:
         # A wait for an event that was never recorded does nothing in CUDA.
         passed = self.marks.get(record.mark, {})
         if isinstance(record, HostWait):
-            join(self.host, passed)
-            self.num_host_waits += 1
+            self._join_host(passed)
             return
         lane = self._lane(record.stream)
         if isinstance(record, StreamWait):

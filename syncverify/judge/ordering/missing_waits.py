@@ -14,9 +14,11 @@ from typing_extensions import override
 from syncverify.judge.ordering.happens_before import Traces
 from syncverify.trace.records import (
     AUTOGRAD,
+    HOST,
     Access,
     CollectiveLaunch,
     CollectiveWait,
+    HostWait,
     Mark,
     Moment,
     Phase,
@@ -89,7 +91,7 @@ InsertionPoint = BeforeUse | BeforeReturn | BeforeFree
 
 @dataclass(frozen=True, slots=True)
 class WaitForStream:
-    """A stream waits for all work that another stream holds."""
+    """A stream, or the host, waits for all work that another stream holds."""
 
     waiting: str
     awaited: str
@@ -102,6 +104,8 @@ class WaitForStream:
 
     @override
     def __str__(self) -> str:
+        if self.waiting == HOST:
+            return f"insert `{self.awaited}.synchronize()` {self.point}"
         return f"insert `{self.waiting}.wait_stream({self.awaited})` {self.point}"
 
     def applied(self, traces: Traces) -> Traces:
@@ -110,10 +114,12 @@ class WaitForStream:
 
     def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
         """Return the records to insert at a moment."""
-        return [
-            Mark(moment, self.awaited, _INSERTED_MARK, ""),
-            StreamWait(moment, self.waiting, _INSERTED_MARK, ""),
-        ]
+        wait = (
+            HostWait(moment, _INSERTED_MARK, "")
+            if self.waiting == HOST
+            else StreamWait(moment, self.waiting, _INSERTED_MARK, "")
+        )
+        return [Mark(moment, self.awaited, _INSERTED_MARK, ""), wait]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ missing. All races and early frees that one remedy removes are one disorder.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
@@ -35,6 +35,7 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     CollectiveWait,
     MemoryUse,
+    StorageFreed,
     SubjectCall,
     SubjectReturn,
     TraceRecord,
@@ -87,12 +88,15 @@ class Disorder:
 def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:
     """List the disorders of a run in the order in which they show, each with its remedy."""
     result: list[Disorder] = []
+    places = [_places(trace) for trace in traces]
     left = _all(judge_orderings(traces, semantics))
     while left:
         before = left
         edges, traces = _edges_for(before[0], traces, semantics)
         left = _all(judge_orderings(traces, semantics))
         keys = {_key(found) for found in left}
+        # Edges of the disorders before have moved records, so places are looked up.
+        before = [_placed(found, places[found.rank]) for found in before]
         removed = tuple(found for found in before if _key(found) not in keys)
         if not removed:
             result.append(Disorder(tuple(before), None, semantics))
@@ -100,6 +104,26 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
         remedy = Remedy(edges, len(removed), len(left))
         result.append(Disorder(removed, remedy, semantics))
     return result
+
+
+def _places(trace: Sequence[TraceRecord]) -> dict[int, int]:
+    """Map records, and for frees the number of the storage, to positions in the trace.
+
+    A remedy may replace the record of a free. Numbers of storages are made negative, so
+    that none is taken for the identity of a record.
+    """
+    return {
+        ~each.storage if isinstance(each, StorageFreed) else id(each): index
+        for index, each in enumerate(trace)
+    }
+
+
+def _placed(found: Unordered, places: Mapping[int, int]) -> Unordered:
+    if isinstance(found, Race):
+        first, second = places[id(found.first)], places[id(found.second)]
+        return replace(found, first_index=first, second_index=second)
+    use, free = places[id(found.use)], places[~found.freed.storage]
+    return replace(found, use_index=use, free_index=free)
 
 
 def last_turn(

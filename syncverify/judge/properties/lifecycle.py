@@ -10,7 +10,7 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
-from syncverify.trace.run import FaultKind
+from syncverify.trace.run import Fault, FaultKind
 
 
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
@@ -134,10 +134,14 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
     if fault is None or fault.kind not in kinds:
         return
     for rank in fault.ranks:
-        yield Finding(
-            f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind,
-            fault.summary,
-            rank,
-            None,
-            {"kind": fault.kind, "details": list(fault.details)},
-        )
+        cause = fault_identity(fault)[1]
+        evidence = {"kind": fault.kind, "details": list(fault.details)}
+        yield Finding(cause, fault.summary, rank, None, evidence)
+
+
+def fault_identity(fault: Fault) -> tuple[str, str]:
+    """Return the property and the cause of a fault of which no part was allowed."""
+    ends = fault.kind in {"raised", "process_died"}
+    violated = every_rank_finishes if ends else every_wait_completes
+    cause = f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind
+    return violated.__name__, cause

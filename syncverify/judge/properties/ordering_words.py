@@ -13,6 +13,7 @@ from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.records import (
     AUTOGRAD,
+    HOST,
     CollectiveLaunch,
     MemoryUse,
     StreamCreated,
@@ -106,6 +107,8 @@ def _gradients(parameters: str | None) -> str:
 def _use(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
         return f"{use} ({use.moment}), running on stream {use.runs_on!r}"
+    if use.runs_on == HOST:
+        return f"{_short(use)} ({use.moment})"
     return f"{_short(use)} ({use.moment}), on stream {use.runs_on!r}"
 
 
@@ -113,4 +116,5 @@ def _short(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
         return f"{use.operation} at {use.source}"
     by = "by autograd" if use.source == AUTOGRAD else f"at {use.source}"
-    return f"{use.operator} {by}"
+    on_host = " on the host" if use.runs_on == HOST else ""
+    return f"{use.operator} {by}{on_host}"

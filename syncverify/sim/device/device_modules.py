@@ -6,12 +6,12 @@ other thread gets torch's own. Callers look the names up on the modules at each 
 (`from torch.cuda import current_stream`) is not replaced, and ends the run with an error.
 `torch.cuda.is_available()` stays false: tensors cannot be made on a CUDA device.
 
-Blocking copies to the host
+Copies to the host
     On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
     `Tensor.tolist()` and `Tensor.to("cpu")` with a string are taken for copies to the host.
-    `Tensor.to(device)` with a `torch.device` is not, as it may be the tensor's own device,
-    and `copy_` into a tensor that is meant to lie on the host cannot be told from any
-    other `copy_`.
+    `Tensor.to(device)` with a `torch.device` is not, as it may be the tensor's own device.
+    `copy_` into a tensor on the host is known for one if that tensor is pinned, or came from
+    a non-blocking copy: Note [Memory of the host].
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
-"""Methods of tensors and storages that a GPU would notice, and that a CPU does not dispatch.
+"""Functions of torch that a GPU would notice, and that a CPU does not dispatch.
 
-Each function here replaces a method on the thread of a rank. It takes torch's method, the
+Each function here replaces one of torch's on the thread of a rank. It takes torch's own, the
 rank's streams, and the arguments of the call.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
-from syncverify.sim.device.device_functions import refusal
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
+
+_FACTORIES = ("empty", "empty_like", "full", "ones", "zeros", "zeros_like")
 
 
 def _local(tensor: Any) -> Any:
@@ -32,14 +34,63 @@ def _to(
     original: Any, streams: RankStreams, tensor: Any, *args: Any, **options: Any
 ) -> Any:
     target = options.get("device", args[0] if args else None)
+    non_blocking = options.get("non_blocking", False)
     moved = original(tensor, *args, **options)
-    if not isinstance(target, str) or target.partition(":")[0] != "cpu":
-        return moved
-    if moved is tensor:
-        moved = tensor.clone()
-    if not options.get("non_blocking", False):
+    goes_to_host = isinstance(target, str) and target.partition(":")[0] == "cpu"
+    if streams.is_on_host(tensor):
+        if not isinstance(target, torch.device):
+            return moved
+        return _new_like(moved, streams).copy_(moved, non_blocking=non_blocking)
+    if goes_to_host and non_blocking:
+        return _pinned_like(moved, streams).copy_(moved, non_blocking=True)
+    if goes_to_host:
+        moved = tensor.clone() if moved is tensor else moved
         streams.wait_for_copy_of(_local(tensor))
     return moved
+
+
+def _new_like(tensor: Any, streams: RankStreams) -> Any:
+    """Allocate memory with contents that no program should read, the same in each run."""
+    with streams.unrecorded():
+        new = torch.empty_like(tensor)
+        return new.fill_(math.nan) if new.is_floating_point() else new
+
+
+def _pinned_like(tensor: Any, streams: RankStreams) -> Any:
+    new = _new_like(tensor, streams)
+    streams.place_on_host(new)
+    return new
+
+
+def _pin_memory(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> Any:
+    if streams.is_on_host(tensor):
+        return tensor
+    return _pinned_like(tensor, streams).copy_(tensor)
+
+
+def _is_pinned(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> bool:
+    return streams.is_on_host(tensor)
+
+
+def _make(
+    original: Any,
+    streams: RankStreams,
+    *args: Any,
+    pin_memory: bool = False,
+    **options: Any,
+) -> Any:
+    if not pin_memory:
+        return original(*args, **options)
+    with streams.unrecorded():  # the host fills it, before anybody else can
+        made = original(*args, **options)
+    streams.place_on_host(made)
+    return made
+
+
+def _numpy(original: Any, streams: RankStreams, tensor: Any, **options: Any) -> Any:
+    if streams.is_on_host(tensor):
+        tensor.detach().clone()  # a read by the host, which the recorder sees
+    return original(tensor, **options)
 
 
 def _tolist(original: Any, streams: RankStreams, tensor: Any) -> Any:
@@ -64,9 +115,12 @@ def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any
 
 HOST_COPIES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.Tensor, "cpu", _cpu),
-    (torch.Tensor, "pin_memory", refusal("pinned memory")),
+    (torch.Tensor, "is_pinned", _is_pinned),
+    (torch.Tensor, "numpy", _numpy),
+    (torch.Tensor, "pin_memory", _pin_memory),
     (torch.Tensor, "record_stream", _record_stream),
     (torch.Tensor, "to", _to),
     (torch.Tensor, "tolist", _tolist),
     (torch.UntypedStorage, "resize_", _resize),
+    *((torch, name, _make) for name in _FACTORIES),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -105,6 +106,20 @@ class RankStreams:
     def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
         """Let the host wait for the current stream, if a copy of the tensor to it would."""
         self._recorder.wait_for_copy_of(tensor)
+
+    def unrecorded(self) -> AbstractContextManager[None]:
+        """Leave out operators of which nobody else can use the memory yet."""
+        return cast(
+            "AbstractContextManager[None]", self._recorder.not_recording_accesses()
+        )
+
+    def place_on_host(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the host's, by wish of the subject."""
+        self._recorder.place_on_host(tensor)
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the memory of a tensor is known to be the host's."""
+        return bool(self._recorder.is_on_host(tensor))
 
     def note_resized(self, storage: torch.UntypedStorage) -> None:
         """Note that `resize_` gave the memory of a storage back, or allocated other memory."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from typing_extensions import override
 
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
+from syncverify.sim.recording.host_memory import Place, place_of
 from syncverify.sim.recording.operators import Effects, tensors_at
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
@@ -23,7 +26,7 @@ from syncverify.sim.recording.raw_accesses import (
 from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import AUTOGRAD, CollectiveLaunch
+from syncverify.trace.records import AUTOGRAD, HOST, CollectiveLaunch
 from syncverify.trace.source_lines import innermost_subject_line
 
 
@@ -52,6 +55,8 @@ class RankRecorder(Recorder):
         self._raw: list[RawAccess | RawFree] = []
         self._mode = self._recording_mode()
         self._communicators: dict[str, str] = {}
+        # Numbers of storages; see Note [Memory of the host].
+        self._on_host: set[int] = set()
 
     def _recording_mode(self) -> AccessRecording:
         return AccessRecording(
@@ -116,12 +121,23 @@ class RankRecorder(Recorder):
     @override
     def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
         if self._records_accesses:
-            stream = self.current_stream()
-            reads = [self._touch(tensor, stream) for tensor in tensors]
-            position, moment = len(self.trace), self.moment
-            self._raw.append(
-                RawAccess(position, moment, stream, operator, reads, [], operator)
-            )
+            by_stream: dict[str, list[torch.Tensor]] = {}
+            for tensor in tensors:
+                stream = HOST if self.is_on_host(tensor) else self.current_stream()
+                by_stream.setdefault(stream, []).append(tensor)
+            for stream, read in by_stream.items():
+                self._note_read(operator, stream, read, operator)
+
+    def _note_read(
+        self,
+        operator: str,
+        stream: str,
+        tensors: Iterable[torch.Tensor],
+        line: tuple[CodeType, int] | str,
+    ) -> None:
+        reads = [self._touch(tensor, stream) for tensor in tensors]
+        position, moment = len(self.trace), self.moment
+        self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
     @override
     def as_rank(self) -> Callable[[], AbstractContextManager[None]]:
@@ -147,18 +163,33 @@ class RankRecorder(Recorder):
         for tensor in tensors:
             storage = self.storages.of(tensor, current)
             storage.touch(stream)
-            storage.is_on_device = True
+            storage.is_on_device = storage.number not in self._on_host
 
     @override
     def wait(self, launched: CollectiveLaunch) -> None:
         super().wait(launched)
-        if launched.operation == "barrier":  # NCCL's blocks the host
+        # NCCL's barrier blocks the host, and so does gloo, which takes memory of the host.
+        used = {region.storage for region in (*launched.regions, *launched.written)}
+        if launched.operation == "barrier" or not self._on_host.isdisjoint(used):
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
 
     def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
         """Let the host wait for the current stream, if the tensor is on the device."""
         if self.storages.of(tensor, self.current_stream()).is_on_device:
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    def place_on_host(self, tensor: torch.Tensor) -> None:
+        """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
+        storage = self._storage_of(tensor)
+        storage.is_on_device = False
+        self._on_host.add(storage.number)
+        self.streams.internal(HOST)
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the memory of a tensor is known to be the host's."""
+        return (
+            bool(self._on_host) and self._storage_of(tensor).number in self._on_host
+        )
 
     def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
         """Note that a tensor's memory must not be reused before a stream is done with it."""
@@ -194,6 +225,9 @@ class RankRecorder(Recorder):
         current = streams.engine.current()
         stream = current.name
         read = tensors_at(effects.reads, args, kwargs)
+        place = self._place(effects, read, args, kwargs) if self._on_host else "device"
+        if place == "host":
+            stream = HOST
         reads = [self._touch(tensor, stream) for tensor in read]
         writes: list[RawRegion] = []
         if effects.writes:
@@ -205,17 +239,37 @@ class RankRecorder(Recorder):
             ]
         if result is not None and not (args and result is args[0]):
             self._note_results(result, stream, writes if effects.fills else [])
-        if reads and any(region.storage.is_on_device for region in reads):
-            for region in writes:
-                region.storage.is_on_device = True
-        elif effects.waits_on_host:
-            return  # the values are in host memory: no wait, and no access on a device
+            if place == "host":
+                self._on_host.update(region.storage.number for region in writes)
+        if place == "device":
+            if reads and any(region.storage.is_on_device for region in reads):
+                for region in writes:
+                    region.storage.is_on_device = True
+            elif effects.waits_on_host:
+                return  # the values are in host memory: no wait, and no access on a device
         line = innermost_subject_line() or AUTOGRAD
         self._raw.append(
             RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
         )
-        if effects.waits_on_host:
+        if (effects.waits_on_host and place != "host") or place == "blocking copy":
             streams.wait_on_host(streams.mark(current))
+
+    def _place(
+        self,
+        effects: Effects,
+        read: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+    ) -> Place:
+        """Return the place at which an operator runs; note a read by the host before it."""
+        tensors = read + tensors_at(effects.writes, args, kwargs)
+        on_host = [self.is_on_host(tensor) for tensor in tensors]
+        place = place_of(effects, tensors, on_host, args, kwargs)
+        if place == "kernel with a scalar":
+            scalars = itertools.compress(tensors, on_host)
+            line = innermost_subject_line() or AUTOGRAD
+            self._note_read(effects.name, HOST, scalars, line)
+        return place
 
     def _touch(self, tensor: torch.Tensor, stream: str) -> RawRegion:
         """Return the place of a tensor, and note that a stream uses its storage."""
@@ -241,5 +295,7 @@ class RankRecorder(Recorder):
                     filled.append(region)
 
     def _note_freed(self, storage: Storage) -> None:
-        if storage.is_shared:  # the pool orders reuse on a single stream by itself
+        # The pool orders reuse on a single stream by itself, and memory of the host is given
+        # out again only after the copies that use it.
+        if storage.is_shared and storage.number not in self._on_host:
             self._raw.append(RawFree(len(self.trace), self.moment, storage))

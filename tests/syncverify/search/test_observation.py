@@ -30,6 +30,9 @@ PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=20, random_seed
 TWICE = "event=wait_twice"
 
 
+RAISED_INDEX_ERROR = ("every_rank_finishes", "raised_IndexError")
+
+
 class Naive:
     """Reduces each gradient in `wait()`: right for plain steps, wrong if called twice."""
 
@@ -182,6 +185,30 @@ def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     (excused,) = observed(Doubles, "use=twice", known=(known,))
     assert excused.word == "not tried"
     assert excused.reason == "plain training steps are violated already"
+
+
+class CrashesInPlainSteps(Naive):
+    """Raises the same, in words or without, whatever it is asked for."""
+
+    words = "list index out of range"
+
+    def wait(self) -> None:
+        raise IndexError(self.words)
+
+
+class RefusesPlainSteps(CrashesInPlainSteps):
+    words = "expected parameters on one mesh; pass those of one mesh"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", [CrashesInPlainSteps, RefusesPlainSteps])
+def test_an_error_of_plain_steps_says_nothing_about_a_feature(
+    subject: type[Any],
+) -> None:
+    (excused,) = observed(subject, "use=twice", known=(RAISED_INDEX_ERROR,))
+    assert (excused.word, excused.reason) == (
+        "not tried", "plain training steps are violated already"
+    )  # fmt: skip
 
 
 class DoublesOfMany(Remembers):

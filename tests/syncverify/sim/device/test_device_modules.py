@@ -150,7 +150,6 @@ def test_all_styles_of_asking_for_streams_lead_to_the_same(said, program) -> Non
         (lambda _: torch.cuda.CUDAGraph(), "CUDA graphs"),
         (lambda _: torch.cuda.ExternalStream(7), "streams that others have made"),
         (lambda _: torch.cuda.MemPool(), "pools of memory"),
-        (lambda _: torch.zeros(1).pin_memory(), "pinned memory"),
         (lambda _: torch.zeros(1, device="cuda"), "CUDA devices (make tensors on"),
         (lambda _: torch.zeros(1).cuda(), "CUDA devices (make tensors on"),
         (lambda _: current_stream(), "CUDA devices (make tensors on"),

@@ -1,0 +1,56 @@
+"""Where an operator runs, of which some tensors lie in memory of the host.
+
+Note [Memory of the host]
+    On CPU tensors, "the host" and "the device" are the same. A tensor is known to lie on the
+    host if a non-blocking copy filled it or it is pinned, or if an operator made it of such
+    tensors. An operator on them runs at once, and the stream of no copy orders it: only a
+    host that waits knows the copy to be done.
+
+Source:
+    `copy_requires_temporaries` and `copy_kernel_cuda` in ATen/native/cuda/Copy.cu;
+    "CUDA semantics" in torch's documentation, on pinned memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from syncverify.sim.recording.operators import Effects
+
+_COPIES = ("aten.copy_.", "aten._foreach_copy_.")
+# `non_blocking` is the third parameter of each.
+_NON_BLOCKING = 2
+
+# A scalar of the host is an argument of a kernel: the host reads it when it queues that.
+Place = Literal["device", "host", "copy", "blocking copy", "kernel with a scalar"]
+
+
+def place_of(
+    effects: Effects,
+    tensors: Sequence[torch.Tensor],
+    on_host: Sequence[bool],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+) -> Place:
+    """Tell where an operator runs.
+
+    Args:
+        effects: Effects of the operator.
+        tensors: All tensors that it reads or writes.
+        on_host: Of each tensor, whether it is known to lie on the host.
+        args: Positional arguments of the operator.
+        kwargs: Its keyword arguments.
+    """
+    if not any(on_host):
+        return "device"
+    if all(on_host):
+        return "host"
+    if effects.name.startswith(_COPIES):
+        given = (kwargs or {}).get("non_blocking", args[_NON_BLOCKING:])
+        return "copy" if given in (True, (True,)) else "blocking copy"
+    # CUDA refuses any other mixture, so the other tensors lie on the host as well.
+    is_scalar = all(t.dim() == 0 for t, on in zip(tensors, on_host, strict=True) if on)
+    return "kernel with a scalar" if is_scalar else "host"

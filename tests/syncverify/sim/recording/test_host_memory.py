@@ -1,0 +1,169 @@
+"""Memory of the host that copies fill: pinned buffers, and results of non-blocking copies."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify.judge.ordering.races import Race
+from syncverify.judge.ordering.remedies import disorders
+from syncverify.trace.records import HOST, Access, TraceRecord
+
+Program = Callable[[int], object]
+
+
+def unordered(trace: list[TraceRecord]) -> list[tuple[str, str]]:
+    """The second use of each disorder, without its overload, and the remedy."""
+    return [
+        (first.second.operator.split(".")[1], str(each.remedy).partition(" before")[0])
+        for each in disorders([trace])
+        if isinstance(first := each.found[0], Race)
+    ]
+
+
+def read_without_a_wait(_: int) -> None:
+    host = torch.ones(4).to("cpu", non_blocking=True)
+    host.add_(1)
+
+
+def read_of_a_slice(_: int) -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        host = torch.ones(4).to("cpu", non_blocking=True)
+    host[2:].sum().item()
+
+
+def read_as_an_array(_: int) -> None:
+    host = torch.ones(4).to("cpu", non_blocking=True)
+    host.numpy()
+
+
+def read_as_a_scalar_of_a_kernel(_: int) -> None:
+    device = torch.ones(4)
+    norm = device.norm().to("cpu", non_blocking=True)
+    device.mul_(norm)
+
+
+def waited_for_another_stream(_: int) -> None:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        host = torch.ones(4).to("cpu", non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    host.add_(1)
+
+
+def copied_into_a_pinned_buffer(_: int) -> None:
+    pinned = torch.empty(4, pin_memory=True)
+    assert pinned.is_pinned()
+    pinned.copy_(torch.ones(4), non_blocking=True)
+    pinned.tolist()
+
+
+def refilled_while_it_is_copied(_: int) -> None:
+    pinned = torch.ones(4).pin_memory()
+    device = torch.zeros(4)
+    device.copy_(pinned, non_blocking=True)
+    pinned.fill_(2)
+
+
+FOUND = {
+    read_without_a_wait: ("add_", "insert `default.synchronize()`"),
+    read_of_a_slice: ("sum", "insert `stream 1.synchronize()`"),
+    read_as_an_array: ("clone", "insert `default.synchronize()`"),
+    read_as_a_scalar_of_a_kernel: ("mul_", "insert `default.synchronize()`"),
+    waited_for_another_stream: ("add_", "insert `stream 1.synchronize()`"),
+    copied_into_a_pinned_buffer: ("clone", "insert `default.synchronize()`"),
+    refilled_while_it_is_copied: ("fill_", "insert `default.synchronize()`"),
+}
+
+
+@pytest.mark.parametrize("program", FOUND, ids=lambda program: program.__name__)
+def test_the_host_uses_memory_that_a_copy_still_uses(traced, program: Program) -> None:
+    assert unordered(traced(program)) == [FOUND[program]]
+
+
+def synchronized(_: int) -> None:
+    host = torch.ones(4).to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    host.add_(1).sum().item()
+
+
+def synchronized_by_an_event(_: int) -> None:
+    done = torch.cuda.Event()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        host = torch.ones(4).to("cpu", non_blocking=True)
+        done.record()
+    done.synchronize()
+    host.numpy()
+
+
+def blocked(_: int) -> None:
+    pinned = torch.empty(4, pin_memory=True)
+    pinned.copy_(torch.ones(4))
+    pinned.mul_(2)
+    torch.zeros(4).copy_(pinned)
+    pinned.zero_()
+
+
+def copied_back_on_the_same_stream(_: int) -> None:
+    device = torch.ones(4)
+    host = device.to("cpu", non_blocking=True)
+    back = host.to(device.device, non_blocking=True)
+    device.copy_(host, non_blocking=True)
+    back.add_(device)
+
+
+def waited_for_something_that_comes_later(_: int) -> None:
+    device = torch.ones(4)
+    host = device.to("cpu", non_blocking=True)
+    device.sum().item()
+    host.sum()
+
+
+def host_memory_alone(_: int) -> None:
+    host = torch.zeros(4).pin_memory()
+    twice = host * 2
+    twice.add_(host)
+    twice.sum().item()
+
+
+def reduced_on_the_host(_: int) -> None:
+    pinned = torch.zeros(4, pin_memory=True)
+    pinned.fill_(1)
+    work = dist.all_reduce(pinned, async_op=True)
+    assert work is not None
+    work.wait()
+    pinned.add_(1)
+
+
+RIGHT = (
+    synchronized,
+    synchronized_by_an_event,
+    blocked,
+    copied_back_on_the_same_stream,
+    waited_for_something_that_comes_later,
+    host_memory_alone,
+    reduced_on_the_host,
+)
+
+
+@pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)
+def test_a_host_that_waits_is_no_race(traced, program: Program) -> None:
+    assert unordered(traced(program)) == []
+
+
+def test_the_next_kernel_comes_after_what_the_host_did(traced) -> None:
+    """The host fills memory and then queues a copy of it: nothing else is needed."""
+
+    def program(_: int) -> None:
+        side = torch.cuda.Stream()
+        pinned = torch.empty(4, pin_memory=True)
+        pinned.fill_(3)
+        with torch.cuda.stream(side):
+            torch.zeros(4).copy_(pinned, non_blocking=True)
+
+    trace = traced(program)
+    uses = [(e.stream, e.operator) for e in trace if isinstance(e, Access)]
+    assert (HOST, "aten.fill_.Scalar") in uses
+    assert ("stream 1", "aten.copy_.default") in uses
+    assert not unordered(trace)
