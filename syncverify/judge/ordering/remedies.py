@@ -107,7 +107,7 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
 
 
 def _places(trace: Sequence[TraceRecord]) -> dict[int, int]:
-    """Map records, and for frees the number of the storage, to positions in the trace.
+    """Return the positions of records by identity, and of frees by the storage's number.
 
     A remedy may replace the record of a free. Numbers of storages are made negative, so
     that none is taken for the identity of a record.

@@ -35,7 +35,7 @@ def place_of(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
 ) -> Place:
-    """Tell where an operator runs.
+    """Return the place at which an operator runs.
 
     Args:
         effects: Effects of the operator.

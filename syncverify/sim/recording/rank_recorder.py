@@ -187,9 +187,7 @@ class RankRecorder(Recorder):
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Tell whether the memory of a tensor is known to be the host's."""
-        return (
-            bool(self._on_host) and self._storage_of(tensor).number in self._on_host
-        )
+        return bool(self._on_host) and self._storage_of(tensor).number in self._on_host
 
     def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
         """Note that a tensor's memory must not be reused before a stream is done with it."""

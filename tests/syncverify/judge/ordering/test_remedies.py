@@ -52,6 +52,15 @@ def test_two_waits_that_are_missing_are_two_disorders() -> None:
     ]
 
 
+def test_pairs_keep_their_places_though_a_remedy_before_adds_records() -> None:
+    ranks = traces(without("fork", without("join")))
+    for disorder in disorders(ranks):
+        for found in disorder.found:
+            assert isinstance(found, Race)
+            assert ranks[found.rank][found.first_index] is found.first
+            assert ranks[found.rank][found.second_index] is found.second
+
+
 def test_a_stream_that_has_the_result_is_waited_for_rather_than_the_work() -> None:
     program = without("join", without("divide"))
     assert remedies(traces(program)) == [
