@@ -19,10 +19,8 @@ from syncverify.trace.slots import ParameterSlot
 Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 
 DEFAULT_STREAM = "default"
-# Stream of operators that the host runs itself, on memory of its own.
-HOST = "host"
-# Source of operators that autograd's engine queued without a line of the subject.
-AUTOGRAD = "autograd"
+HOST = "host"  # the stream of operators that the host runs itself
+AUTOGRAD = "autograd"  # the source of operators without a line of the subject
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
