@@ -27,5 +27,9 @@ class ScenarioFormatError(UsageError):
     """A scenario, token or report file cannot be read."""
 
 
+class NoVerdictError(SyncverifyError):
+    """A process of the job was lost, and nothing tells whether the subject is the cause."""
+
+
 class InternalError(SyncverifyError):
     """The harness itself is at fault, so a verdict would mean nothing."""

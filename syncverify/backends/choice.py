@@ -48,10 +48,10 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             return SimBackend()
         case "gloo":
             is_torchrun = dist.is_torchelastic_launched()
-            return TorchrunBackend("gloo") if is_torchrun else GlooBackend()
+            return TorchrunBackend("gloo", subject) if is_torchrun else GlooBackend()
         case "nccl":
             _check_nccl()
-            return TorchrunBackend("nccl")
+            return TorchrunBackend("nccl", subject)
         case "fake":
             return FakeBackend()
     raise UsageError(

@@ -10,32 +10,55 @@ Note [Patience with processes]
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Protocol, TypeVar
 
-from syncverify.backends.messages import JobOutcome, JobStarted, Status, StatusRequest
+from typing_extensions import override
+
+from syncverify.backends.messages import (
+    JobOutcome,
+    JobStarted,
+    Status,
+    StatusRequest,
+    unpack_result,
+)
 from syncverify.backends.pool import WorkerProcess, await_any
+from syncverify.errors import InternalError, SubjectError
 from syncverify.processes.hang_detector import Finding, HangDetector
-from syncverify.trace.run import Fault
-
-_AFTERSHOCK_SECONDS = 2.0
+from syncverify.trace.run import Fault, RankRun
 
 
-@dataclass(slots=True)
-class Gathering:
+class RankProcess(Protocol):
+    """The process of a rank, as the process that gathers sees it."""
+
+    def why_silent(self) -> str:
+        """Say why the process does not answer."""
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+
+
+Process = TypeVar("Process", bound=RankProcess)
+
+
+@dataclass
+class Gathering(ABC, Generic[Process]):
     """The outcomes of one scenario so far.
 
     Attributes:
-        workers: One for each rank, in rank order.
+        processes: One for each rank, in rank order.
         patience_seconds: Length of a window, in wall time and in processor time.
-        started: Ranks of which the worker has taken the job.
         outcomes: The outcomes that arrived, by rank.
-        died: The signal or exit code of each worker that died, by rank.
+        died: The signal or exit code of each process that died, by rank.
         statuses: In the end, the status of each rank that has no outcome, and answers.
     """
 
-    workers: list[WorkerProcess]
+    aftershock_seconds: ClassVar[float] = 2.0  # after a fault, for the other ranks
+
+    processes: Sequence[Process]
     patience_seconds: float
-    started: set[int] = field(default_factory=set)
     outcomes: dict[int, JobOutcome] = field(default_factory=dict)
     died: dict[int, str] = field(default_factory=dict)
     statuses: dict[int, Status] = field(default_factory=dict)
@@ -43,29 +66,34 @@ class Gathering:
     def pending(self) -> list[int]:
         """Return the ranks that have a live worker and no outcome."""
         ended = {*self.outcomes, *self.died}
-        return [rank for rank in range(len(self.workers)) if rank not in ended]
+        return [rank for rank in range(len(self.processes)) if rank not in ended]
 
     def silent(self) -> list[int]:
         """Return the pending ranks that did not answer."""
         return [rank for rank in self.pending() if rank not in self.statuses]
 
-    def has_started(self, fault: Fault | None) -> bool:
-        """Tell whether the workers at fault had taken the job."""
-        return fault is not None and self.started.issuperset(fault.ranks)
+    def raise_errors(self) -> None:
+        """Raise the error of a rank that is no fault of the subject, if there is one."""
+        for rank, outcome in sorted(self.outcomes.items()):
+            if outcome.usage_error is not None:
+                raise SubjectError(outcome.usage_error)
+            if outcome.harness_error is not None:
+                raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
 
-    def send(self, rank: int, message: object) -> None:
-        """Send a message to a rank; a rank that is gone has died."""
-        try:
-            self.workers[rank].connection.send(message)
-        except OSError:
-            self.died[rank] = self.workers[rank].exit_reason()
+    def rank_runs(self) -> tuple[RankRun, ...]:
+        """Return the part of each rank, empty where none arrived."""
+        outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
+        return tuple(
+            RankRun() if each is None else unpack_result(each.result)
+            for each in outcomes
+        )
 
     def gather(self) -> None:
         """Receive outcomes until all are there, or the rest makes no progress."""
         detectors = {rank: self._detector(rank) for rank in self.pending()}
         while self.pending():
             patience = (
-                _AFTERSHOCK_SECONDS if self._has_fault() else self.patience_seconds
+                self.aftershock_seconds if self._has_fault() else self.patience_seconds
             )
             if self._receive(patience):
                 continue
@@ -80,7 +108,7 @@ class Gathering:
             return -1 if status is None else status.progress
 
         return HangDetector(
-            self.patience_seconds, progress, self.workers[rank].processor_seconds
+            self.patience_seconds, progress, self.processes[rank].processor_seconds
         )
 
     def _is_over(self, findings: dict[int, Finding]) -> bool:
@@ -100,14 +128,49 @@ class Gathering:
 
     def _has_fault(self) -> bool:
         """Tell whether a rank failed, so that others may never end."""
-        return bool(self.died) or any(
-            each.fault or each.harness_error or each.usage_error
-            for each in self.outcomes.values()
-        )
+        return bool(self.died or self._failed())
 
+    def _failed(self) -> list[JobOutcome]:
+        return [
+            each
+            for each in self.outcomes.values()
+            if each.fault or each.harness_error or each.usage_error
+        ]
+
+    @abstractmethod
     def _receive(self, patience_seconds: float) -> bool:
         """Receive what arrives first; return False if nothing came within the time."""
-        ranks = {self.workers[rank].connection: rank for rank in self.pending()}
+
+    @abstractmethod
+    def _ask(self) -> None:
+        """Ask each pending rank for its status; an outcome may come instead."""
+
+
+@dataclass
+class WorkerGathering(Gathering[WorkerProcess]):
+    """The outcomes that workers of this machine send on their connections.
+
+    Attributes:
+        processes: The workers, one for each rank, in rank order.
+        started: Ranks of which the worker has taken the job.
+    """
+
+    started: set[int] = field(default_factory=set)
+
+    def has_started(self, fault: Fault | None) -> bool:
+        """Tell whether the workers at fault had taken the job."""
+        return fault is not None and self.started.issuperset(fault.ranks)
+
+    def send(self, rank: int, message: object) -> None:
+        """Send a message to a rank; a rank that is gone has died."""
+        try:
+            self.processes[rank].connection.send(message)
+        except OSError:
+            self.died[rank] = self.processes[rank].exit_reason()
+
+    @override
+    def _receive(self, patience_seconds: float) -> bool:
+        ranks = {self.processes[rank].connection: rank for rank in self.pending()}
         ready = await_any(list(ranks), patience_seconds)
         for connection in ready:
             self._take(ranks[connection])
@@ -115,7 +178,7 @@ class Gathering:
 
     def _take(self, rank: int) -> Status | None:
         """Receive one message of a rank; return it if it is a status."""
-        worker = self.workers[rank]
+        worker = self.processes[rank]
         try:
             message = worker.connection.recv()
         except (EOFError, OSError):
@@ -127,8 +190,8 @@ class Gathering:
             self.outcomes[rank] = message
         return message if isinstance(message, Status) else None
 
+    @override
     def _ask(self) -> None:
-        """Ask each pending rank for its status; an outcome may come instead."""
         self.statuses.clear()
         asked = self.pending()
         for rank in asked:
@@ -137,7 +200,7 @@ class Gathering:
             self._await_status(rank)
 
     def _await_status(self, rank: int) -> None:
-        worker = self.workers[rank]
+        worker = self.processes[rank]
         patience = 0.0 if worker.is_stopped() else self.patience_seconds
         while rank in self.pending() and worker.connection.poll(patience):
             status = self._take(rank)

@@ -16,14 +16,14 @@ from collections.abc import Iterable
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce
-from syncverify.backends.gathering import Gathering
-from syncverify.backends.messages import Job, pack_subject, unpack_result
+from syncverify.backends.gathering import WorkerGathering
+from syncverify.backends.messages import Job, pack_subject
 from syncverify.backends.pool import WorkerPool
 from syncverify.backends.process_faults import doubt_about, processes_fault
-from syncverify.errors import InternalError, SubjectError
+from syncverify.errors import InternalError
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Run
 
 HANG_TIMEOUT_SECONDS = 5.0
 _MAX_ATTEMPTS = 3
@@ -67,7 +67,7 @@ class GlooBackend:
             gathering = self._start(scenario, subject)
             gathering.gather()
             try:
-                _raise_errors(gathering)
+                gathering.raise_errors()
                 fault = processes_fault(gathering)
                 doubt = doubt_about(fault, gathering)
             finally:
@@ -78,7 +78,7 @@ class GlooBackend:
                 # with a fault explains the ends before it.
                 unexplained = doubts if fault is None else ()
                 remarks = self._remarks(unexplained)
-                return Run(self.name, _rank_runs(gathering), fault, remarks=remarks)
+                return Run(self.name, gathering.rank_runs(), fault, remarks=remarks)
             doubts.append(doubt)
         raise InternalError(
             f"worker processes end by themselves, {_MAX_ATTEMPTS} times in one scenario: "
@@ -89,13 +89,13 @@ class GlooBackend:
         """End the workers."""
         self._pool.close()
 
-    def _start(self, scenario: Scenario, subject: Subject) -> Gathering:
+    def _start(self, scenario: Scenario, subject: Subject) -> WorkerGathering:
         if self._store is None:
             self._store = dist.TCPStore(
                 "127.0.0.1", 0, is_master=True, wait_for_workers=False
             )
         workers = self._pool.take(scenario.mesh.num_ranks)
-        gathering = Gathering(workers, self._hang_timeout_seconds)
+        gathering = WorkerGathering(workers, self._hang_timeout_seconds)
         packed, port = pack_subject(subject), self._store.port
         self._num_jobs += 1
         for rank in range(len(workers)):
@@ -117,19 +117,3 @@ class GlooBackend:
                 f"behind that do: {'; '.join(self._unexplained)}"
             )
         return remarks
-
-
-def _raise_errors(gathering: Gathering) -> None:
-    for rank, outcome in sorted(gathering.outcomes.items()):
-        if outcome.usage_error is not None:
-            raise SubjectError(outcome.usage_error)
-        if outcome.harness_error is not None:
-            raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
-
-
-def _rank_runs(gathering: Gathering) -> tuple[RankRun, ...]:
-    """Return the part of each rank, empty where none arrived."""
-    outcomes = [gathering.outcomes.get(rank) for rank in range(len(gathering.workers))]
-    return tuple(
-        RankRun() if each is None else unpack_result(each.result) for each in outcomes
-    )

@@ -78,6 +78,23 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """A sign of life of a rank of a torchrun job, which renews it once a second.
+
+    Attributes:
+        number: Number of the sign; it shows that the process lives.
+        job: Number of the job that the rank plays, or has played last.
+        status: Position of the rank in the job.
+        processor_seconds: Processor time of the process so far.
+    """
+
+    number: int
+    job: int
+    status: Status
+    processor_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A notice that the worker has imported its modules."""
 
@@ -182,6 +199,16 @@ def pack_outcome(outcome: JobOutcome) -> bytes:
     return _saved(outcome)
 
 
+def pack_sign(sign: SignOfLife) -> bytes:
+    """Pack a sign of life for torchrun's store."""
+    return _saved(sign)
+
+
+def unpack_sign(packed: bytes) -> SignOfLife:
+    """Unpack a sign of life; see Note [Outcomes are data]."""
+    return _read_as_data(packed, SignOfLife)
+
+
 def unpack_outcome(packed: bytes) -> JobOutcome:
     """Unpack the result of `pack_outcome`; see Note [Outcomes are data].
 
@@ -200,6 +227,8 @@ def unpack_outcome(packed: bytes) -> JobOutcome:
 
 _DATA_CLASSES: Final = (
     JobOutcome,
+    SignOfLife,
+    Status,
     frozenset,
     *(
         kind

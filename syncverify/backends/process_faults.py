@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from syncverify.backends.faults import (
     awaits_peers,
     launches_of,
@@ -10,14 +12,14 @@ from syncverify.backends.faults import (
     stall_fault,
     unmatched_fault,
 )
-from syncverify.backends.gathering import Gathering
+from syncverify.backends.gathering import Gathering, WorkerGathering
 from syncverify.trace.run import Fault
 
 # Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
 _FROM_OUTSIDE = {"signal 9", "signal 15"}
 
 
-def processes_fault(gathering: Gathering) -> Fault | None:
+def processes_fault(gathering: Gathering[Any]) -> Fault | None:
     """Return the reason why not all ranks of a scenario reached their end."""
     if gathering.died:
         return _death(gathering.died)
@@ -27,7 +29,7 @@ def processes_fault(gathering: Gathering) -> Fault | None:
     return fault
 
 
-def doubt_about(fault: Fault | None, gathering: Gathering) -> str:
+def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
     """Say why a process that died or does not answer may not be the scenario's fault.
 
     Returns:
@@ -36,7 +38,7 @@ def doubt_about(fault: Fault | None, gathering: Gathering) -> str:
     """
     lost = {*gathering.died, *gathering.silent()}
     for rank in () if fault is None else fault.ranks:
-        worker = gathering.workers[rank]
+        worker = gathering.processes[rank]
         is_proven = (
             worker.num_jobs == 1
             and rank in gathering.started
@@ -54,14 +56,15 @@ def _death(died: dict[int, str]) -> Fault:
     return Fault("process_died", ranks, f"the process of rank {ranks[0]} died", lines)
 
 
-def _end(gathering: Gathering, rank: int) -> str:
+def _end(gathering: Gathering[Any], rank: int) -> str:
     """Say how a process ended, or why it does not answer."""
     if rank in gathering.died:
         return f"ended by {gathering.died[rank]}"
-    return gathering.workers[rank].why_silent()
+    words: str = gathering.processes[rank].why_silent()
+    return words
 
 
-def _stall(gathering: Gathering) -> Fault:
+def _stall(gathering: Gathering[Any]) -> Fault:
     """Tell a rank in an endless loop, or one that is silent, from ranks that wait for it."""
     finished = set(gathering.outcomes)
     stalled = gathering.statuses

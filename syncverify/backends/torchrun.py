@@ -7,6 +7,8 @@
 
 Every scenario gets new process groups, so a scenario that fails leaves nothing behind. A
 scenario that hangs ends the whole job: a GPU that waits in a collective cannot be stopped.
+The ranks may be on several machines: see Note [Signs of life]. All of them end with the exit
+code of the leader, as torchrun on one machine knows nothing of the ends on others.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import queue
 import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
 
@@ -22,26 +27,28 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce
-from syncverify.backends.faults import outcomes_fault, stall_fault
-from syncverify.backends.messages import (
-    JobOutcome,
-    pack_outcome,
-    unpack_outcome,
-    unpack_result,
-)
+from syncverify.backends.messages import JobOutcome, pack_outcome
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_device import own_device
-from syncverify.errors import InternalError, SubjectError, UsageError
+from syncverify.backends.roll_call import call_roll, facts_about
+from syncverify.backends.signs_of_life import Pulse, RemoteRank
+from syncverify.backends.store_gathering import StoreGathering
+from syncverify.errors import NoVerdictError, UsageError
+from syncverify.processes.owner_link import Word, listen
 from syncverify.program.late_imports import import_dynamo
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
-_FOLLOW_TIMEOUT = timedelta(days=1)  # torchrun ends the followers of a dead leader
+# A call of CUDA may keep Python from running for long.
+_SILENCE_SECONDS = {"gloo": 15.0, "nccl": 60.0}
+_FOLLOW_TIMEOUT = timedelta(days=1)
+_FAREWELL_SECONDS = 3.0
+_END = "null"
 
 
 class TorchrunBackend:
@@ -55,12 +62,19 @@ class TorchrunBackend:
 
     Args:
         transport: `nccl` with one GPU per rank, or `gloo` on CPU.
-        hang_timeout_seconds: Longest time of a scenario on any rank.
+        subject: The synchronizer under test, which has to be the same on all machines.
+        hang_timeout_seconds: Time without progress of any rank after which a scenario is
+            ended; see Note [Patience with processes].
+
+    Raises:
+        EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.
+        NoVerdictError: A rank does not come.
     """
 
     def __init__(
         self,
         transport: Literal["nccl", "gloo"],
+        subject: Subject,
         *,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
@@ -70,12 +84,25 @@ class TorchrunBackend:
         self.rank: int
         self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
-        # A client of the store serves one call at a time. Rank 0 waits for outcomes and plays
-        # at once, so it needs two clients.
+        # A client of the store serves one call at a time. Threads that call at the same time
+        # need one each.
         self._player_store = self._store.clone()
+        self._end_store = self._store.clone()
+        listen(self._hear)
+        machines = call_roll(
+            self._store,
+            facts_about(subject),
+            rank=self.rank,
+            world_size=self.world_size,
+        )
         self._device = own_device(
             transport, self._store, rank=self.rank, world_size=self.world_size
         )
+        self._ranks = [
+            RemoteRank(self._store, rank, machine, _SILENCE_SECONDS[transport])
+            for rank, machine in enumerate(machines)
+        ]
+        self._pulse = Pulse(self._store.clone(), self.rank)
         self.is_lost = False
         self._num_jobs = 0
         self._player = threading.Thread()
@@ -93,74 +120,97 @@ class TorchrunBackend:
         Raises:
             SubjectError: The instance that the factory made lacks a part of the subject API.
             InternalError: The harness failed on some rank.
+            NoVerdictError: A rank was lost, and nothing tells why.
             UsageError: The scenario has more ranks than the job.
         """
-        if scenario.mesh.num_ranks > self.world_size:
+        num_ranks = scenario.mesh.num_ranks
+        if num_ranks > self.world_size:
             raise UsageError(
                 f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
-                f"of {scenario.mesh.num_ranks}"
+                f"of {num_ranks}"
             )
         announce(scenario)
         self._num_jobs += 1
-        number = self._num_jobs
-        self._store.set(f"job/{number}", json.dumps(scenario.to_json()))
-        self._start_playing(number, scenario, subject)
-        ranks = range(scenario.mesh.num_ranks)
-        outcomes = self._gather(number, ranks)
-        results = tuple(
-            unpack_result(outcomes[rank].result) if rank in outcomes else RankRun()
-            for rank in ranks
+        self._store.set(f"job/{self._num_jobs}", json.dumps(scenario.to_json()))
+        self._start_playing(self._num_jobs, scenario, subject)
+        gathering = StoreGathering(
+            self._ranks[:num_ranks],
+            self._hang_timeout_seconds,
+            store=self._store,
+            job=self._num_jobs,
         )
-        absent = tuple(rank for rank in ranks if rank not in outcomes)
-        fault = outcomes_fault(outcomes)
-        if fault is None and absent:
-            fault = stall_fault("never_returns", absent, ())
-        self.is_lost = bool(absent)
-        return Run(self.name, results, fault, lost_backend=self.is_lost)
+        gathering.gather()
+        self.is_lost = bool(gathering.pending())
+        gathering.raise_errors()
+        return Run(self.name, gathering.rank_runs(), gathering.fault())
 
-    def follow(self, subject: Subject) -> None:
-        """Play each scenario that the leader announces, until the leader announces the end.
+    def follow(self, subject: Subject) -> int:
+        """Play each scenario that the leader announces, until the leader ends.
 
-        `subject` equals the leader's.
+        Args:
+            subject: The synchronizer under test; it equals the leader's.
+
+        Returns:
+            The exit code of the leader.
+
+        Raises:
+            NoVerdictError: The leader is gone.
         """
-        while True:
+        announced = queue.Queue[str]()
+        threading.Thread(
+            target=self._listen, args=(announced.put,), daemon=True
+        ).start()
+        # This thread waits for the queue alone, so that it hears the user's Ctrl-C.
+        while (text := announced.get()) not in {"", _END}:
+            scenario = Scenario.from_json(json.loads(text))
             self._num_jobs += 1
-            key = f"job/{self._num_jobs}"
-            self._store.wait([key], _FOLLOW_TIMEOUT)
-            announced = json.loads(self._store.get(key))
-            if announced is None:
-                self._await_player(_GRACE_SECONDS)
-                return
-            scenario = Scenario.from_json(announced)
-            if self.rank < scenario.mesh.num_ranks:
+            if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
+                announce(scenario)
                 self._start_playing(self._num_jobs, scenario, subject)
+        if text != _END:
+            raise NoVerdictError("rank 0 is gone, and torchrun's store with it")
+        code = int(self._store.get("end/0"))
+        self._hear("ends", str(code))
+        self.close()
+        return code
 
     def close(self) -> None:
-        """Announce the end to the followers."""
-        if self.rank == 0:
-            self._store.set(f"job/{self._num_jobs + 1}", json.dumps(None))
+        """Wait a little until this rank has ended its groups.
 
-    def _gather(self, number: int, ranks: range) -> dict[int, JobOutcome]:
-        """Collect the outcome of each rank; a rank that is late has none."""
-        keys = {rank: f"outcome/{number}/{rank}" for rank in ranks}
-        # `wait` raises after the timeout; the check below finds the ranks without an
-        # outcome.
-        with contextlib.suppress(dist.DistStoreError):
-            patience = timedelta(seconds=self._hang_timeout_seconds)
-            self._store.wait([*keys.values()], patience)
-        return {
-            rank: self._outcome(key)
-            for rank, key in keys.items()
-            if self._store.check([key])
-        }
+        The other ranks hear of the end with its exit code, when that is told to the owner.
+        """
+        self._await_player(0 if self.is_lost else _GRACE_SECONDS)
+        self.is_lost = self._player.is_alive()
 
-    def _outcome(self, key: str) -> JobOutcome:
-        outcome = unpack_outcome(self._store.get(key))
-        if outcome.usage_error is not None:
-            raise SubjectError(outcome.usage_error)
-        if outcome.harness_error is not None:
-            raise InternalError(f"{key}:\n{outcome.harness_error}")
-        return outcome
+    def _listen(self, put: Callable[[str], None]) -> None:
+        """Hand on what the leader announces, and "" if the leader is gone."""
+        store = self._store.clone()
+        number, text = 1, ""
+        try:
+            while text != _END:
+                store.wait([f"job/{number}"], _FOLLOW_TIMEOUT)
+                text = store.get(f"job/{number}").decode()
+                put(text)
+                number += 1
+        except dist.DistError:
+            put("")
+
+    def _hear(self, word: Word, text: str) -> None:
+        """Tell the other ranks the exit code of this one, on any thread."""
+        if word != "ends":
+            return
+        with contextlib.suppress(dist.DistError):
+            self._end_store.set(f"end/{self.rank}", str(text))
+            if self.rank == 0:
+                self._end_store.set(f"job/{self._num_jobs + 1}", _END)
+                self._bid_farewell()
+
+    def _bid_farewell(self) -> None:
+        """Wait a little until all followers have the code: the store may end with rank 0."""
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        keys = [f"end/{rank}" for rank in range(self.world_size)]
+        while time.monotonic() < deadline and not self._end_store.check(keys):
+            time.sleep(_FAREWELL_SECONDS / 100)
 
     def _start_playing(self, number: int, scenario: Scenario, subject: Subject) -> None:
         """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
@@ -177,6 +227,12 @@ class TorchrunBackend:
         if self._player.ident is not None:
             self._player.join(timeout_seconds)
 
+    def _is_free(self, announced: queue.Queue[str]) -> bool:
+        """Wait for the groups of the scenario before; return False if the job ends first."""
+        while self._player.is_alive() and announced.empty():
+            self._await_player(_GRACE_SECONDS / 100)
+        return not self._player.is_alive()
+
     def _play_and_report(
         self, number: int, scenario: Scenario, subject: Subject
     ) -> None:
@@ -191,12 +247,14 @@ class TorchrunBackend:
             # leader gives the verdict.
             timeout=timedelta(seconds=2 * self._hang_timeout_seconds),
         )
+        recorder = Recorder()
+        self._pulse.play(number, recorder)
         play_rank(
             membership,
             scenario,
             subject,
             device=self._device,
-            recorder=Recorder(),
+            recorder=recorder,
             tell=functools.partial(self._tell, number),
         )
 

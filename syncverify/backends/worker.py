@@ -30,17 +30,15 @@ from syncverify.backends.messages import (
     JobOutcome,
     JobStarted,
     Ready,
-    Status,
     StatusRequest,
     unpack_subject,
 )
 from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.rank_status import status_of
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import is_torch_line, outermost_frames
 
 # The parent ends stuck workers much sooner. This limit is for a parent that is stuck itself.
 COLLECTIVE_TIMEOUT = timedelta(seconds=120)
@@ -71,7 +69,7 @@ class Worker:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, StatusRequest):
-                    self._send(self._status())
+                    self._send(status_of(self._player, self._recorder))
                 else:
                     self._send(JobStarted())
                     self._jobs.put(message)
@@ -86,17 +84,6 @@ class Worker:
                 self._connection.send(message)
         except OSError:
             os._exit(0)  # as in `_control`: the parent is gone
-
-    def _status(self) -> Status:
-        frame = sys._current_frames().get(self._player.ident or 0)
-        stack = traceback.extract_stack(frame) if frame is not None else []
-        events = list(self._recorder.trace)
-        return Status(
-            progress=len(events),
-            lines=tuple(outermost_frames(stack)),
-            in_torch=bool(stack) and is_torch_line(stack[-1].filename),
-            launches=tuple(e for e in events if isinstance(e, CollectiveLaunch)),
-        )
 
     def _play_and_send(self, job: Job) -> None:
         self._recorder = Recorder()

@@ -16,10 +16,12 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     HARNESS_FAILED,
     complain,
+    leave_at_once,
     leaving_when_interrupted,
     tell_end,
 )
-from syncverify.errors import SyncverifyError, UsageError
+from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
+from syncverify.plain_text import plain
 
 
 def main() -> None:
@@ -43,6 +45,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         tell_end(BROKEN_PIPE)
         sys.exit(BROKEN_PIPE)
+    except NoVerdictError as error:
+        click.echo(f"{COMMAND_NAME}: no verdict: {plain(str(error))}", err=True)
+        leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
         complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
     except Exception:  # noqa: BLE001  # the last resort: a fault of ours

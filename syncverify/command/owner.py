@@ -86,6 +86,7 @@ def owned(
         again: Plays the scenario of a token in the same way.
         replay_line: The command that plays a token, with `{}` in the place of the token.
     """
+    _refuse_restart()
     if "torch" in sys.modules or not hasattr(os, "fork"):
         play()
         return
@@ -94,8 +95,35 @@ def owned(
         _leave_as(end, again, replay_line)
 
 
+def _refuse_restart() -> None:
+    """Leave the verdict to the first start of a torchrun job that torchrun restarts.
+
+    torchrun takes exit code 1 for a crash, starts the job again with --max-restarts, and
+    ends with the code of the last start.
+    """
+    count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if count and os.environ["LOCAL_RANK"] == "0":
+        complain(
+            COMMAND_NAME,
+            f"torchrun starts this job again (restart {count}), and nothing is played: the "
+            "verdict of the first start is above; use --max-restarts 0",
+            HARNESS_FAILED,
+        )
+    if count:
+        sys.exit(HARNESS_FAILED)
+
+
 def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoReturn:
     _leave_if_decided(end)
+    place = f"in run {end.num_runs}; to play that one: {replay_line}"
+    if "TORCHELASTIC_RUN_ID" in os.environ and end.token:
+        complain(
+            COMMAND_NAME,
+            f"no verdict: the process of rank {os.environ['RANK']} {end.how} "
+            f"{place.format(end.token)}\n"
+            "Under torchrun no other process can play it again.",
+            HARNESS_FAILED,
+        )
     if not end.token:
         complain(
             COMMAND_NAME,
@@ -107,7 +135,6 @@ def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoRe
         sys.exit()
     if second.was_interrupted:
         _leave_if_decided(second)
-    place = f"in run {end.num_runs}; to play that one: {replay_line}"
     if second.code is not None:
         complain(
             COMMAND_NAME,

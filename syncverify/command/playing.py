@@ -32,12 +32,10 @@ def playing(kept: Callable[[], str] = str) -> Iterator[None]:
         yield
 
 
-def follow_leader(backend: AnyBackend, subject: Subject) -> bool:
-    """Play as a follower of a torchrun job; return False if this process is none."""
-    if not isinstance(backend, TorchrunBackend) or backend.rank == 0:
-        return False
-    backend.follow(subject)
-    return True
+def follow_leader(backend: AnyBackend, subject: Subject) -> None:
+    """Play as a follower of a torchrun job, and leave as the leader; else do nothing."""
+    if isinstance(backend, TorchrunBackend) and backend.rank > 0:
+        leave(backend.follow(subject), backend)
 
 
 def leave(code: int, backend: AnyBackend) -> NoReturn:

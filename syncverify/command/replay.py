@@ -44,8 +44,7 @@ def execute(
             "no data; replay on sim"
         )
     with closing(open_backend(backend, found)) as opened:
-        if follow_leader(opened, found):
-            return
+        follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
     for line in _comparison(reproducer, violations, found, backend):
         say(line)

@@ -76,8 +76,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
     with closing(open_backend(options.backend, subject)) as backend:
-        if follow_leader(backend, subject):
-            return
+        follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
         except ObservationInterrupted as interrupt:

@@ -44,6 +44,11 @@ def link_to_owner(write: Write) -> None:
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
+def listen(write: Write) -> None:
+    """Let a function hear all that this process tells, before its owner does."""
+    _owners.insert(0, write)
+
+
 def tell_owner(word: Word, text: Callable[[], str]) -> None:
     """Tell the owner, if there is one, a word and its text."""
     for write in _owners:

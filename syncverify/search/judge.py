@@ -11,7 +11,7 @@ from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
-from syncverify.search.budget import Budget
+from syncverify.search.budget import Budget, OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import shuffled_addresses
 from syncverify.search.schedules import (
@@ -53,6 +53,15 @@ class ScheduledBackend(Protocol):
         self, scenario: Scenario, subject: Subject, decisions: Decisions
     ) -> Run:
         """Play a scenario with the given decisions about timing."""
+
+
+@runtime_checkable
+class MortalBackend(Protocol):
+    """A backend that may lose its ranks for good."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no more scenario can be played."""
 
 
 class RunListener(Protocol):
@@ -240,6 +249,9 @@ class Judge:
         )
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:
+        # After a hang on GPUs each scenario would hang. Blame for that is the first one's.
+        if isinstance(self.backend, MortalBackend) and self.backend.is_lost:
+            raise OutOfBudgetError
         self.budget.take_run()
         self.num_runs += 1
         if isinstance(self.backend, ScheduledBackend):

@@ -123,7 +123,6 @@ class Run:
         fault: Reason that the run did not reach its end; None if it did.
         carries_data: False where collectives move no data (`fake`), so that values say
             nothing about the subject.
-        lost_backend: Whether the backend cannot play anything after this run.
         representatives: Global ranks that played for all others of a large world (`fake`);
             None where all ranks played.
         remarks: What the reader of a report should know of this run, in words.
@@ -133,6 +132,5 @@ class Run:
     ranks: tuple[RankRun, ...]
     fault: Fault | None = None
     carries_data: bool = True
-    lost_backend: bool = False
     representatives: tuple[int, ...] | None = None
     remarks: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.backends.gathering import Gathering
+from syncverify.backends.gathering import WorkerGathering
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.messages import JobOutcome, JobStarted, Status, pack_result
 from syncverify.errors import InternalError
@@ -111,9 +111,9 @@ def playing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
         opened = backend or GlooBackend()
         left = iter(attempts)
 
-        def start(*_arguments: object) -> Gathering:
+        def start(*_arguments: object) -> WorkerGathering:
             workers: Any = [*next(left)]
-            return Gathering(workers, WINDOW_SECONDS)
+            return WorkerGathering(workers, WINDOW_SECONDS)
 
         monkeypatch.setattr(opened, "_start", start)
         monkeypatch.setattr(opened._pool, "discard", lambda _rank: None)

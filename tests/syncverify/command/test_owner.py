@@ -64,20 +64,24 @@ DIES = f"{PLAYS};os._exit(0)"
 BLOCKS = f"{PLAYS};block()"
 
 
-def start(first: str, second: str = "ends(0)") -> subprocess.Popen[str]:
+def start(
+    first: str, second: str = "ends(0)", **variables: str
+) -> subprocess.Popen[str]:
     """Start an owner; pytest's timeout is the bound of a test that fails."""
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, first, second],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def played(first: str, second: str = "ends(0)") -> tuple[int, str, str]:
+def played(
+    first: str, second: str = "ends(0)", **variables: str
+) -> tuple[int, str, str]:
     """Return exit code, output and complaint; they come when no process is left."""
-    running = start(first, second)
+    running = start(first, second, **variables)
     out, err = running.communicate()
     return running.returncode, out, err
 
@@ -165,6 +169,24 @@ def test_a_death_that_does_not_come_again_is_no_verdict(second: str) -> None:
         "syncverify: no verdict: the process that plays ended by exit code 0 in run 1; to "
         "play that one: play sv2-"
     )
+
+
+def test_a_job_that_torchrun_restarts_plays_nothing() -> None:
+    """torchrun ends with the code of its last start, which must not be 0 after a 1."""
+    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    code, out, complaint = played("ends(0)", LOCAL_RANK="0", **again)
+    assert (code, out) == (3, "")
+    assert complaint.startswith(
+        "syncverify: torchrun starts this job again (restart 1)"
+    )
+    assert played("ends(0)", LOCAL_RANK="1", **again) == (3, "", "")
+
+
+def test_a_rank_of_torchrun_that_is_lost_is_not_played_alone() -> None:
+    code, out, complaint = played(DIES, TORCHELASTIC_RUN_ID="x", RANK="3")
+    assert (code, out) == (3, "playing\n")
+    words = r"syncverify: no verdict: the process of rank 3 ended by exit code 0 in run 1; .* play sv2-"
+    assert re.match(words, complaint)
 
 
 def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:

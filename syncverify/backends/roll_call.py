@@ -1,0 +1,103 @@
+"""The roll call of a torchrun job: every rank is there, and all ranks run the same code.
+
+Machines of one job may hold different checkouts. A verdict on two versions of a subject
+would be about neither of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from syncverify.errors import EnvironmentNotSupportedError, NoVerdictError
+from syncverify.subjects.subject import Subject
+
+# Between the first rank that is ready and the last one: an import of torch takes a minute on
+# a busy machine.
+PATIENCE_SECONDS = 120.0
+_HOST = "host"
+Facts = Mapping[str, str]
+
+
+def facts_about(subject: Subject) -> Facts:
+    """Return the name of this machine, and what has to be equal on all of them."""
+    return {
+        _HOST: socket.gethostname(),
+        "syncverify": version("syncverify"),
+        "torch": torch.__version__,
+        "the subject": subject.name,
+        "the subject's file": _source(subject),
+    }
+
+
+def call_roll(
+    store: dist.Store,
+    facts: Facts,
+    *,
+    rank: int,
+    world_size: int,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Sequence[str]:
+    """Wait until all ranks are there, and compare their facts.
+
+    Args:
+        store: Store of the job.
+        facts: Result of `facts_about` on this rank.
+        rank: Global rank of this process.
+        world_size: Number of ranks of the job.
+        patience_seconds: Longest wait for the other ranks.
+
+    Returns:
+        The machine of each rank.
+
+    Raises:
+        NoVerdictError: A rank does not come.
+        EnvironmentNotSupportedError: Ranks differ. Only rank 0 and a rank that differs from
+            it raise that.
+    """
+    keys = [f"roll/{each}" for each in range(world_size)]
+    store.set(keys[rank], json.dumps(facts))
+    try:
+        store.wait(keys, timedelta(seconds=patience_seconds))
+    except dist.DistStoreError:
+        absent = [each for each, key in enumerate(keys) if not store.check([key])]
+        raise NoVerdictError(
+            f"expected {world_size} ranks, got no word of {absent} in "
+            f"{patience_seconds:.0f} s; did their processes start?"
+        ) from None
+    roll: list[Facts] = [json.loads(store.get(key)) for key in keys]
+    _compare(roll, rank)
+    return [each[_HOST] for each in roll]
+
+
+def _compare(roll: Sequence[Facts], rank: int) -> None:
+    first = roll[0]
+    for other, facts in enumerate(roll):
+        for topic in first:
+            is_different = topic != _HOST and facts.get(topic) != first[topic]
+            if is_different and rank in {0, other}:
+                raise EnvironmentNotSupportedError(
+                    f"expected {topic} to be equal on all ranks, got {first[topic]} on rank "
+                    f"0 ({first[_HOST]}) and {facts.get(topic)} on rank {other} "
+                    f"({facts[_HOST]}); install the same on all machines"
+                )
+
+
+def _source(subject: Subject) -> str:
+    """Name the file of a subject by a digest of its bytes; its path may differ."""
+    module = sys.modules.get(getattr(subject.factory, "__module__", ""))
+    path = Path(getattr(module, "__file__", None) or "")
+    if not path.is_file():
+        return "no file"
+    return (
+        f"{path.name} of SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+    )

@@ -1,0 +1,111 @@
+"""Signs of life of the ranks of a torchrun job, in torchrun's store.
+
+Note [Signs of life]
+    The ranks of a job may be on other machines, where no kernel can be asked about them. So
+    a thread of each rank writes a sign of life once a second: a number, the status of the
+    rank, and the processor time that it has used. A rank whose number stays the same has
+    died, is stopped, keeps Python from running, or is cut off; from afar these look alike.
+    Clocks of two machines are never compared: a reader counts the seconds since it saw
+    another number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import torch.distributed as dist
+
+from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
+from syncverify.backends.rank_status import status_of
+from syncverify.trace.recorder import Recorder
+
+_PERIOD_SECONDS = 1.0
+
+
+class Pulse:
+    """The thread that writes the signs of life of this rank, until the store is gone.
+
+    Args:
+        store: A client of torchrun's store that no other thread uses.
+        rank: Global rank of this process.
+    """
+
+    def __init__(self, store: dist.Store, rank: int) -> None:
+        self._store = store
+        self._key = f"sign/{rank}"
+        self._playing = (0, threading.current_thread(), Recorder())
+        threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
+
+    def play(self, job: int, recorder: Recorder) -> None:
+        """Note that the calling thread plays a job."""
+        self._playing = (job, threading.current_thread(), recorder)
+
+    def _beat(self) -> None:
+        pause = threading.Event()
+        number = 0
+        with contextlib.suppress(dist.DistError):
+            while True:
+                number += 1
+                sign = pack_sign(self._sign(number))
+                self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
+                pause.wait(_PERIOD_SECONDS)
+
+    def _sign(self, number: int) -> SignOfLife:
+        job, player, recorder = self._playing
+        return SignOfLife(number, job, status_of(player, recorder), time.process_time())
+
+
+class RemoteRank:
+    """A rank of the job, as its signs of life show it.
+
+    Args:
+        store: Client of torchrun's store.
+        rank: Global rank.
+        machine: Name of the rank's machine.
+        patience_seconds: Time without a sign after which the rank is silent.
+    """
+
+    def __init__(
+        self, store: dist.Store, rank: int, machine: str, patience_seconds: float
+    ) -> None:
+        self._store = store
+        self._rank = rank
+        self._machine = machine
+        self._patience_seconds = patience_seconds
+        self._last: SignOfLife | None = None
+        self._seen = time.monotonic()
+
+    def renew(self) -> None:
+        """Count the silence from now on: nobody has looked for a while."""
+        self._seen = time.monotonic()
+
+    def look(self) -> SignOfLife | None:
+        """Return the last sign of the rank; None if the rank is silent."""
+        key = f"sign/{self._rank}"
+        sign = unpack_sign(self._store.get(key)) if self._store.check([key]) else None
+        if sign is not None and (
+            self._last is None or sign.number != self._last.number
+        ):
+            self._last, self._seen = sign, time.monotonic()
+        silence_seconds = time.monotonic() - self._seen
+        return None if silence_seconds > self._patience_seconds else sign
+
+    def end(self) -> str | None:
+        """Return the way in which the rank said that it ends; None if it did not."""
+        key = f"end/{self._rank}"
+        if not self._store.check([key]):
+            return None
+        return f"exit code {int(self._store.get(key))} on {self._machine}"
+
+    def why_silent(self) -> str:
+        """Say that there is no sign of the rank."""
+        return (
+            f"no sign of life for {self._patience_seconds:.0f} s from {self._machine}: it "
+            "was ended or stopped, keeps Python from running, or is cut off"
+        )
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of the last sign."""
+        return 0.0 if self._last is None else self._last.processor_seconds

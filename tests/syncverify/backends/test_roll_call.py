@@ -1,0 +1,57 @@
+"""All ranks of a torchrun job are there and run the same code, or nothing is played."""
+
+import json
+
+import pytest
+import torch.distributed as dist
+
+from syncverify.backends.roll_call import Facts, call_roll, facts_about
+from syncverify.errors import EnvironmentNotSupportedError, NoVerdictError
+from syncverify.subjects.subject import resolve
+
+HERE = {"host": "a", "syncverify": "1.0", "the subject's file": "mine.py of SHA-256 12"}
+THERE = {**HERE, "host": "b"}
+
+
+def roll(*facts: Facts, rank: int = 0, world_size: int = 2) -> list[str]:
+    """Call the roll as one rank, after the others have."""
+    store = dist.HashStore()
+    for other, each in enumerate(facts):
+        store.set(f"roll/{other}", json.dumps(each))
+    return [
+        *call_roll(
+            store, facts[rank], rank=rank, world_size=world_size, patience_seconds=0.01
+        )
+    ]
+
+
+def test_equal_ranks_get_the_machine_of_each() -> None:
+    assert roll(HERE, THERE) == ["a", "b"]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_differs_is_named_there_and_on_rank_0(rank: int) -> None:
+    other = {**THERE, "the subject's file": "mine.py of SHA-256 34"}
+    with pytest.raises(EnvironmentNotSupportedError) as refusal:
+        roll(HERE, THERE, other, rank=rank, world_size=3)
+    assert str(refusal.value) == (
+        "expected the subject's file to be equal on all ranks, got mine.py of SHA-256 12 on "
+        "rank 0 (a) and mine.py of SHA-256 34 on rank 2 (b); install the same on all machines"
+    )
+
+
+def test_a_rank_that_agrees_with_rank_0_says_nothing_of_others() -> None:
+    assert roll(HERE, THERE, {**THERE, "syncverify": "2.0"}, rank=1, world_size=3)
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    with pytest.raises(
+        NoVerdictError, match=r"^expected 3 ranks, got no word of \[2\]"
+    ):
+        roll(HERE, THERE, world_size=3)
+
+
+def test_facts_hold_a_digest_of_the_subjects_file() -> None:
+    facts = facts_about(resolve("synchronizer"))
+    assert facts["the subject's file"].startswith("synchronizer.py of SHA-256 ")
+    assert {"host", "syncverify", "torch", "the subject"} < set(facts)

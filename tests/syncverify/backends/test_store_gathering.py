@@ -1,0 +1,122 @@
+"""Ranks on other machines: a rank that is lost is told from the ranks that wait for it."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from syncverify.backends.messages import (
+    JobOutcome,
+    SignOfLife,
+    Status,
+    pack_outcome,
+    pack_result,
+    pack_sign,
+)
+from syncverify.backends.signs_of_life import RemoteRank
+from syncverify.backends.store_gathering import StoreGathering
+from syncverify.errors import NoVerdictError
+from syncverify.trace.records import CollectiveLaunch, Moment
+from syncverify.trace.run import Fault, RankRun
+
+WINDOW_SECONDS = 0.01
+FOREVER = float("inf")
+ENDED = JobOutcome(pack_result(RankRun()))
+RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
+AFTERSHOCK = JobOutcome(
+    pack_result(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
+)
+LAUNCH = CollectiveLaunch(
+    moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
+    reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
+    source="mine.py:7 in wait",
+)  # fmt: skip
+WAITS = Status(
+    0, ("mine.py:7 in wait: work.wait()",), in_torch=True, launches=(LAUNCH,)
+)
+LOOPS = Status(0, ("mine.py:9 in wait: while True",), in_torch=False, launches=())
+
+
+class Job:
+    """A job whose ranks write what a test says."""
+
+    def __init__(self) -> None:
+        self.store: Any = dist.HashStore()
+        self.ranks = list[RemoteRank]()
+
+    def rank(
+        self,
+        outcome: JobOutcome | None = None,
+        status: Status | None = None,
+        *,
+        patience_seconds: float = FOREVER,
+        end: int | None = None,
+    ) -> None:
+        rank = len(self.ranks)
+        if outcome is not None:
+            self.store.set(f"outcome/1/{rank}", pack_outcome(outcome))
+        if status is not None:
+            self.store.set(f"sign/{rank}", pack_sign(SignOfLife(1, 1, status, 0.0)))
+        if end is not None:
+            self.store.set(f"end/{rank}", str(end))
+        machine = f"machine {rank}"
+        self.ranks.append(RemoteRank(self.store, rank, machine, patience_seconds))
+
+    def fault(self) -> Fault | None:
+        gathering = StoreGathering(self.ranks, WINDOW_SECONDS, store=self.store, job=1)
+        gathering.aftershock_seconds = WINDOW_SECONDS  # type: ignore[misc]  # for a test
+        gathering.gather()
+        return gathering.fault()
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+def test_a_silent_rank_is_lost_and_not_blamed(job: Job) -> None:
+    job.rank(status=WAITS)
+    job.rank(status=WAITS, patience_seconds=0)
+    with pytest.raises(NoVerdictError) as end:
+        job.fault()
+    first, silent, waiting = str(end.value).splitlines()
+    assert first == "lost rank 1"
+    assert silent.startswith("  rank 1: no sign of life for 0 s from machine 1: ")
+    assert waiting.startswith("  rank 0: stands after all_reduce SUM of 5")
+
+
+def test_a_rank_that_said_its_exit_code_is_lost_at_once(job: Job) -> None:
+    job.rank(ENDED)
+    job.rank(status=WAITS, end=130)
+    with pytest.raises(NoVerdictError, match=r"rank 1: exit code 130 on machine 1"):
+        job.fault()
+
+
+def test_an_exception_about_a_lost_rank_explains_nothing(job: Job) -> None:
+    job.rank(AFTERSHOCK)
+    job.rank(patience_seconds=0)
+    with pytest.raises(NoVerdictError, match=r"lost rank 1\n"):
+        job.fault()
+
+
+def test_an_exception_of_a_rank_explains_silence(job: Job) -> None:
+    job.rank(patience_seconds=0)
+    job.rank(RAISED)
+    assert job.fault() == RAISED.fault
+
+
+def test_a_rank_that_lives_and_does_not_move_is_at_fault_and_not_its_peer(
+    job: Job,
+) -> None:
+    job.rank(status=WAITS)
+    job.rank(status=LOOPS)
+    fault = job.fault()
+    assert fault is not None
+    assert (fault.kind, fault.ranks) == ("never_returns", (1,))
+    assert fault.details == LOOPS.lines
+
+
+def test_ranks_that_all_end_have_no_fault(job: Job) -> None:
+    job.rank(ENDED)
+    job.rank(ENDED)
+    assert job.fault() is None
