@@ -75,6 +75,11 @@ def _lacking(name: str, needs: Capabilities) -> str | None:
             "takes its streams from torch.cuda by name; use --backend sim, or nccl with "
             "GPUs"
         )
+    if name in {"gloo", "fake"} and needs.device == "cuda":
+        return (
+            "is told that it is on CUDA; use --backend sim, nccl with GPUs, or a contract "
+            "without device = 'cuda'"
+        )
     if name in {"sim", "fake"} and needs.needs_processes:
         return "keeps state for a whole process; use --backend gloo"
     if name == "fake" and needs.needs_data:

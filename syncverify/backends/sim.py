@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 
 from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
+from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
@@ -104,16 +106,21 @@ class SimBackend:
             recorders=recorders,
         )
         results = tuple(RankRun() for _ in range(num_ranks))
+        tells = subject.capabilities.device == "cuda"
+        if tells:
+            for rank, recorder in enumerate(machine.recorders):
+                recorder.streams.tell(torch.device("cuda", rank))
 
         def program(rank: int) -> None:
-            play(
-                scenario,
-                subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=results[rank],
-                recorder=machine.recorders[rank],
-            )
+            with refusing_what_needs_gpus() if tells else nullcontext():
+                play(
+                    scenario,
+                    subject,
+                    rank=rank,
+                    device=torch.device("cpu"),
+                    result=results[rank],
+                    recorder=machine.recorders[rank],
+                )
 
         with exact_arithmetic():
             threads, stall = machine.run(program)

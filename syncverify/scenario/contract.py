@@ -13,6 +13,13 @@ from syncverify.scenario.plain_features import is_plain
 
 # Fields with names of features.
 FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
+# Fields that take one of a few words.
+CHOICES: Final = {
+    "reduction": ("sum", "mean"),
+    "tensors": ("dtensor", "local"),
+    "gradients": ("all ranks", "owner"),
+    "device": ("cpu", "cuda"),
+}
 # Values of plain training steps that a field of the contract leaves out.
 _LEFT_OUT_BY_FIELD: Final = (
     (
@@ -55,6 +62,8 @@ class Capabilities:
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
+        device: Device on which `sim` tells the subject that its tensors are: `cpu`, or `cuda`
+            for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only.
         fail_on_wrong: A feature beyond the contract that is wrong without a word fails
             the run.
         features: Features that the subject is asked for, each with the promise of the
@@ -77,6 +86,7 @@ class Capabilities:
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
+    device: Literal["cpu", "cuda"] = "cpu"
     fail_on_wrong: bool = False
     features: frozenset[str] = frozenset()
     right: frozenset[str] = frozenset()
@@ -84,7 +94,17 @@ class Capabilities:
     outside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Take any collection of features for a set; refuse text, a set of letters."""
+        """Take any collection of features for a set; refuse text, a set of letters.
+
+        Raises:
+            UsageError: A field has a value that it does not take.
+        """
+        for field, words in CHOICES.items():
+            if getattr(self, field) not in words:
+                raise UsageError(
+                    f"expected `{field}` of a contract as {' or '.join(map(repr, words))}, "
+                    f"got {getattr(self, field)!r}"
+                )
         for field in FEATURE_FIELDS:
             names = getattr(self, field)
             if isinstance(names, str):

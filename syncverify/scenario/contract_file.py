@@ -17,17 +17,13 @@ from typing import Any, Final
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import (
+    CHOICES,
     FEATURE_FIELDS,
     PLAIN_CONTRACT,
     Capabilities,
 )
 
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)
-_CHOICES: Final = {
-    "reduction": ("sum", "mean"),
-    "tensors": ("dtensor", "local"),
-    "gradients": ("all ranks", "owner"),
-}
 
 
 def read_contract(path: Path, own: Capabilities) -> Capabilities:
@@ -109,8 +105,8 @@ def _check(key: str, value: Any, place: str) -> None:
     if key in FEATURE_FIELDS:
         right = isinstance(value, list) and all(isinstance(name, str) for name in value)
         expected = "a list of features such as 'event=tail'"
-    elif key in _CHOICES:
-        right, expected = value in _CHOICES[key], " or ".join(map(repr, _CHOICES[key]))
+    elif key in CHOICES:
+        right, expected = value in CHOICES[key], " or ".join(map(repr, CHOICES[key]))
     else:
         right = type(value) is type(_DEFAULTS[key])
         expected = "true or false"

@@ -84,7 +84,8 @@ class SimulatedMachine:
                 if dist.is_initialized():
                     dist.destroy_process_group()
 
-        modules, cycles = virtual_device_modules(), no_collection_of_cycles()
+        tells = any(recorder.streams.told for recorder in self.recorders)
+        modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
         backend = _registered_backend(self.world)
         with thread_local_world(), backend, obvious_plans(), modules, cycles:
             return self._scheduler.run(run_rank)

@@ -64,6 +64,14 @@ def innermost_subject_line() -> tuple[CodeType, int] | None:
     return None
 
 
+def is_subject_above(depth: int) -> bool:
+    """Tell whether the line that is so many calls above this one is the subject's."""
+    filename = sys._getframe(depth).f_code.co_filename
+    if filename not in _IS_SUBJECT:
+        _IS_SUBJECT[filename] = is_subject_line(filename)
+    return _IS_SUBJECT[filename]
+
+
 def is_called_by(name: str) -> bool:
     """Tell whether a function of torch with this name is on the stack."""
     frame: FrameType | None = sys._getframe(1)

@@ -4,7 +4,8 @@ Each replaced name checks the calling thread: the thread of a rank gets virtual 
 other thread gets torch's own. Callers look the names up on the modules at each call, as
 `torch.cuda.current_stream()` does. A function that was imported by name before the run
 (`from torch.cuda import current_stream`) is not replaced, and ends the run with an error.
-`torch.cuda.is_available()` stays false: tensors cannot be made on a CUDA device.
+`torch.cuda.is_available()` stays false, and tensors cannot be made on a CUDA device, unless the
+subject is told that it has one: see `told_names.py`.
 
 Copies to the host
     On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
@@ -17,6 +18,7 @@ Copies to the host
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -37,6 +39,7 @@ from syncverify.sim.device.device_functions import (
 )
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.told_names import told_names
 from syncverify.sim.device.torch_internals import COLLECT_ALL, REGISTER_COMM_HOOK
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 
@@ -188,11 +191,17 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextmanager
-def virtual_device_modules() -> Iterator[None]:
-    """Put virtual streams behind torch's names for the length of a block."""
+def virtual_device_modules(*, tells: bool = False) -> Iterator[None]:
+    """Put virtual streams behind torch's names for the length of a block.
+
+    `tells` also puts functions there that tell a subject of its device.
+    """
     before: list[tuple[Any, str, Any]] = []
     try:
-        for owner, name, replacement in _replacements():
+        # Each is made when the one before is in its place: `told_names` replaces some again.
+        for owner, name, replacement in itertools.chain(
+            _replacements(), told_names() if tells else ()
+        ):
             before.append((owner, name, vars(owner).get(name, _MISSING)))
             setattr(owner, name, replacement)
         yield

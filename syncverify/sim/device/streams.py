@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device.told_device import ToldDevice
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
@@ -36,6 +37,7 @@ class RankStreams:
         default: The stream that is current at first.
         engine: Model of the streams of autograd.
         serves_subject: Whether the subject runs, not the harness.
+        told: Device of which the subject is told; None for the CPU.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
         scheduler: Answers a host that polls the device. Without a scheduler the answer is
@@ -51,8 +53,14 @@ class RankStreams:
         self._previous: list[VirtualStream] = []
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
+        self.told: ToldDevice | None = None
         self.scheduler: Scheduler | None = None
         self._reached = ReachedMarks()
+
+    def tell(self, device: torch.device) -> None:
+        """Tell the subject of a device that its tensors and streams are on."""
+        self.told = ToldDevice(device, self.is_on_host)
+        self.default.device = device
 
     @property
     def is_alone(self) -> bool:
@@ -66,6 +74,7 @@ class RankStreams:
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
         """Make a stream."""
         number = sum(name.startswith("stream ") for name in self._numbers) + 1
+        device = self.default.device if device is None else device
         stream = VirtualStream(self, f"stream {number}", device, priority)
         self._numbers[stream.name] = len(self._numbers)
         recorder, source = self._recorder, calling_line()

@@ -19,6 +19,7 @@ from torch._C._autograd import _get_sequence_nr
 from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _set_thread_isolation_mode,
 )
+from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call: the one under
 # `torch.futures.collect_all` and `wait_all`, and the one that DistributedDataParallel gives
@@ -30,6 +31,16 @@ REGISTER_COMM_HOOK = dist, "_register_comm_hook"
 def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it
     """Hide the process groups of one thread from functional collectives of another."""
     _set_thread_isolation_mode(enabled)
+
+
+def default_device() -> torch.device:
+    """Return the device of tensors that are made without one, as the caller named it.
+
+    `torch.get_default_device()` makes a tensor there, if the device has no index.
+    """
+    modes = torch.overrides._get_current_function_mode_stack()  # noqa: SLF001
+    named = [mode.device for mode in modes if isinstance(mode, DeviceContext)]
+    return named[-1] if named else torch.device("cpu")
 
 
 def running_node() -> Any:

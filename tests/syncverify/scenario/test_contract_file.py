@@ -56,6 +56,8 @@ def test_features_of_a_file_replace_those_of_the_subject(tmp_path: Path) -> None
             "expected right as a list of features such as 'event=tail'",
         ),
         ("reduction = 'max'", "expected reduction as 'sum' or 'mean', got 'max'"),
+        ("device = 'gpu'", "expected device as 'cpu' or 'cuda', got 'gpu'"),
+        ("devise = 'cuda'", "unknown key 'devise'; the nearest key is 'device'"),
         ("scalars = 1", "expected scalars as true or false, got 1"),
         ("right = [", "is no TOML"),
     ],
@@ -72,3 +74,11 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, complaint: str) -> None:
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_contract(tmp_path / "contract.toml", OWN)
+
+
+def test_python_code_is_told_the_words_of_a_field() -> None:
+    with pytest.raises(UsageError) as caught:
+        Capabilities(device="gpu")
+    assert str(caught.value) == (
+        "expected `device` of a contract as 'cpu' or 'cuda', got 'gpu'"
+    )

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
     REGISTER_COMM_HOOK,
+    default_device,
     forget_backend,
     next_sequence_number,
     running_node,
@@ -37,6 +38,20 @@ def test_a_node_is_running_within_its_hook_alone() -> None:
     doubled.sum().backward()
     assert seen == [doubled.grad_fn]
     assert running_node() is None
+
+
+def test_the_default_device_is_the_innermost_that_is_named() -> None:
+    cpu, meta = torch.device("cpu"), torch.device("meta")
+    assert default_device() == cpu
+    with meta:
+        assert default_device() == meta
+        with cpu:
+            assert default_device() == cpu
+    torch.set_default_device(meta)
+    try:
+        assert default_device() == meta
+    finally:
+        torch.set_default_device(None)
 
 
 def test_hidden_writes_leave_the_version_and_the_graph_alone() -> None:

@@ -1,0 +1,47 @@
+"""Exceptions of a subject that the simulated GPU causes, and that are no violation.
+
+A subject that is told that it is on CUDA may go on to kernels, which see CPU tensors and raise.
+Such an exception speaks of GPUs, or of an operator without a CPU kernel.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.plain_text import kind_of, message_of
+from syncverify.program.rank_program import SubjectRaisedError
+from syncverify.trace.source_lines import outermost_frames
+
+_SPEAKS_OF_GPUS: Final = re.compile(
+    r"cuda|triton|cupy|nvidia|nvml|\bgpus?\b|could not run .* from the 'cpu' backend",
+    re.IGNORECASE,
+)
+
+
+@contextmanager
+def refusing_what_needs_gpus() -> Iterator[None]:
+    """Turn an exception about GPUs, of a subject that is told that it has one, into a refusal.
+
+    Raises:
+        EnvironmentNotSupportedError: The subject went where `sim` cannot follow.
+        SubjectRaisedError: The subject raised for another reason.
+    """
+    try:
+        yield
+    except SubjectRaisedError as error:
+        original = error.original
+        raised = f"{kind_of(original)}: {message_of(original)}"
+        # An error of the subject may name the told device of a tensor.
+        if not _SPEAKS_OF_GPUS.search(re.sub(r"cuda:\d+", "", raised)):
+            raise
+        lines = outermost_frames(traceback.extract_tb(original.__traceback__))
+        raise EnvironmentNotSupportedError(
+            f"the sim backend tells the subject that it is on CUDA, and simulates no code "
+            f"below Python, such as kernels: {raised}, at {lines[-1] if lines else 'unknown line'};"
+            " use nccl with GPUs, or a contract without device = 'cuda'"
+        ) from error

@@ -1,0 +1,56 @@
+"""The device that a subject is told its tensors are on, though they lie in CPU memory."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+class ToldDevice:
+    """A CUDA device without memory of its own.
+
+    Args:
+        is_pinned: Tells whether a tensor is known to lie in pinned memory of the host.
+
+    Every CPU tensor counts as one of the device, but for those that the subject made on the
+    host, or copied there, and their views.
+
+    Attributes:
+        device: The device; its index is the rank.
+    """
+
+    def __init__(
+        self, device: torch.device, is_pinned: Callable[[torch.Tensor], bool]
+    ) -> None:
+        self.device = device
+        self._is_pinned = is_pinned
+        # By `id`, which names a storage while it lives; see Note [When a storage goes away].
+        self._on_host = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
+
+    def of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the device of a tensor, as the subject is told."""
+        real = tensor.device  # asked by a line of the harness: the truth
+        is_own = id(_storage(tensor)) in self._on_host or self._is_pinned(tensor)
+        return self.device if real.type == "cpu" and not is_own else real
+
+    def keep_on_host(self, tensor: torch.Tensor) -> None:
+        """Note that the subject made a tensor in the memory of the host."""
+        storage = _storage(tensor)
+        if storage is not None:
+            self._on_host[id(storage)] = storage
+
+
+def _storage(tensor: Any) -> torch.UntypedStorage | None:
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+    try:
+        storage: torch.UntypedStorage = local.untyped_storage()
+    except (
+        NotImplementedError,
+        RuntimeError,
+    ):  # no place in memory, such as sparse ones
+        return None
+    return storage

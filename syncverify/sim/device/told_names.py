@@ -1,0 +1,266 @@
+"""Names of torch on the threads of ranks whose subject is told that it is on CUDA.
+
+`device = "cuda"` of a contract puts these functions behind torch's names, for one run.
+
+Answers
+    A line of the subject that asks where a tensor is, or for the GPU, hears of `cuda:N`, where
+    N is the rank. Lines of torch and of the harness hear the truth.
+Places
+    A CUDA device that any line passes to torch becomes the CPU.
+
+C++ code goes on to see CPU tensors, and so does a function of torch that was imported by name
+before the run.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from syncverify.sim.device.device_functions import Make
+from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.told_device import ToldDevice
+from syncverify.sim.device.torch_internals import default_device
+from syncverify.trace.source_lines import is_subject_above
+
+_GIB = 2**30
+_CPU = torch.device("cpu")
+_PROPERTIES = types.SimpleNamespace(
+    name="simulated GPU", major=9, minor=0, total_memory=80 * _GIB,
+    multi_processor_count=132, warp_size=32, is_integrated=False, is_multi_gpu_board=False,
+)  # fmt: skip
+
+_TENSORS = {
+    "device": lambda _, line, tensor: line.told.of(tensor),
+    "is_cuda": lambda _, line, tensor: line.told.of(tensor).type == "cuda",
+    "is_cpu": lambda _, line, tensor: line.told.of(tensor).type == "cpu",
+}
+_CUDA: dict[str, Make] = {
+    "current_device": lambda _, line: line.told.device.index,
+    "device_count": lambda *_: dist.get_world_size(),
+    "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
+    "get_device_name": lambda *_, **__: _PROPERTIES.name,
+    "get_device_properties": lambda *_, **__: _PROPERTIES,
+    "init": lambda *_: None,
+    "is_available": lambda *_: True,
+    "is_bf16_supported": lambda *_, **__: True,
+    "is_initialized": lambda *_: True,
+    "mem_get_info": lambda *_, **__: (80 * _GIB, 80 * _GIB),
+    "memory_allocated": lambda *_, **__: 0,
+    "max_memory_allocated": lambda *_, **__: 0,
+    "memory_reserved": lambda *_, **__: 0,
+    "max_memory_reserved": lambda *_, **__: 0,
+    "reset_peak_memory_stats": lambda *_, **__: None,
+}
+_ACCELERATOR: dict[str, Make] = {
+    "current_accelerator": lambda *_, **__: torch.device("cuda"),
+    "current_device_index": lambda _, line: line.told.device.index,
+    "device_count": lambda *_: dist.get_world_size(),
+    "is_available": lambda *_: True,
+}
+_MAKERS = (
+    *("arange", "as_tensor", "asarray", "empty", "empty_permuted", "empty_strided"),
+    *("eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
+    *("randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"),
+    *("empty_like", "full_like", "ones_like", "rand_like", "randint_like"),
+    *("randn_like", "zeros_like"),
+)
+_NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
+
+
+def told_names() -> Iterator[tuple[Any, str, Any]]:
+    """Yield each owner, the name of its attribute, and the replacement."""
+    for name, answer in _TENSORS.items():
+        own = getattr(torch.Tensor, name).__get__
+        yield torch.Tensor, name, property(_answering(own, answer))
+    mesh_type = _answering(DeviceMesh.device_type.__get__, _type_of_mesh)
+    yield DeviceMesh, "device_type", property(mesh_type)
+    for owner, name, answer in _answers():
+        yield owner, name, _answering(getattr(owner, name), answer)
+    for owner, name, place in _places():
+        yield owner, name, _placing(getattr(owner, name), place)
+
+
+def _answers() -> Iterator[tuple[Any, str, Make]]:
+    yield torch.Tensor, "get_device", _index
+    for name, answer in _CUDA.items():
+        yield torch.cuda, name, answer
+    for name, answer in _ACCELERATOR.items():
+        yield torch.accelerator, name, answer
+    for owner in (dist, dist.distributed_c10d):
+        yield owner, "get_backend", _backend_of
+        yield owner, "is_nccl_available", lambda *_: True
+
+
+def _places() -> Iterator[tuple[Any, str, Make]]:
+    for name in _MAKERS:
+        yield torch, name, _make
+    for name in _NEW:
+        yield torch.Tensor, f"new_{name}", _make
+    yield torch.Tensor, "cpu", _to_host
+    yield torch.Tensor, "cuda", _to_device
+    yield torch.Tensor, "to", _to
+    yield torch.Tensor, "type", _type
+    yield DeviceMesh, "__init__", _mesh
+    for owner in (dist, dist.distributed_c10d):
+        yield owner, "new_group", _new_group
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The line that calls a function.
+
+    Attributes:
+        told: Device of which the subject is told.
+        is_subjects: Whether the line is the subject's.
+    """
+
+    told: ToldDevice
+    is_subjects: bool
+
+
+def _calling_line() -> _Line | None:
+    """Return the line that called the caller; None where no subject is told of a device."""
+    streams = own_streams()
+    if streams is None or streams.told is None:
+        return None
+    return _Line(streams.told, streams.serves_subject and is_subject_above(3))
+
+
+def _answering(original: Make, answer: Make) -> Make:
+    """Let a function answer lines of the subject as a told device would."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        line = _calling_line()
+        if line is None or not line.is_subjects:
+            return original(*args, **kwargs)
+        return answer(original, line, *args, **kwargs)
+
+    return function
+
+
+def _placing(original: Make, place: Make) -> Make:
+    """Let a function take CUDA devices from any line, and note what the subject places."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        line = _calling_line()
+        if line is None:
+            return original(*args, **kwargs)
+        return place(original, line, *args, **kwargs)
+
+    return function
+
+
+def _index(original: Make, line: _Line, tensor: torch.Tensor) -> Any:
+    index = line.told.of(tensor).index
+    return original(tensor) if index is None else index
+
+
+def _type_of_mesh(original: Make, _: _Line, mesh: DeviceMesh) -> Any:
+    real = original(mesh)
+    return "cuda" if real == "cpu" else real
+
+
+def _backend_of(original: Make, _: _Line, *args: Any, **kwargs: Any) -> Any:
+    name = original(*args, **kwargs)
+    return "nccl" if name == original() else name
+
+
+def _new_group(original: Make, _: _Line, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("backend") == "nccl":
+        kwargs["backend"] = None  # that of the default group
+    return original(*args, **kwargs)
+
+
+def _device(named: Any) -> torch.device:
+    return (
+        torch.device("cuda", named) if isinstance(named, int) else torch.device(named)
+    )
+
+
+def _real(device: torch.device) -> torch.device:
+    return _CPU if device.type == "cuda" else device
+
+
+def _make(
+    original: Make, line: _Line, *args: Any,
+    device: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Make a tensor, on the device of a tensor that comes first if none is named."""
+    source: Any = args[0] if isinstance(next(iter(args), None), torch.Tensor) else None
+    if device is None and source is not None:
+        wanted, made = line.told.of(source), original(*args, **options)
+    else:
+        wanted = default_device() if device is None else _device(device)
+        made = original(*args, device=_real(wanted), **options)
+        if made is source and _is_moved(line, made, wanted):
+            made = made.clone()  # another device has other memory
+    if line.is_subjects and wanted.type == "cpu" and "out" not in options:
+        line.told.keep_on_host(made)
+    return made
+
+
+def _is_moved(line: _Line, tensor: torch.Tensor, wanted: torch.device) -> bool:
+    return line.is_subjects and wanted.type != line.told.of(tensor).type
+
+
+def _to_host(
+    original: Make, line: _Line, tensor: Any, *args: Any, **options: Any
+) -> Any:  # fmt: skip
+    if line.told.of(tensor).type == "cpu":
+        return tensor
+    copied = original(tensor, *args, **options)
+    if copied is not tensor:  # the harness gets the tensor itself
+        line.told.keep_on_host(copied)
+    return copied
+
+
+def _to_device(
+    _: Make, line: _Line, tensor: Any, device: Any = None, *_more: Any, **__: Any
+) -> Any:  # fmt: skip
+    return tensor.to(line.told.device if device is None else _device(device))
+
+
+def _to(
+    original: Make, line: _Line, tensor: Any, *args: Any, **options: Any
+) -> Any:  # fmt: skip
+    by_name = "device" in options
+    named = options.pop("device") if by_name else args[0] if args else None
+    rest = args if by_name else args[1:]
+    if not isinstance(named, int | str | torch.device):
+        return original(tensor, *((named, *rest) if not by_name else rest), **options)
+    wanted, now = _device(named), line.told.of(tensor)
+    if wanted.type == "cpu" != now.type and (
+        line.is_subjects or isinstance(named, str)
+    ):
+        return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
+    moved = original(tensor, _real(wanted), *rest, **options)
+    if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
+        return tensor.clone()
+    return moved
+
+
+def _type(
+    original: Make, line: _Line, tensor: Any, dtype: Any = None, **options: Any
+) -> Any:  # fmt: skip
+    if dtype is None:
+        name = original(tensor)
+        is_told = line.is_subjects and line.told.of(tensor).type == "cuda"
+        return name.replace("torch.", "torch.cuda.", 1) if is_told else name
+    if isinstance(dtype, type):
+        dtype = f"{dtype.__module__}.{dtype.__name__}"
+    if isinstance(dtype, str):
+        dtype = dtype.replace("torch.cuda.", "torch.")
+    return original(tensor, dtype, **options)
+
+
+def _mesh(
+    original: Make, _: _Line, mesh: Any, device_type: str, *args: Any, **options: Any
+) -> None:  # fmt: skip
+    original(mesh, "cpu" if device_type == "cuda" else device_type, *args, **options)

@@ -1,0 +1,244 @@
+"""A subject that is told that it is on CUDA: what its lines see, and what stays as it is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from syncverify import verify
+from syncverify.backends.choice import open_backend
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.device.device_modules import virtual_device_modules
+from syncverify.sim.device.told_names import told_names
+from syncverify.subjects.subject import Subject, resolve
+
+TOLD = Capabilities(tensors="local", device="cuda")
+NOT_TOLD = replace(TOLD, device="cpu")
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
+)
+
+
+class Sums:
+    """Sums gradients in wait()."""
+
+    def __init__(self, groups: list[list[nn.Parameter]], _mb: float, _n: int) -> None:
+        (self.parameter,) = (p for group in groups for p in group)
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        assert self.parameter.grad is not None
+        dist.all_reduce(self.parameter.grad)
+
+    def zero_grad(self) -> None:
+        self.parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+def violations(
+    wait: Callable[[Tensor], Any], contract: Capabilities = TOLD
+) -> list[Violation]:
+    """Play a subject that runs a function on its gradient, and then sums it."""
+
+    class Also(Sums):
+        def wait(self) -> None:
+            assert self.parameter.grad is not None
+            wait(self.parameter.grad)
+            super().wait()
+
+    subject = Subject("also", Also, contract)
+    run = SimBackend().run(SCENARIO, subject)
+    assert all(
+        gradient is None or gradient.device == torch.device("cpu")
+        for rank in run.ranks
+        for observation in rank.observations
+        for gradient in observation.gradients.values()
+    )
+    return check(SCENARIO, run, contract)
+
+
+def rank_device() -> torch.device:
+    return torch.device("cuda", dist.get_rank())
+
+
+def by_mesh(gradient: Tensor) -> bool:
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    tensor = DTensor.from_local(gradient, mesh)
+    return mesh.device_type == "cuda" and tensor.device == rank_device()
+
+
+def by_module(gradient: Tensor) -> bool:
+    made = nn.Linear(2, 2, device=gradient.device), nn.Linear(2, 2).cuda()
+    return all(p.is_cuda for module in made for p in module.parameters())
+
+
+def by_context(_: Tensor) -> bool:
+    with torch.device("cuda"):
+        return torch.zeros(2).is_cuda and not torch.zeros(2, device="cpu").is_cuda
+
+
+def by_host(gradient: Tensor) -> bool:
+    copy = gradient.detach().to("cpu")
+    made = torch.zeros(3), torch.ones(3, device="cpu"), gradient.cpu(), copy[1:]
+    moved = copy.to(gradient.device), torch.as_tensor(copy, device="cuda")
+    apart = all(tensor.data_ptr() != copy.data_ptr() for tensor in moved)
+    there = all(tensor.is_cuda for tensor in moved)
+    return apart and there and all(tensor.is_cpu for tensor in made)
+
+
+def by_pinned_memory(gradient: Tensor) -> bool:
+    made = torch.empty(3, pin_memory=True), gradient.to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    back = made[1].to(gradient.device, non_blocking=True)
+    hosts = (*made, torch.ones(3).pin_memory())
+    return all(t.is_pinned() and t.is_cpu for t in hosts) and back.is_cuda
+
+
+def by_stream(gradient: Tensor) -> bool:
+    stream = torch.cuda.Stream()
+    event = torch.cuda.current_stream().record_event()
+    return stream.device == event.device == gradient.device
+
+
+SPELLINGS: dict[str, Callable[[Tensor], bool]] = {
+    "is_cuda": lambda g: g.is_cuda and not g.is_cpu,
+    "device.type": lambda g: g.device.type == "cuda",
+    "device": lambda g: g.device == torch.device("cuda", torch.cuda.current_device()),
+    "get_device": lambda g: g.get_device() == dist.get_rank(),
+    "type": lambda g: g.type() == "torch.cuda.FloatTensor",
+    "of type": lambda g: g.type("torch.cuda.DoubleTensor").dtype == torch.float64,
+    "of class": lambda g: g.type(torch.cuda.HalfTensor).is_cuda,
+    "is_available": lambda _: torch.cuda.is_available(),
+    "device_count": lambda _: torch.cuda.device_count() == dist.get_world_size(),
+    "properties": lambda g: torch.cuda.get_device_properties(g.device).total_memory > 0,
+    "memory": lambda _: torch.cuda.memory_allocated() < torch.cuda.mem_get_info()[0],
+    "accelerator": lambda _: torch.accelerator.current_accelerator().type == "cuda",
+    "backend": lambda _: dist.get_backend() == "nccl" and dist.is_nccl_available(),
+    "group": lambda _: dist.get_backend(dist.new_group(backend="nccl")) == "nccl",
+    "empty": lambda g: torch.empty(3, device="cuda").copy_(g).is_cuda,
+    "like": lambda g: torch.zeros_like(g, device=g.device).is_cuda,
+    "new": lambda g: g.new_zeros(3).is_cuda and g.new_ones(3, device="cuda:0").is_cuda,
+    "tensor": lambda g: torch.tensor([1.0], device=torch.device("cuda")).is_cuda,
+    "to": lambda g: g.to("cuda").is_cuda and g.to(rank_device(), torch.float64).is_cuda,
+    "to dtype": lambda g: g.to(torch.float64).is_cuda and g.to(g).is_cuda,
+    "cuda": lambda g: g.cuda().is_cuda and torch.zeros(3).cuda().is_cuda,
+    "module": by_module,
+    "mesh": by_mesh,
+    "context": by_context,
+    "host": by_host,
+    "pinned memory": by_pinned_memory,
+    "stream": by_stream,
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_right_subject_runs_its_branch_for_gpus(spelling: str) -> None:
+    seen: list[bool] = []
+    assert violations(lambda g: seen.append(SPELLINGS[spelling](g))) == []
+    assert seen == [True, True]
+
+
+def test_a_defect_in_the_branch_for_gpus_is_found_where_the_subject_is_told() -> None:
+    def doubles(gradient: Tensor) -> None:
+        if gradient.is_cuda:
+            gradient.mul_(2)
+
+    (found,) = violations(doubles)
+    assert found.property == "gradient_equals_reference"
+    assert violations(doubles, NOT_TOLD) == []
+
+
+def test_lines_of_torch_hear_the_truth() -> None:
+    """Or torch's own code would look for kernels that are not there."""
+    seen: list[str] = []
+    assert violations(lambda g: seen.append(repr(g))) == []
+    assert "cuda" not in "".join(seen)
+    assert len(seen) == 2
+
+
+def no_kernel(gradient: Tensor) -> None:
+    torch.ops.aten._fused_dropout(gradient, 0.5)
+
+
+def own_check(_: Tensor) -> None:
+    raise RuntimeError("weight must be a CUDA tensor")
+
+
+def triton(_: Tensor) -> None:
+    raise ModuleNotFoundError("No module named 'triton'")
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        (no_kernel, "arguments from the 'CPU' backend"),
+        (own_check, "RuntimeError: weight must be a CUDA tensor"),
+        (triton, "No module named 'triton'"),
+        (lambda _: torch.hann_window(3, device="cuda"), "CUDA devices"),
+    ],
+)
+def test_a_need_of_a_real_gpu_is_no_violation(
+    needs: Callable[[Tensor], Any], said: str
+) -> None:
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        violations(needs)
+    assert said in str(caught.value)
+    assert "device/test_told_names.py:" in str(caught.value)
+    assert str(caught.value).startswith("the sim backend ")
+
+
+def test_an_error_that_names_the_told_device_is_the_subjects_own() -> None:
+    def refuses(gradient: Tensor) -> None:
+        raise ValueError(f"no gradient of this kind on {gradient.device}")
+
+    (found,) = violations(refuses)
+    assert found.property == "every_rank_finishes"
+    (found,) = violations(own_check, NOT_TOLD)
+    assert found.property == "every_rank_finishes"
+
+
+@pytest.mark.parametrize("name", ["gloo", "fake"])
+def test_a_backend_of_cpus_refuses_a_told_subject(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_backend(name, Subject("sums", Sums, TOLD))
+    assert str(caught.value) == (
+        f"subject 'sums' does not run on the {name} backend: it is told that it is on CUDA; "
+        "use --backend sim, nccl with GPUs, or a contract without device = 'cuda'"
+    )
+
+
+@pytest.mark.slow
+def test_our_synchronizer_holds_its_contract_where_it_is_told() -> None:
+    contract = replace(resolve("synchronizer").capabilities, device="cuda")
+    verify("synchronizer", contract=contract, examples=20, seed=0)
+
+
+def test_names_are_torchs_own_after_a_run_and_in_a_run_without_a_told_subject() -> None:
+    owners = {id(owner): owner for owner, *_ in told_names()}.values()
+
+    def names() -> list[dict[str, Any]]:
+        return [dict(vars(owner)) for owner in owners]
+
+    before = names()
+    violations(lambda g: g.device)
+    assert names() == before
+    with virtual_device_modules():
+        assert torch.Tensor.device is torch._C.TensorBase.device
+        assert torch.empty is before[0].get("empty", torch.empty)
+    with virtual_device_modules(tells=True):
+        assert torch.Tensor.device is not torch._C.TensorBase.device
+        assert torch.ones(1, device="cpu").device == torch.device("cpu")  # no rank
