@@ -229,6 +229,7 @@ _DATA_CLASSES: Final = (
     JobOutcome,
     SignOfLife,
     Status,
+    bytes,  # an outcome without a result has empty ones
     frozenset,
     *(
         kind

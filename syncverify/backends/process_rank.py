@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,7 +13,7 @@ import torch.distributed as dist
 
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import JobOutcome, pack_result
-from syncverify.backends.rank_groups import end_groups
+from syncverify.backends.rank_groups import KeptTransports, end_groups
 from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
@@ -51,16 +52,21 @@ def play_rank(
     device: torch.device,
     recorder: Recorder,
     tell: Callable[[JobOutcome], None],
+    kept: KeptTransports | None = None,
 ) -> None:
     """Play a scenario as one rank, and tell the outcome, errors included.
 
     No exception of the scenario is raised: the parent, in another process, could not catch
     it. The outcome is told before the process groups end, because their end may wait for
-    other ranks.
+    other ranks. Process groups use the transports that are kept, and leave theirs there.
     """
-    outcome = _play(membership, scenario, subject, device=device, recorder=recorder)
-    tell(outcome)
-    end_groups(is_clean=outcome.fault is None and outcome.harness_error is None)
+    with nullcontext() if kept is None else kept.in_use():
+        outcome = _play(membership, scenario, subject, device=device, recorder=recorder)
+        tell(outcome)
+        is_clean = outcome.fault is None and outcome.harness_error is None
+        end_groups(is_clean=is_clean)
+    if kept is not None and not is_clean:
+        kept.drop()
 
 
 def _play(

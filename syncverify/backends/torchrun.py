@@ -5,7 +5,8 @@
 | 0, the leader | draws scenarios, announces each in torchrun's store, plays its rank, gathers all outcomes |
 | others, the followers | play each announced scenario |
 
-Every scenario gets new process groups, so a scenario that fails leaves nothing behind. A
+Every scenario gets new process groups, on connections that are made anew after a fault: see
+Note [Kept transports]. A rank that fails tells the others, so that they stop waiting for it. A
 scenario that hangs ends the whole job: a GPU that waits in a collective cannot be stopped.
 The ranks may be on several machines: see Note [Signs of life]. All of them end with the exit
 code of the leader, as torchrun on one machine knows nothing of the ends on others.
@@ -20,6 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
@@ -27,9 +29,16 @@ import torch
 import torch.distributed as dist
 
 from syncverify.backends.announcement import announce
-from syncverify.backends.messages import JobOutcome, pack_outcome
+from syncverify.backends.faults import launches_of, unmatched_fault
+from syncverify.backends.messages import (
+    JobOutcome,
+    pack_outcome,
+    pack_result,
+    unpack_result,
+)
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_device import own_device
+from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.roll_call import call_roll, facts_about
 from syncverify.backends.signs_of_life import Pulse, RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
@@ -39,13 +48,14 @@ from syncverify.program.late_imports import import_dynamo
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.run import Run
+from syncverify.trace.run import RankRun, Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 HANG_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 # A call of CUDA may keep Python from running for long.
 _SILENCE_SECONDS = {"gloo": 15.0, "nccl": 60.0}
+_WATCH_SECONDS = 0.2
 _FOLLOW_TIMEOUT = timedelta(days=1)
 _FAREWELL_SECONDS = 3.0
 _END = "null"
@@ -87,6 +97,7 @@ class TorchrunBackend:
         # A client of the store serves one call at a time. Threads that call at the same time
         # need one each.
         self._player_store = self._store.clone()
+        self._watch_store = self._store.clone()
         self._end_store = self._store.clone()
         listen(self._hear)
         machines = call_roll(
@@ -106,6 +117,9 @@ class TorchrunBackend:
         self.is_lost = False
         self._num_jobs = 0
         self._player = threading.Thread()
+        self._kept = KeptTransports()
+        self._epoch = self._next_epoch = 0
+        self._aborted_job = 0
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
@@ -131,8 +145,9 @@ class TorchrunBackend:
             )
         announce(scenario)
         self._num_jobs += 1
-        self._store.set(f"job/{self._num_jobs}", json.dumps(scenario.to_json()))
-        self._start_playing(self._num_jobs, scenario, subject)
+        announced = {"epoch": self._next_epoch, "scenario": scenario.to_json()}
+        self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
+        self._start_playing(self._num_jobs, self._next_epoch, scenario, subject)
         gathering = StoreGathering(
             self._ranks[:num_ranks],
             self._hang_timeout_seconds,
@@ -142,7 +157,11 @@ class TorchrunBackend:
         gathering.gather()
         self.is_lost = bool(gathering.pending())
         gathering.raise_errors()
-        return Run(self.name, gathering.rank_runs(), gathering.fault())
+        fault = gathering.fault()
+        outcomes = gathering.outcomes
+        if fault or unmatched_fault(launches_of(outcomes), outcomes):
+            self._next_epoch += 1
+        return Run(self.name, gathering.rank_runs(), fault)
 
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
@@ -162,11 +181,12 @@ class TorchrunBackend:
         ).start()
         # This thread waits for the queue alone, so that it hears the user's Ctrl-C.
         while (text := announced.get()) not in {"", _END}:
-            scenario = Scenario.from_json(json.loads(text))
+            job = json.loads(text)
+            scenario, epoch = Scenario.from_json(job["scenario"]), job["epoch"]
             self._num_jobs += 1
             if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
                 announce(scenario)
-                self._start_playing(self._num_jobs, scenario, subject)
+                self._start_playing(self._num_jobs, epoch, scenario, subject)
         if text != _END:
             raise NoVerdictError("rank 0 is gone, and torchrun's store with it")
         code = int(self._store.get("end/0"))
@@ -212,16 +232,37 @@ class TorchrunBackend:
         while time.monotonic() < deadline and not self._end_store.check(keys):
             time.sleep(_FAREWELL_SECONDS / 100)
 
-    def _start_playing(self, number: int, scenario: Scenario, subject: Subject) -> None:
+    def _start_playing(
+        self, number: int, epoch: int, scenario: Scenario, subject: Subject
+    ) -> None:
         """Play on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
 
         The thread of the scenario before has told its outcome, and may still end its groups.
         """
         self._await_player()
+        if epoch != self._epoch:
+            self._kept.drop()
+            self._epoch = epoch
         self._player = threading.Thread(
             target=self._play_and_report, args=(number, scenario, subject), daemon=True
         )
         self._player.start()
+        watch = threading.Thread(
+            target=self._watch, args=(number, self._player), daemon=True
+        )
+        watch.start()
+
+    def _watch(self, number: int, player: threading.Thread) -> None:
+        """End the collectives of this rank some time after a peer's fault.
+
+        gloo tells a rank that its peer is gone, and NCCL does not.
+        """
+        while player.is_alive() and not self._watch_store.check([f"fault/{number}"]):
+            player.join(_WATCH_SECONDS)
+        player.join(_GRACE_SECONDS)
+        if player.is_alive():
+            self._aborted_job = number
+            self._kept.abort()
 
     def _await_player(self, timeout_seconds: float | None = None) -> None:
         if self._player.ident is not None:
@@ -243,9 +284,9 @@ class TorchrunBackend:
             transport=self.name,
             store=self._player_store,
             rank=self.rank,
-            # NCCL ends the process at this timeout. So the leader's is over first, and the
-            # leader gives the verdict.
-            timeout=timedelta(seconds=2 * self._hang_timeout_seconds),
+            # NCCL ends the process at this timeout. The leader gathers for a few windows at
+            # most, so it gives its verdict first.
+            timeout=timedelta(seconds=10 * self._hang_timeout_seconds),
         )
         recorder = Recorder()
         self._pulse.play(number, recorder)
@@ -256,7 +297,13 @@ class TorchrunBackend:
             device=self._device,
             recorder=recorder,
             tell=functools.partial(self._tell, number),
+            kept=self._kept,
         )
 
     def _tell(self, number: int, outcome: JobOutcome) -> None:
+        if number == self._aborted_job:  # an aborted collective leaves any values
+            seen = RankRun(trace=unpack_result(outcome.result).trace)
+            outcome = replace(outcome, result=pack_result(seen))
         self._player_store.set(f"outcome/{number}/{self.rank}", pack_outcome(outcome))
+        if outcome.fault is not None:
+            self._player_store.set(f"fault/{number}", "")

@@ -4,11 +4,12 @@ A stand-in takes the place of NCCL: its `shutdown` never returns, as NCCL's afte
 that has no peer, and its collectives move no data, as in a world of one rank.
 """
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -17,17 +18,24 @@ from torch._C._distributed_c10d import _create_work_from_future
 from typing_extensions import override
 
 from synchronizer import GradientSynchronizer
-from syncverify.backends.messages import JobOutcome
+from syncverify.backends import torchrun
+from syncverify.backends.messages import JobOutcome, pack_outcome, pack_result
 from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.torch_internals import forget_backend
 from syncverify.subjects.subject import resolve
 from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import CollectiveLaunch, Moment
+from syncverify.trace.run import Fault, RankRun
 
-ALONE = Scenario(
-    MeshSpec((1,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+ALONE, PAIR = (
+    Scenario(
+        MeshSpec((ranks,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+    )
+    for ranks in (1, 2)
 )
 
 
@@ -44,6 +52,18 @@ class LooksAtArithmetic(GradientSynchronizer):
         super().wait()
         if torch.backends.cudnn.allow_tf32:  # on in a fresh process
             raise ValueError("convolutions may round")
+
+
+class Idle:
+    """Asks nothing of a peer, which is not there."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def bind(self) -> None:
+        pass
+
+    wait = zero_grad = unbind = bind
 
 
 class WaitingGroup(dist.ProcessGroup):
@@ -126,29 +146,154 @@ def test_a_process_plays_in_exact_arithmetic(stand_in: StandIn) -> None:
     assert played(LooksAtArithmetic, stand_in) == [None, "shutdown"]
 
 
+def leader_of(
+    num_ranks: int, store: dist.Store, monkeypatch: pytest.MonkeyPatch
+) -> TorchrunBackend:
+    """Return the backend of rank 0 of a torchrun job; other ranks are the test's part."""
+    places = [f"machine {rank}" for rank in range(num_ranks)]
+    monkeypatch.setattr(dist, "rendezvous", lambda _: iter([(store, 0, num_ranks)]))
+    monkeypatch.setattr(torchrun, "call_roll", lambda *_, **__: places)
+    monkeypatch.setitem(torchrun._SILENCE_SECONDS, "standin", 20.0)
+    transport: Any = "standin"
+    return TorchrunBackend(transport, resolve(Idle), hang_timeout_seconds=7)
+
+
 @pytest.fixture
 def leader(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> TorchrunBackend:
-    """Return the backend of a torchrun job of one process."""
-    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    for name, value in (place | store).items():
-        monkeypatch.setenv(name, value)
-    transport: Any = "standin"
-    return TorchrunBackend(transport, hang_timeout_seconds=7)
+    return leader_of(1, dist.HashStore(), monkeypatch)
 
 
 def test_the_leader_judges_before_a_collective_ends_the_process(
     leader: TorchrunBackend, stand_in: StandIn
 ) -> None:
     assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
-    assert min(stand_in.timeouts) >= timedelta(seconds=2 * 7)
+    assert min(stand_in.timeouts) >= timedelta(seconds=10 * 7)
 
 
 def test_a_scenario_starts_when_the_groups_of_the_last_one_have_ended(
     leader: TorchrunBackend, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_end = threading.Event()
+    may_end, wait = threading.Event(), leader._await_player
+
+    def wait_for_player(*args: Any) -> None:
+        may_end.set()
+        wait(*args)
+
+    monkeypatch.setattr(leader, "_await_player", wait_for_player)
     monkeypatch.setattr(WaitingGroup, "shutdown", lambda _: may_end.wait())
+    leader.run(ALONE, resolve(GradientSynchronizer))
+    may_end.clear()
     assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
-    threading.Timer(0.1, may_end.set).start()
-    assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
+
+
+class MakesGroups(GradientSynchronizer):
+    """Uses two groups of the same ranks, and ends the second one itself."""
+
+    transports: ClassVar[list[list[Any]]] = []
+    names: ClassVar[list[str]] = []
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        groups = [dist.new_group([0]), dist.new_group([0])]
+        self.transports.append(
+            [each._get_backend(torch.device("cpu")) for each in groups]
+        )
+        self.names += [each.group_name for each in groups]
+        for each in groups:
+            dist.all_reduce(torch.ones(3), group=each)
+        dist.destroy_process_group(groups[1])
+
+
+class MakesGroupsAndRaises(MakesGroups):
+    @override
+    def wait(self) -> None:
+        super().wait()
+        raise ValueError("no")
+
+
+def play_on_gloo(subject: Any, number: int, kept: KeptTransports) -> None:
+    membership = Membership(number, "gloo", STORE, 0, timedelta(seconds=5))
+    outcomes: list[JobOutcome] = []
+    play_rank(
+        membership, ALONE, resolve(subject), device=torch.device("cpu"),
+        recorder=Recorder(), tell=outcomes.append, kept=kept,
+    )  # fmt: skip
+    assert outcomes[0].harness_error is None, outcomes[0].harness_error
+
+
+STORE = dist.HashStore()
+
+
+def test_transports_are_kept_until_a_fault_and_groups_are_not() -> None:
+    MakesGroups.transports.clear()
+    MakesGroups.names.clear()
+    kept = KeptTransports()
+    for number, subject in enumerate(
+        (MakesGroups, MakesGroupsAndRaises, MakesGroups), start=1
+    ):
+        play_on_gloo(subject, number, kept)
+    first, second, third = MakesGroups.transports
+    assert first[0] is not first[1]
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    assert not any(one is other for one in first for other in third)
+    assert MakesGroups.names == MakesGroups.names[:2] * 3
+
+
+@pytest.fixture
+def with_peer(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> tuple[TorchrunBackend, dist.Store]:
+    """Return the leader of a job of two processes, and the store of both."""
+    store = dist.HashStore()
+    return leader_of(2, store, monkeypatch), store
+
+
+def answer(store: dist.Store, result: RankRun, fault: Fault | None = None) -> None:
+    store.set("outcome/1/1", pack_outcome(JobOutcome(pack_result(result), fault)))
+    if fault is not None:
+        store.set("fault/1", "")
+
+
+def test_a_collective_without_a_peer_ends_an_epoch(
+    with_peer: tuple[TorchrunBackend, dist.Store],
+) -> None:
+    leader, store = with_peer
+    launch = CollectiveLaunch(
+        moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
+        reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
+        source="mine.py:7 in wait",
+    )  # fmt: skip
+    answer(store, RankRun(trace=[launch]))
+    assert leader.run(PAIR, resolve(Idle)).fault is None
+    store.set("outcome/2/1", pack_outcome(JobOutcome(pack_result(RankRun()))))
+    leader.run(PAIR, resolve(Idle))
+    store.set("outcome/3/1", pack_outcome(JobOutcome(pack_result(RankRun()))))
+    leader.run(PAIR, resolve(Idle))
+    epochs = [json.loads(store.get(f"job/{n}"))["epoch"] for n in (1, 2, 3)]
+    assert epochs == [0, 1, 1]
+
+
+class WaitsForDevice(Idle):
+    """Waits as the host does for a GPU that waits for a peer."""
+
+    released = threading.Event()
+
+    @override
+    def wait(self) -> None:
+        self.released.wait()
+
+
+def test_a_rank_that_waits_for_a_raised_peer_is_released(
+    with_peer: tuple[TorchrunBackend, dist.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, store = with_peer
+    monkeypatch.setattr(torchrun, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(leader._kept, "abort", WaitsForDevice.released.set)
+    answer(store, RankRun(), Fault("raised", (1,), "rank 1 raised"))
+    run = leader.run(PAIR, resolve(WaitsForDevice))
+    assert run.fault is not None
+    assert run.fault.ranks == (1,)
+    assert not leader.is_lost
+    assert run.ranks[0].trace
+    assert not run.ranks[0].observations
