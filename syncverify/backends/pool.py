@@ -24,7 +24,7 @@ _START_WINDOW_SECONDS = 5.0
 _MAX_START_WINDOWS = 24  # on a busy machine, an import of torch takes a minute
 _MAX_STARTS = 3
 _END_TIMEOUT_SECONDS = 5.0
-# torch keeps some process groups, with their threads and sockets, beyond their end.
+# torch's caches of operators grow with each new shape.
 MAX_JOBS_PER_WORKER = 250
 
 

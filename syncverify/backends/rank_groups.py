@@ -24,6 +24,7 @@ Note [Kept transports]
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,7 @@ from unittest.mock import patch
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 _TRANSPORTS = "ProcessGroupNCCL", "ProcessGroupGloo"
@@ -48,12 +50,22 @@ def end_groups(*, is_clean: bool) -> None:
     Source:
         `abort` and `shutdown` in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
     """
-    if not dist.is_initialized():
-        return
-    if is_clean:
+    if dist.is_initialized() and is_clean:
         dist.destroy_process_group()
-    else:
+    elif dist.is_initialized():
         c10d._abort_process_group()  # noqa: SLF001
+    _forget_groups_of_meshes()
+
+
+def _forget_groups_of_meshes() -> None:
+    """Let meshes forget their process groups; those hold threads and sockets.
+
+    torch's caches of DTensor operators and of redistributions keep meshes for ever: some by
+    thread, some by process, some in closures of operators.
+    """
+    for each in gc.get_objects():
+        if type(each) is DeviceMesh and hasattr(each, "_pg_registry"):
+            each._pg_registry.clear()  # noqa: SLF001
 
 
 class _Connection(NamedTuple):

@@ -16,6 +16,7 @@ Note [Processes are forked from a template]
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -124,6 +125,7 @@ def main() -> None:
     descriptor, *modules = sys.argv[1:]
     for module in modules:
         importlib.import_module(module)
+    gc.freeze()  # the collector of a worker looks at no object from here
     become_worker(serve(socket.socket(fileno=int(descriptor))))
 
 

@@ -256,6 +256,20 @@ def test_workers_that_cannot_start_are_our_fault(
 
 
 @pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no descriptors")
+def test_descriptors_and_threads_of_a_worker_stay_few(backend: GlooBackend) -> None:
+    """torch's caches keep a mesh for each shape that was ever redistributed."""
+    for size in range(1, 61):
+        parameter = ParameterSpec("w", (size,), ("S0", "R"), grad_dtype="bfloat16")
+        mesh = MeshSpec((1, 1), ("dp", "tp"))
+        scenario = Scenario(mesh, (parameter,), (1,), 64)
+        assert backend.run(scenario, resolve("synchronizer")).fault is None
+    process = Path(f"/proc/{pids(backend)[0]}")
+    assert len([*(process / "fd").iterdir()]) < 40
+    assert len([*(process / "task").iterdir()]) < 20
+
+
+@pytest.mark.long
 def test_close_leaves_no_process() -> None:
     opened = GlooBackend()
     play(opened, Naive)
