@@ -181,7 +181,7 @@ FILLED = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
 TWO_DEFECTS: dict[tuple[type[Any], int], set[Identity]] = {
     (ReordersAndDrops, 10): {MISMATCH, UNREDUCED},
     (SkipsAndDrops, 10): {DEADLOCK, UNREDUCED},
-    (NeitherForksNorJoins, 10): {FILLED, TOUCHED},
+    (NeitherForksNorJoins, 10): {FILLED, READ},
     (JoinsNotAndDoubles, 10): {READ, SCALED},
     (RefillsAndJoinsNot, 20): {TOUCHED, READ},
     (DividesAndLoses, 10): {SCALED, (WRONG, "micro_batch_missing")},
