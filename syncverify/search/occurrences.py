@@ -40,12 +40,14 @@ class Occurrences:
         causes: By identity, how often a run showed it together with a cause, by that cause.
         clues: By identity, what all its violations show, and what explains each one that was
             met without a cause.
+        joined: By identity, the one that explains it, as further runs have shown.
     """
 
     first: dict[Identity, FoundViolation] = field(default_factory=dict)
     own: dict[Identity, FoundViolation] = field(default_factory=dict)
     causes: dict[Identity, Counter[Identity]] = field(default_factory=dict)
     clues: dict[Identity, Clues] = field(default_factory=dict)
+    joined: dict[Identity, Identity] = field(default_factory=dict)
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -54,6 +56,7 @@ class Occurrences:
         for part in parts:
             whole.first = {**part.first, **whole.first}
             whole.own = {**part.own, **whole.own}
+            whole.joined |= part.joined
             for identity, causes in part.causes.items():
                 whole.causes.setdefault(identity, Counter()).update(causes)
             for identity, clues in part.clues.items():
@@ -107,4 +110,6 @@ class Occurrences:
         }
 
     def _forms(self) -> dict[Identity, Identity]:
-        return other_forms(ranked(self.own), self.clues)
+        forms = other_forms(ranked(self.own), self.clues)
+        joined = {one: forms.get(other, other) for one, other in self.joined.items()}
+        return forms | joined

@@ -34,6 +34,7 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchPlan, SearchResult
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
+from syncverify.search.window_lengths import join_early_and_never
 from syncverify.subjects.subject import Subject
 
 _DETERMINISM = subject_is_deterministic.__name__
@@ -58,6 +59,7 @@ def search(
     collector = judge.listener = StatisticsCollector()
     coverage, met = _explore(drawing, judge, plan, progress)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
+    join_early_and_never(judge, met)
     violations = list[FoundViolation]()
     counting = met.counting()[: 1 if plan.stop_at_first else None]
     for identity in counting:

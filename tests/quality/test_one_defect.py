@@ -25,6 +25,7 @@ from syncverify.search.judge import Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
+from syncverify.search.window_lengths import join_early_and_never
 from syncverify.subjects.subject import Subject, resolve
 
 EARLY = ("accumulation_is_local_until_reduced", "reduced_early")
@@ -35,11 +36,8 @@ MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
 DEADLOCK = ("every_wait_completes", "deadlock")
 # Their effects have no event in common: a rule that joins them would hide a second defect.
 OF_TWO_EFFECTS: dict[str, set[Identity]] = {
-    # Windows of one length are reduced early, those of another length never.
+    # A captured flag reduces each micro-batch of a window, or none.
     "graph-captures-flag": {EARLY, UNREDUCED},
-    "multi-model-accumulate": {EARLY, UNREDUCED},
-    "ready-count-learned-once": {EARLY, UNREDUCED},
-    "static-graph-count-inflated": {EARLY, UNREDUCED},
     # The first of several micro-batches is lost, a single one is added to the step before.
     "micro-step-off-by-one-first-window": {
         (WRONG, "micro_batch_missing"),
@@ -69,6 +67,7 @@ def found(subject: Subject, num_examples: int) -> set[Identity]:
     drawing = Drawing(subject.capabilities, 4, num_examples, 0)
     judge = Judge(subject, SimBackend(), ScheduleChoice(), 0)
     judge_each_scenario(drawing, judge, take)
+    join_early_and_never(judge, met)
     return {*met.counting()}
 
 
