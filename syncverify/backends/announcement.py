@@ -10,9 +10,10 @@ from syncverify.scenario.token import Reproducer, encode
 
 def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:
     """Tell the owner which scenario starts, in case this process does not survive it."""
+    tell_owner("plays", lambda: token_of_a_death(scenario, schedule))
 
-    def token() -> str:
-        lost = Reproducer("every_rank_finishes", "process_died", scenario, schedule)
-        return encode(lost)
 
-    tell_owner("plays", token)
+def token_of_a_death(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> str:
+    """Return the token of a scenario in which a process was lost."""
+    lost = Reproducer("every_rank_finishes", "process_died", scenario, schedule)
+    return encode(lost)

@@ -25,6 +25,7 @@ from syncverify.subjects.subject import Subject
 # a busy machine.
 PATIENCE_SECONDS = 120.0
 _HOST = "host"
+_BEGAN = "began"
 Facts = Mapping[str, str]
 
 
@@ -60,10 +61,16 @@ def call_roll(
         The machine of each rank.
 
     Raises:
-        NoVerdictError: A rank does not come.
+        NoVerdictError: A rank does not come, or the job is started again.
         EnvironmentNotSupportedError: Ranks differ. Only rank 0 and a rank that differs from
             it raise that.
     """
+    # torchrun keeps the store when it starts all ranks again, with all that is written there.
+    if store.check([_BEGAN]):
+        raise NoVerdictError(
+            "torchrun starts this job again, because a machine joined or left, and no second "
+            "search is made; what the first found is above; use a fixed --nnodes"
+        )
     keys = [f"roll/{each}" for each in range(world_size)]
     store.set(keys[rank], json.dumps(facts))
     try:
@@ -74,6 +81,7 @@ def call_roll(
             f"expected {world_size} ranks, got no word of {absent} in "
             f"{patience_seconds:.0f} s; did their processes start?"
         ) from None
+    store.set(_BEGAN, "")
     roll: list[Facts] = [json.loads(store.get(key)) for key in keys]
     _compare(roll, rank)
     return [each[_HOST] for each in roll]

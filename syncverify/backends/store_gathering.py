@@ -49,8 +49,11 @@ class StoreGathering(Gathering[RemoteRank]):
         ended = [f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)]
         return [*lines, *positions(issued, ()), *ended]
 
-    def fault(self) -> Fault | None:
+    def fault(self, again: str) -> Fault | None:
         """Return the reason why not all ranks reached their end.
+
+        Args:
+            again: The command that plays the scenario again.
 
         Raises:
             NoVerdictError: A rank was lost, and no fault of a rank explains it.
@@ -60,7 +63,9 @@ class StoreGathering(Gathering[RemoteRank]):
         lost = self.lost()
         if lost:
             named = ", ".join(f"rank {rank}" for rank in sorted(lost))
-            raise NoVerdictError("\n  ".join([f"lost {named}", *self._positions()]))
+            place = f"in run {self.job}; to play that one: {again}"
+            lines = [f"lost {named}", *self._positions(), place]
+            raise NoVerdictError("\n  ".join(lines))
         return processes_fault(self)
 
     @override

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import json
 import queue
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.announcement import announce
+from syncverify.backends.announcement import announce, token_of_a_death
 from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.messages import (
     JobOutcome,
@@ -99,6 +100,9 @@ class TorchrunBackend:
         self._player_store = self._store.clone()
         self._watch_store = self._store.clone()
         self._end_store = self._store.clone()
+        self.is_lost = False
+        self._num_jobs = 0
+        self._player = threading.Thread()
         listen(self._hear)
         machines = call_roll(
             self._store,
@@ -114,9 +118,6 @@ class TorchrunBackend:
             for rank, machine in enumerate(machines)
         ]
         self._pulse = Pulse(self._store.clone(), self.rank)
-        self.is_lost = False
-        self._num_jobs = 0
-        self._player = threading.Thread()
         self._kept = KeptTransports()
         self._epoch = self._next_epoch = 0
         self._aborted_job = 0
@@ -157,7 +158,10 @@ class TorchrunBackend:
         gathering.gather()
         self.is_lost = bool(gathering.pending())
         gathering.raise_errors()
-        fault = gathering.fault()
+        words = ["replay", token_of_a_death(scenario), subject.name]
+        words += ["--backend", self.name]
+        words += ["--contract", subject.contract_choice] * bool(subject.contract_choice)
+        fault = gathering.fault(shlex.join(["syncverify", *words]))
         outcomes = gathering.outcomes
         if fault or unmatched_fault(launches_of(outcomes), outcomes):
             self._next_epoch += 1

@@ -51,6 +51,13 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         roll(HERE, THERE, world_size=3)
 
 
+def test_a_job_that_torchrun_starts_again_in_the_same_store_is_refused() -> None:
+    store = dist.HashStore()
+    assert [*call_roll(store, HERE, rank=0, world_size=1)] == ["a"]
+    with pytest.raises(NoVerdictError, match=r"^torchrun starts this job again"):
+        call_roll(store, HERE, rank=0, world_size=1)
+
+
 def test_facts_hold_a_digest_of_the_subjects_file() -> None:
     facts = facts_about(resolve("synchronizer"))
     assert facts["the subject's file"].startswith("synchronizer.py of SHA-256 ")

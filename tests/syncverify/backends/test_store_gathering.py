@@ -66,7 +66,7 @@ class Job:
         gathering = StoreGathering(self.ranks, WINDOW_SECONDS, store=self.store, job=1)
         gathering.aftershock_seconds = WINDOW_SECONDS  # type: ignore[misc]  # for a test
         gathering.gather()
-        return gathering.fault()
+        return gathering.fault("play TOKEN")
 
 
 @pytest.fixture
@@ -79,10 +79,11 @@ def test_a_silent_rank_is_lost_and_not_blamed(job: Job) -> None:
     job.rank(status=WAITS, patience_seconds=0)
     with pytest.raises(NoVerdictError) as end:
         job.fault()
-    first, silent, waiting = str(end.value).splitlines()
+    first, silent, waiting, place = str(end.value).splitlines()
     assert first == "lost rank 1"
     assert silent.startswith("  rank 1: no sign of life for 0 s from machine 1: ")
     assert waiting.startswith("  rank 0: stands after all_reduce SUM of 5")
+    assert place == "  in run 1; to play that one: play TOKEN"
 
 
 def test_a_rank_that_said_its_exit_code_is_lost_at_once(job: Job) -> None:
