@@ -42,9 +42,11 @@ def modules(
         A strategy for words of `vocabulary.MODULES`.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
-    return st.sampled_from(
-        [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * len(fitting)) + fitting
-    )
+    weight = max(1, len(fitting))
+    own = [name for name in capabilities.layer_paths if _fits(name, mesh, capabilities)]
+    # Each layer of the user's own is drawn twice as often as all others together.
+    plain = [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * (weight if own else len(fitting)))
+    return st.sampled_from(plain + fitting + own * 2 * weight)
 
 
 @functools.lru_cache

@@ -31,5 +31,9 @@ class NoVerdictError(SyncverifyError):
     """A process of the job was lost, and nothing tells whether the subject is the cause."""
 
 
+class UnknownLayerError(ScenarioFormatError):
+    """A scenario trains a layer of a user's own that the contract does not provide."""
+
+
 class InternalError(SyncverifyError):
     """The harness itself is at fault, so a verdict would mean nothing."""

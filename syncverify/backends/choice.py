@@ -13,6 +13,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject
 
@@ -35,7 +36,8 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         The backend, with no rank started yet.
 
     Raises:
-        UsageError: The name is unknown, or the subject cannot run on the backend.
+        UsageError: The name is unknown, the subject cannot run on the backend, or a layer of
+            its contract cannot be trained.
         EnvironmentNotSupportedError: The machine lacks hardware or software of the backend.
     """
     lacking = _lacking(name, subject.capabilities)
@@ -43,6 +45,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         raise UsageError(
             f"subject {subject.name!r} does not run on the {name} backend: it {lacking}"
         )
+    provide_layers(subject.capabilities)
     match name:
         case "sim":
             return SimBackend()

@@ -36,6 +36,7 @@ from syncverify.backends.messages import (
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_status import status_of
 from syncverify.program.late_imports import import_dynamo
+from syncverify.program.modules import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.recorder import Recorder
@@ -89,6 +90,7 @@ class Worker:
         self._recorder = Recorder()
         try:
             subject = unpack_subject(job.subject)
+            provide_layers(subject.capabilities)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             self._send(JobOutcome(harness_error=traceback.format_exc()))
             return

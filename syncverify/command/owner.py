@@ -41,7 +41,7 @@ from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.hang_detector import HangDetector
 from syncverify.processes.owner_link import SILENCE_SECONDS, Word, link_to_owner
 from syncverify.processes.process_state import processor_seconds, why_silent
-from syncverify.scenario.token import Reproducer, decode, encode
+from syncverify.scenario.token import renamed
 
 _IMPORT_WINDOWS = 12
 _TICK_SECONDS = 0.5
@@ -142,9 +142,8 @@ def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoRe
             "A new process ends that run, so nothing is known of what came before.",
             HARNESS_FAILED,
         )
-    found = decode(end.token)
     name = _PROPERTIES[second.cause]
-    token = encode(Reproducer(name, second.cause, found.scenario, found.schedule))
+    token = renamed(end.token, name, second.cause)
     click.echo(
         f"VIOLATION: {name} ({second.cause})\n"
         f"  the process that plays the ranks {second.how}, in two runs of one scenario\n\n"

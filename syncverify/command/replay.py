@@ -10,6 +10,7 @@ from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
+from syncverify.program.modules import provide_layers
 from syncverify.report.console import say
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.coverage import plain_features_outside
@@ -28,9 +29,11 @@ def execute(
     token_or_file: str, subject: str, contract: str | None, backend: str
 ) -> None:
     """Play a recorded violation again, print the comparison and exit."""
+    resolved = resolve(subject, contract)
+    provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)
-    found = _observing(resolve(subject, contract), reproducer)
+    found = _observing(resolved, reproducer)
     outside = plain_features_outside(reproducer.scenario, found.capabilities)
     if outside:
         raise UsageError(

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 from syncverify.errors import UsageError
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
 from syncverify.scenario.plain_features import is_plain
+from syncverify.scenario.vocabulary import PLAIN
 
 # Fields with names of features.
 FEATURE_FIELDS: Final = ("features", "right", "refused", "outside")
@@ -64,6 +65,8 @@ class Capabilities:
             A subject with a method `owner(parameter)` names the owner.
         device: Device on which `sim` tells the subject that its tensors are: `cpu`, or `cuda`
             for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only.
+        layers: Modules of the user's own that scenarios train, each as `module:attribute`,
+            which is imported. The attribute's name is the layer's word in scenarios.
         fail_on_wrong: A feature beyond the contract that is wrong without a word fails
             the run.
         features: Features that the subject is asked for, each with the promise of the
@@ -87,6 +90,7 @@ class Capabilities:
     reduces_each_micro_batch: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
     device: Literal["cpu", "cuda"] = "cpu"
+    layers: tuple[str, ...] = ()
     fail_on_wrong: bool = False
     features: frozenset[str] = frozenset()
     right: frozenset[str] = frozenset()
@@ -105,6 +109,9 @@ class Capabilities:
                     f"expected `{field}` of a contract as {' or '.join(map(repr, words))}, "
                     f"got {getattr(self, field)!r}"
                 )
+        object.__setattr__(self, "layers", tuple(self.layers))
+        if self.layers:
+            _check_layers(self.layers)
         for field in FEATURE_FIELDS:
             names = getattr(self, field)
             if isinstance(names, str):
@@ -126,6 +133,11 @@ class Capabilities:
         """Tell whether the contract names no feature beyond plain training steps."""
         return not (self.features or self.right or self.refused)
 
+    @property
+    def layer_paths(self) -> dict[str, str]:
+        """Return the path of each layer, by its word."""
+        return {path.rpartition(":")[2]: path for path in self.layers}
+
     def plain(self) -> Self:
         """Return the contract without features beyond plain training steps."""
         none = frozenset[str]()
@@ -136,13 +148,15 @@ class Capabilities:
 
     def observing(self, features: frozenset[str]) -> Self:
         """Return the contract of plain steps and some features, which may be refused."""
-        return replace(self.plain(), refused=features)
+        return replace(self.plain(), refused=features, layers=())
 
     def covers(self, topic: str, value: str) -> bool:
         """Tell whether the contract covers a feature, or a value of plain steps."""
         name = f"{topic}={value}"
         # A topic stands for its features beyond plain steps.
         if value not in OPTIONAL_FEATURES.get(topic, ()):
+            if topic == "module" and value not in self.layer_paths:
+                return False
             return name not in _left_out(self)
         asked = self.features | self.right | self.refused
         return not asked.isdisjoint((topic, name)) and _left_out(self).isdisjoint(
@@ -157,6 +171,23 @@ class Capabilities:
             if name in self.refused:
                 return True
         return OPTIONAL_FEATURES[topic][value] == "right_or_error"
+
+
+def _check_layers(paths: tuple[str, ...]) -> None:
+    """Refuse a path that names no attribute, and a word with two meanings.
+
+    Raises:
+        UsageError: A path is refused.
+    """
+    taken = {PLAIN, *OPTIONAL_FEATURES["module"]}
+    for path in paths:
+        module, colon, word = path.partition(":")
+        if not (module and colon and word.isidentifier()) or word in taken:
+            raise UsageError(
+                f"expected each of `layers` of a contract as 'module:attribute', with a name "
+                f"of its own besides {', '.join(sorted(taken))}; got {path!r}"
+            )
+        taken.add(word)
 
 
 @functools.cache

@@ -97,14 +97,20 @@ def _entry(key: str, value: Any) -> Iterator[str]:
     yield "]"
 
 
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def _check(key: str, value: Any, place: str) -> None:
     if key not in _DEFAULTS:
         close = difflib.get_close_matches(key, _DEFAULTS, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""
         raise UsageError(f"contract {place!r}: unknown key {key!r}{nearest}")
     if key in FEATURE_FIELDS:
-        right = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        right = _is_list_of_text(value)
         expected = "a list of features such as 'event=tail'"
+    elif key == "layers":
+        right, expected = _is_list_of_text(value), "a list of 'module:attribute'"
     elif key in CHOICES:
         right, expected = value in CHOICES[key], " or ".join(map(repr, CHOICES[key]))
     else:

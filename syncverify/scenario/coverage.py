@@ -20,6 +20,7 @@ from syncverify.scenario.plain_features import (
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
 
 _DEFAULT_SPACE = Space(EVERYTHING, max_ranks=4)
 
@@ -93,6 +94,8 @@ def scenario_features(scenario: Scenario) -> Iterator[Feature]:
     for spec in scenario.parameters:
         yield from _parameter_features(scenario, spec)
     yield "buckets", "cap splits" if _cap_splits(scenario) else "cap does not split"
+    if scenario.module not in {PLAIN, *OPTIONAL_FEATURES["module"]}:
+        yield "module", scenario.module  # a layer of the user's own
     yield from optional_features(scenario)
 
 

@@ -91,6 +91,8 @@ class Space:
             for name in values_in_contract(topic, names, self.capabilities):
                 if (topic, name) in left or self._is_possible(topic, name):
                     listed.setdefault(topic, []).append(name)
+        for word in self.capabilities.layer_paths:
+            listed.setdefault("module", []).append(word)
         return listed
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
@@ -102,7 +104,7 @@ class Space:
 
     def why_not(self, one: Feature, other: Feature) -> str | None:
         """Return the reason that no scenario has both features; None if one may."""
-        pair = frozenset(("=".join(one), "=".join(other)))
+        pair = frozenset(map(self._spelled, (one, other)))
         reason = BY_CONSTRUCTION.get(pair) or NEVER_TOGETHER.get(pair)
         reason = reason or self._why_not_on_mesh(dict((one, other)))
         if reason is None and {one[0], other[0]} <= _ON_MESH:
@@ -110,6 +112,13 @@ class Space:
             if not any({one, other} <= features for features in by_mesh):
                 return "no mesh of the contract has both"
         return reason
+
+    def _spelled(self, feature: Feature) -> str:
+        """Spell a feature; a layer of the user's own may have what a plain module may have."""
+        is_layer = (
+            feature[0] == "module" and feature[1] in self.capabilities.layer_paths
+        )
+        return "module=mlp" if is_layer else "=".join(feature)
 
     def _is_possible(self, topic: str, name: str) -> bool:
         """Tell whether plain values that a contract leaves allow an optional feature."""

@@ -53,6 +53,18 @@ def encode(reproducer: Reproducer) -> str:
         _pack(reproducer.scenario),
         reproducer.schedule.to_json(),
     ]
+    return _token(packed)
+
+
+def renamed(token: str, name: str, cause: str) -> str:
+    """Return a token of the same scenario for another violation.
+
+    The scenario is not read: it may train a layer that this process does not know.
+    """
+    return _token([name, cause, *_packed(token)[2:]])
+
+
+def _token(packed: list[Any]) -> str:
     text = json.dumps(packed, separators=(",", ":")).encode()
     squeezed = zlib.compress(text, level=9)
     return _PREFIX + base64.urlsafe_b64encode(squeezed).decode().rstrip("=")
@@ -77,15 +89,20 @@ def decode(token: str) -> Reproducer:
             f"not a token or file: {_shortened(token)!r} (tokens of this version start with "
             f"{_PREFIX!r})"
         )
-    body = token.removeprefix(_PREFIX)
     try:
-        padded = body + "=" * (-len(body) % 4)
-        squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        return _unpack_reproducer(json.loads(_inflate(squeezed)))
+        return _unpack_reproducer(_packed(token))
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error) as error:
         raise ScenarioFormatError(
             f"unreadable token {_shortened(token)!r}: {error}"
         ) from error
+
+
+def _packed(token: str) -> list[Any]:
+    body = token.removeprefix(_PREFIX)
+    padded = body + "=" * (-len(body) % 4)
+    squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
+    packed: list[Any] = json.loads(_inflate(squeezed))
+    return packed
 
 
 def other_version(token: str) -> str | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from syncverify import bounds
-from syncverify.errors import ScenarioFormatError
+from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario import vocabulary
 from syncverify.scenario.specs import (
     ABSENT,
@@ -141,9 +141,18 @@ def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
 
 
 def check_words(words: Iterable[tuple[str, str]]) -> None:
-    """Refuse a word that the vocabulary does not have in the word's topic."""
+    """Refuse a word that the vocabulary does not have in the word's topic.
+
+    Raises:
+        UnknownLayerError: The word names no module that this process knows.
+    """
     for topic, word in words:
         known = vocabulary.TABLES[topic]
+        if topic == "module" and word not in known:
+            raise UnknownLayerError(
+                f"malformed scenario: module is one of {tuple(known)}, not {word!r}; a layer of "
+                "your own needs the contract whose `layers` has it"
+            )
         require(word in known, f"{topic} is one of {tuple(known)}, not {word!r}")
 
 

@@ -21,6 +21,7 @@ from syncverify.errors import (
     EnvironmentNotSupportedError,
     InternalError,
     ScenarioFormatError,
+    UnknownLayerError,
 )
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.coverage import Coverage, features_outside
@@ -110,6 +111,8 @@ class SavedViolations:
                 continue
             try:
                 reproducer = decode(token)
+            except UnknownLayerError:  # another contract may provide it
+                continue
             except ScenarioFormatError as error:
                 self.database.delete(key, entry)
                 self.notes.append(f"dropped a saved violation: {error}")

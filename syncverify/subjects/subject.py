@@ -181,16 +181,29 @@ def _load(path: str) -> SubjectFactory:
             f"unknown subject {path!r}: expected one of "
             f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, or module:attribute"
         )
+    return imported(path, "subject")  # type: ignore[no-any-return]  # resolve() checks it
+
+
+def imported(path: str, noun: str) -> Any:
+    """Import a subject or a layer by its path, `module:attribute`.
+
+    Returns:
+        The object.
+
+    Raises:
+        SubjectError: The import fails; `noun` is for its text.
+    """
+    module_name, _, attribute = path.partition(":")
     # As `python script.py` would find it: the user's module may lie in this folder.
     working_directory = str(Path.cwd())
     if working_directory not in sys.path:
         sys.path.insert(0, working_directory)
     try:
-        found: object = importlib.import_module(module_name)
+        found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:  # a script without a main guard may exit
         raise SubjectError(
-            f"subject {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
+            f"{noun} {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
         ) from error
-    return found  # type: ignore[return-value]  # resolve() checks it
+    return found

@@ -1,11 +1,14 @@
 """The reference pages agree with the code."""
 
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from syncverify.program.modules import MODELS
+from syncverify.program.modules.layers import forget_layers, provide_layers
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.specs import MeshSpec
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,10 +21,15 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
 
 
-def test_page_about_modules_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_about_modules_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     page = (ROOT / "docs" / "real-modules.md").read_text()
     (block,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
-    module = ModuleType("page_about_modules")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(block, vars(module))  # the example has its own asserts
-    assert not module.run.fault
+    (tmp_path / "page_layers.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    provide_layers(Capabilities(layers=("page_layers:Regression",)))
+    assert MODELS["Regression"].parameters(MeshSpec((1,), ("dp",)))[0].global_shape == (
+        3,
+    )
+    forget_layers()

@@ -36,6 +36,13 @@ def module_parameters(name: str, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
     return MODELS[name].parameters(mesh)
 
 
+def forget(name: str) -> None:
+    """Forget a model, of which another module may take the name."""
+    MODELS.pop(name, None)
+    module_parameters.cache_clear()
+    _skeleton.cache_clear()
+
+
 def require_own_parameters(scenario: Scenario) -> None:
     """Refuse a scenario with other parameters than its module.
 

@@ -13,14 +13,15 @@ from torch.distributed.tensor import DTensor
 class ToldDevice:
     """A CUDA device without memory of its own.
 
-    Args:
-        is_pinned: Tells whether a tensor is known to lie in pinned memory of the host.
-
     Every CPU tensor counts as one of the device, but for those that the subject made on the
     host, or copied there, and their views.
 
-    Attributes:
+    Args:
         device: The device; its index is the rank.
+        is_pinned: Tells whether a tensor is known to lie in pinned memory of the host.
+
+    Attributes:
+        device: As above.
     """
 
     def __init__(
