@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import queue
 import shlex
@@ -90,6 +91,7 @@ class TorchrunBackend:
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         import_dynamo()
+        gc.freeze()  # `end_groups` looks at all other objects
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds
         self.rank: int

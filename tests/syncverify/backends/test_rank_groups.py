@@ -159,8 +159,12 @@ def leader_of(
 
 
 @pytest.fixture
-def leader(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> TorchrunBackend:
-    return leader_of(1, dist.HashStore(), monkeypatch)
+def leader(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TorchrunBackend]:
+    made = leader_of(1, dist.HashStore(), monkeypatch)
+    yield made
+    made._await_player()  # the next test plays with other groups
 
 
 def test_the_leader_judges_before_a_collective_ends_the_process(

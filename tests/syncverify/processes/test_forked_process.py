@@ -91,7 +91,7 @@ def test_neighbours_order_their_sets_differently(
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
-        ("sys.exit(7)", "exit code 7"),
+        ("os._exit(7)", "exit code 7"),
         ("os._exit(0)", "exit code 0"),
         ("os.kill(os.getpid(), 11)", "signal 11"),
         ("os.killpg(0, 9)", "signal 9"),
