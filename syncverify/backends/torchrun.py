@@ -22,7 +22,7 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
@@ -61,6 +61,18 @@ _WATCH_SECONDS = 0.2
 _FOLLOW_TIMEOUT = timedelta(days=1)
 _FAREWELL_SECONDS = 3.0
 _END = "null"
+_STORE_IS_GONE = (
+    "torchrun's store is gone: its process on the machine of rank 0 was ended"
+)
+
+
+@contextlib.contextmanager
+def _needing_the_store() -> Iterator[None]:
+    """Explain the loss of the store, which ends with the agent of rank 0's machine."""
+    try:
+        yield
+    except dist.DistError as error:
+        raise NoVerdictError(_STORE_IS_GONE) from error
 
 
 class TorchrunBackend:
@@ -124,6 +136,7 @@ class TorchrunBackend:
         self._epoch = self._next_epoch = 0
         self._aborted_job = 0
 
+    @_needing_the_store()
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
 
@@ -169,6 +182,7 @@ class TorchrunBackend:
             self._next_epoch += 1
         return Run(self.name, gathering.rank_runs(), fault)
 
+    @_needing_the_store()
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
 
@@ -194,7 +208,7 @@ class TorchrunBackend:
                 announce(scenario)
                 self._start_playing(self._num_jobs, epoch, scenario, subject)
         if text != _END:
-            raise NoVerdictError("rank 0 is gone, and torchrun's store with it")
+            raise NoVerdictError(_STORE_IS_GONE)
         code = int(self._store.get("end/0"))
         self._hear("ends", str(code))
         self.close()

@@ -191,6 +191,18 @@ def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
         assert ended == f"  rank 1: exit code 130 on {socket.gethostname()}"
 
 
+def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) -> None:
+    deed = f"os.kill(int(os.environ['FIRST_AGENT']), {KILL})"
+    machines.start("Right", "--examples", "1000", deed=deed)
+    for number, expected in enumerate([-9, 1]):
+        code, out, complaint = machines.end(number)
+        assert (code, "VIOLATION" in out) == (expected, False)
+        assert complaint == (
+            "syncverify: no verdict: torchrun's store is gone: its process on the machine of "
+            "rank 0 was ended"
+        )
+
+
 def test_machines_with_other_files_of_the_subject_play_nothing(
     machines: Machines,
 ) -> None:

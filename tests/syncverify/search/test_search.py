@@ -280,6 +280,23 @@ def test_few_runs_that_cost_seconds_are_made(backend: str, kind: Any) -> None:
     assert result.num_examples <= 3
 
 
+@dataclass
+class Lost(Failing):
+    """A backend that can play nothing after its first run."""
+
+    @property
+    def is_lost(self) -> bool:
+        return self.num_runs > 0
+
+
+def test_a_backend_that_is_lost_ends_the_search_with_what_was_found() -> None:
+    """A later scenario would hang as well, and be blamed in the place of the first."""
+    lost = Lost("gloo", Fault("never_returns", (0,), "it hangs"))
+    result = look(Naive, lost, examples=50)
+    assert identities(result) == [("every_wait_completes", "never_returns")]
+    assert (lost.num_runs, result.num_examples) == (1, 1)
+
+
 def test_a_time_limit_keeps_a_hang_that_took_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
