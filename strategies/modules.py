@@ -18,6 +18,7 @@ from syncverify.scenario.vocabulary import MODULES, PLAIN
 
 # A scenario with a module takes as long as several without one, and has fewer features.
 _ONE_MODULE_IN = 20
+_ONE_OWN_IN = 4
 _NAMES = [name for name in MODULES if name != PLAIN]
 _DTYPES: list[Dtypes] = [
     ("float32", None),
@@ -42,11 +43,12 @@ def modules(
         A strategy for words of `vocabulary.MODULES`.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
-    weight = max(1, len(fitting))
+    words = [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * len(fitting)) + fitting
     own = [name for name in capabilities.layer_paths if _fits(name, mesh, capabilities)]
-    # Each layer of the user's own is drawn twice as often as all others together.
-    plain = [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * (weight if own else len(fitting)))
-    return st.sampled_from(plain + fitting + own * 2 * weight)
+    # Hypothesis draws unevenly, so that rare layers might not come at all.
+    plain = [PLAIN] * max(0, (_ONE_OWN_IN - 1) * len(own) - len(words))
+    times = (len(plain) + len(words)) // ((_ONE_OWN_IN - 1) * len(own)) if own else 0
+    return st.sampled_from(plain + words + own * times)
 
 
 @functools.lru_cache
