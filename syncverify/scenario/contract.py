@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, Self
 
 from syncverify.errors import UsageError
@@ -112,6 +112,12 @@ class Capabilities:
         object.__setattr__(self, "layers", tuple(self.layers))
         if self.layers:
             _check_layers(self.layers)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(each.default, bool) and not isinstance(value, bool):
+                raise UsageError(
+                    f"expected `{each.name}` of a contract as True or False, got {value!r}"
+                )
         for field in FEATURE_FIELDS:
             names = getattr(self, field)
             if isinstance(names, str):

@@ -6,13 +6,13 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
-from syncverify.errors import SubjectError, SyncverifyError
+from syncverify.errors import SubjectError, SyncverifyError, UsageError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
@@ -45,6 +45,9 @@ BUILT_IN_SUBJECTS = {
 
 
 SubjectFactory = Callable[[list[list[nn.Parameter]], float, int], Synchronizer]
+
+# Values that a class attribute has on purpose, as a part of a contract.
+_DATA: Final = (str, bytes, int, float, dict, set, frozenset, list, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def _contract(
     factory: SubjectFactory, name: str, choice: ContractChoice | None
 ) -> Capabilities:
     """Return the contract: the chosen one, the subject's own, the project's, or plain."""
-    own = _own_contract(factory)
+    own = _own_contract(factory, name)
     if choice is None and name in BUILT_IN_SUBJECTS:
         return built_in_contract(name, own)
     if choice is None and not _declares_contract(factory):
@@ -142,26 +145,31 @@ def _declares_contract(factory: SubjectFactory) -> bool:
     return hasattr(factory, "capabilities") or bool(_feature_attributes(factory))
 
 
-def _feature_attributes(factory: SubjectFactory) -> dict[str, frozenset[str]]:
+def _feature_attributes(factory: SubjectFactory) -> dict[str, Any]:
     """Read `features`, `right`, `refused`, `outside` of a class that has no `capabilities`."""
+    # A method or a property of such a name is the subject's own matter.
     found = {name: getattr(factory, name, None) for name in FEATURE_FIELDS}
-    return {
-        name: frozenset(value)
-        for name, value in found.items()
-        if isinstance(value, set | frozenset | list | tuple)
-        and all(isinstance(feature, str) for feature in value)
-    }
+    return {name: value for name, value in found.items() if isinstance(value, _DATA)}
 
 
-def _own_contract(factory: SubjectFactory) -> Capabilities:
+def _own_contract(factory: SubjectFactory, name: str) -> Capabilities:
     declared = getattr(factory, "capabilities", None)
     if isinstance(declared, Capabilities):
         return declared
-    varies = callable(getattr(factory, "set_required_accumulations", None))
-    overlaps = bool(getattr(factory, "overlaps_backward", False))
-    own = Capabilities(varying_accumulations=varies, overlaps_backward=overlaps)
-    named: dict[str, Any] = {**_feature_attributes(factory)}
-    return replace(own, **named)
+    try:
+        if isinstance(declared, _DATA):
+            raise UsageError(
+                f"expected `capabilities` as Capabilities, got {declared!r}"
+            )
+        return Capabilities(
+            varying_accumulations=callable(
+                getattr(factory, "set_required_accumulations", None)
+            ),
+            overlaps_backward=getattr(factory, "overlaps_backward", False),
+            **_feature_attributes(factory),
+        )
+    except UsageError as error:
+        raise SubjectError(f"subject {name!r}: {error}") from error
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError, UsageError
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
@@ -151,6 +153,25 @@ def test_a_class_without_capabilities_names_features_by_attributes() -> None:
         features=frozenset({"event"}),
         outside=frozenset({"event=tail", "dtype=float16"}),
     )
+
+
+WRONG_VALUES = (
+    st.integers() | st.text() | st.floats() | st.lists(st.integers(), min_size=1)
+)
+
+
+@given(
+    field=st.sampled_from((*FEATURE_FIELDS, "overlaps_backward", "capabilities")),
+    value=WRONG_VALUES,
+)
+def test_a_wrong_value_of_an_attribute_is_refused_by_name(
+    field: str, value: object
+) -> None:
+    text = refusal(type("Mine", (Complete,), {field: value}))
+    assert text.startswith("subject ")
+    assert f": expected `{field}` " in text
+    assert repr(value) in text
+    assert "\n" not in text
 
 
 def test_names_of_features_are_checked() -> None:
