@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify test long lint type fmt check bench peers soak conformance mutation catalogue clean
+.PHONY: verify test long lint type fmt check bench peers soak conformance gpu mutation catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -65,6 +65,10 @@ soak: $(INSTALLED)
 # two each, and writes docs/conformance.md. `make peers` installs the other projects' packages.
 conformance: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pages.conformance
+
+# The checks that need a GPU, ten minutes on one; writes docs/gpu.md. As far as possible on a CPU.
+gpu: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m gpu --markdown docs/gpu.md
 
 # Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.

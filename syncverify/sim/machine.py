@@ -86,7 +86,7 @@ class SimulatedMachine:
 
         tells = any(recorder.streams.told for recorder in self.recorders)
         modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
-        backend = _registered_backend(self.world)
+        backend = registered_backend(self.world)
         with thread_local_world(), backend, obvious_plans(), modules, cycles:
             return self._scheduler.run(run_rank)
 
@@ -104,7 +104,7 @@ def no_collection_of_cycles() -> Iterator[None]:
 
 
 @contextmanager
-def _registered_backend(world: SimulatedWorld) -> Iterator[None]:
+def registered_backend(world: SimulatedWorld) -> Iterator[None]:
     """Let torch build a world's groups for the length of a block."""
 
     def create(

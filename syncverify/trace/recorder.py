@@ -207,6 +207,10 @@ class Recorder:
         """
         run()
 
+    def delivering(self, launched: CollectiveLaunch) -> AbstractContextManager[None]:
+        """Mark the block that computes and writes the results, when all ranks have arrived."""
+        return self.not_recording_accesses()
+
     def wait(self, launched: CollectiveLaunch) -> None:
         """Record that the current stream, or the host, waits for a collective."""
         self.trace.append(

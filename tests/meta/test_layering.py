@@ -22,6 +22,7 @@ PACKAGES = ("synchronizer", "syncverify", "strategies")
 STUDIES = (
     "benchmarks",
     "comparison",
+    "gpu",
     "mutants",
     "pages",
     "peers",
@@ -45,6 +46,7 @@ MAY_IMPORT = {
     "syncverify/search/": {"hypothesis"},
     "syncverify/subjects/": {"d9d", "deepspeed", "megatron"},
     "studies/": {"click", "pytest", "rich"},
+    "studies/gpu/": {"click", "hypothesis"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     # Pages say how the tests are made.
     "studies/pages/": {

@@ -167,7 +167,7 @@ class SimulatedWork(dist.Work):
 
     def _deliver(self) -> None:
         delivered = [call for call in self._rendezvous.calls if call is not None]
-        with self._group.recorder.not_recording_accesses():
+        with self._group.recorder.delivering(self._launched):
             deliver(compute(delivered, self._seat), self._outputs)
         # The rendezvous lives as long as the run, and must not keep the outputs alive.
         self._rendezvous.calls[self._seat] = dataclasses.replace(

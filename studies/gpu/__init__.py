@@ -1,0 +1,14 @@
+"""The checks of the day on which there is a GPU: `python -m gpu`, ten minutes on one device.
+
+=================== ================================================================
+module              holds
+=================== ================================================================
+`part`              the result of a part, and the device on which parts run
+`all_parts`         the table of parts
+`document`          the page that the command writes, `docs/gpu.md`
+`real_streams`      the simulator's network on real streams, with delays and freed memory
+=================== ================================================================
+
+Each part is one more module. Where there is no GPU, a part runs as far as it can on the CPU,
+and its row on the page says so.
+"""

@@ -1,0 +1,67 @@
+"""The page that the command writes, docs/gpu.md."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from gpu.part import Part, Result, table
+
+_OPENING = """\
+# On a GPU
+
+<!-- Made by `python -m gpu`; do not edit. -->
+
+The checks that need a GPU, in one command of about ten minutes on one device:
+
+```console
+$ make gpu
+```
+
+It writes this page. The column *device* says where a part ran: a row with `cpu` tells
+nothing about GPUs. A part that failed makes exit code 1.
+"""
+
+
+def summary(results: Sequence[tuple[Part, Result]]) -> str:
+    """Say in one line how many parts passed, failed and did not run."""
+    states = [result.state for _, result in results]
+    on_gpu = sum(result.device == "cuda" for _, result in results)
+    return (
+        f"{states.count('passed')} parts passed, {states.count('failed')} failed, "
+        f"{states.count('not run')} did not run; {on_gpu} of {len(results)} ran on a GPU"
+    )
+
+
+def page(
+    results: Sequence[tuple[Part, Result]], versions: Mapping[str, str], today: date
+) -> str:
+    """Render the page.
+
+    Args:
+        results: The parts that ran, in their order, each with its result.
+        versions: Device and versions, by topic.
+        today: Date of the run.
+
+    Returns:
+        The page, in Markdown.
+    """
+    facts = [*versions.items(), ("date", today.isoformat())]
+    overview = [
+        (part.title, result.device, result.state, result.summary)
+        for part, result in results
+    ]
+    lines = [
+        _OPENING,
+        *table(("machine", ""), facts),
+        "",
+        f"**{summary(results)}.**",
+        "",
+        *table(("part", "device", "result", "in a line"), overview),
+    ]
+    for part, result in results:
+        verdict = (
+            f"Device: {result.device}. {result.state.capitalize()}: {result.summary}."
+        )
+        lines += ["", f"## {part.title}", "", part.about, "", verdict]
+        if result.lines:
+            lines += ["", *result.lines]
+    return "\n".join(lines).rstrip() + "\n"

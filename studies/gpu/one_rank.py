@@ -1,0 +1,52 @@
+"""A world of one rank in this process, on the transport of a device."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from gpu.part import transport_of
+from syncverify.backends.messages import JobOutcome, unpack_result
+from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.judge.properties import judge_run
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import Run
+
+_TIMEOUT = timedelta(minutes=5)
+
+
+def wrong_in(scenario: Scenario, subject: Subject, device: torch.device) -> list[str]:
+    """Play a scenario of one rank, and judge it against the reference on the CPU.
+
+    Returns:
+        The text of each violation, or of the error of the harness.
+    """
+    membership = Membership(1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
+    told: list[JobOutcome] = []
+    play_rank(
+        membership, scenario, subject, device=device, recorder=Recorder(),
+        tell=told.append,
+    )  # fmt: skip
+    outcome = told[0]
+    if error := outcome.harness_error or outcome.usage_error:
+        return [error.strip().rpartition("\n")[2]]
+    run = Run(transport_of(device), (unpack_result(outcome.result),), outcome.fault)
+    violations = judge_run(scenario, run, subject.capabilities).violations
+    return ["{} ({}): {}".format(*each.identity, each.summary) for each in violations]
+
+
+@contextmanager
+def world_of_one(device: torch.device) -> Iterator[None]:
+    """Make a default process group of this process alone."""
+    store = dist.HashStore()
+    dist.init_process_group(
+        transport_of(device), store=store, rank=0, world_size=1, timeout=_TIMEOUT
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,160 @@
+"""Streams of operators as torch reports them, beside the trace of the simulated machine.
+
+Note [What is compared]
+    The simulated machine tells on which stream autograd would queue each operator. On a GPU,
+    the stream that is current when an operator is dispatched is the stream on which it is
+    queued. Both lists are in host order, and are compared rank by rank. An operator on one
+    side alone has no counterpart: where the simulated machine follows autograd by hooks, a
+    gradient has one more reference, and is copied where torch would take it over. Names of streams are
+    given in order of first use, since torch has no names. `bind()` is left out: it reads
+    meshes on the host, of which `sim` makes copies. The allocator's history and the
+    profiler are counted, not compared: they say how much there was to see.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from gpu.part import Part, Result, table
+from gpu.real_streams.playing import play_on_streams
+from gpu.shared_device import drawn
+from syncverify.backends.sim import SimBackend
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.trace.records import Access
+
+SCENARIOS = 5
+LAUNCHES = ("current_stream", "step_on_side_stream", "parameter_streams")
+_READ_OF_OPTIMIZER = "optimizer"  # the rank program's record, which is no operator
+
+
+class Seen(NamedTuple):
+    """What torch reported of a run: allocations and frees, and kernels by stream."""
+
+    allocations: int = 0
+    frees: int = 0
+    kernels: int = 0
+    streams: int = 0
+
+
+def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
+    """Play scenarios of our synchronizer, each once on `sim` and once on real streams."""
+    subject = resolve("synchronizer")
+    rows: list[Sequence[str]] = []
+    wrong: list[str] = []
+    for number, scenario in enumerate(_scenarios(subject, num_scenarios)):
+        expected = simulated(scenario, subject)
+        count = sum(map(len, expected))
+        row = [str(number), scenario.launch, str(count)]
+        if device.type == "cuda":
+            found, seen = reported(scenario, subject, device)
+            ranks = [compared(*own) for own in zip(expected, found, strict=True)]
+            different = [each for _, own in ranks for each in own]
+            wrong += [f"scenario {number}: {each}" for each in different[:3]]
+            alone = sum(count for count, _ in ranks)
+            row += [str(alone), str(len(different)), *map(str, seen)]
+        else:
+            row += ["not run"] * (2 + len(Seen._fields))
+        rows.append(row)
+    header = ("scenario", "streams of the caller", "operators on `sim`", "without a counterpart",
+              "on other streams",
+              *Seen._fields)  # fmt: skip
+    result = Result.of(wrong, device, f"{len(rows)} scenarios")
+    return replace(result, lines=[*table(header, rows), "", *result.lines])
+
+
+def simulated(scenario: Scenario, subject: Subject) -> list[list[tuple[str, str]]]:
+    """Return the name and stream of each operator, by rank, as `sim` records them."""
+    recorders = [
+        RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)
+    ]
+    run = SimBackend().run_with(scenario, subject, DEFAULT_SCHEDULE, recorders)
+    return [
+        _renamed(
+            (event.operator, event.stream)
+            for event in rank.trace
+            if isinstance(event, Access)
+            and event.operator != _READ_OF_OPTIMIZER
+            and event.moment.phase != "bind"
+        )
+        for rank in run.ranks
+    ]
+
+
+def reported(
+    scenario: Scenario, subject: Subject, device: torch.device
+) -> tuple[list[list[tuple[str, str]]], Seen]:
+    """Return the same as `simulated`, from real streams, and the extent of torch's reports."""
+    memory: Any = torch.cuda.memory
+    memory._record_memory_history()  # noqa: SLF001  # documented under this name
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            played = play_on_streams(scenario, subject, device)
+            torch.cuda.synchronize()
+        history = memory._snapshot()["device_traces"]  # noqa: SLF001  # so is this one
+    finally:
+        memory._record_memory_history(enabled=None)  # noqa: SLF001
+    actions = Counter(event["action"] for own in history for event in own)
+    kernels = [e for e in profiler.events() or () if e.device_type.name == "CUDA"]
+    streams = {event.device_resource_id for event in kernels}
+    seen = Seen(actions["alloc"], actions["free_completed"], len(kernels), len(streams))
+    return [_renamed(own) for own in played.operators], seen
+
+
+def compared(
+    expected: Sequence[tuple[str, str]], found: Sequence[tuple[str, str]]
+) -> tuple[int, list[str]]:
+    """Compare the operators of one rank.
+
+    Returns:
+        How many operators have no counterpart, and a line about each that has one on
+        another stream.
+    """
+    one, other = ([name for name, _ in own] for own in (expected, found))
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    pairs = [
+        (block.a + n, block.b + n)
+        for block in matcher.get_matching_blocks()
+        for n in range(block.size)
+    ]
+    differing = [
+        f"operator {a}, {expected[a][0]}: {expected[a][1]} on `sim`, {found[b][1]} here"
+        for a, b in pairs
+        if expected[a][1] != found[b][1]
+    ]
+    return len(expected) + len(found) - 2 * len(pairs), differing
+
+
+def _renamed(operators: Any) -> list[tuple[str, str]]:
+    """Name streams by their first use."""
+    names: dict[str, str] = {}
+    return [
+        (operator, names.setdefault(stream, f"stream {len(names)}"))
+        for operator, stream in operators
+    ]
+
+
+def _scenarios(subject: Subject, count: int) -> list[Scenario]:
+    """Return scenarios of two ranks and more, with the streams of a caller in turn."""
+    drawn_ones = [each for each in drawn(subject, 4 * count) if each.mesh.num_ranks > 1]
+    return [
+        replace(scenario, launch=LAUNCHES[number % len(LAUNCHES)])
+        for number, scenario in enumerate(drawn_ones[:count])
+    ]
+
+
+PART = Part(
+    "traces",
+    "Streams as torch reports them",
+    "On which stream is each operator of the subject and of autograd queued: do the trace of "
+    "`sim` and torch agree, operator by operator? Beside it the number of allocations, frees, "
+    "kernels and streams in torch's own history and profile. On a CPU, `sim` alone plays.",
+    run,
+)

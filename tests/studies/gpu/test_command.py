@@ -1,0 +1,79 @@
+"""The command: exit codes, and a page that claims nothing about GPUs without one."""
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from gpu import __main__ as command
+from gpu.document import page
+from gpu.part import Part, Result
+
+PASSED = Result("passed", "cpu", "all of it")
+NOT_RUN = Result("not run", "cpu", "no GPU")
+FAILED = Result("failed", "cpu", "one of two", ("- the other one",))
+
+
+def parts(*results: Result) -> tuple[Part, ...]:
+    def run(result: Result) -> Callable[[torch.device], Result]:
+        return lambda _: result
+
+    return tuple(
+        Part(f"part-{n}", f"Part {n}", "About it.", run(result))
+        for n, result in enumerate(results)
+    )
+
+
+def code_and_output(
+    monkeypatch: pytest.MonkeyPatch, *results: Result, arguments: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    monkeypatch.setattr(command, "PARTS", parts(*results))
+    told = CliRunner().invoke(command.main, arguments, standalone_mode=False)
+    assert told.exception is None, told.exception
+    return told.return_value, told.output
+
+
+def test_parts_that_did_not_run_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, output = code_and_output(monkeypatch, PASSED, NOT_RUN)
+    assert code == 0
+    assert output.splitlines() == [
+        "part-0: passed on cpu: all of it",
+        "part-1: not run on cpu: no GPU",
+        "1 parts passed, 0 failed, 1 did not run; 0 of 2 ran on a GPU",
+    ]
+
+
+def test_a_part_that_failed_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, output = code_and_output(monkeypatch, FAILED, PASSED)
+    assert code == 1
+    assert "  - the other one" in output
+
+
+def test_an_error_of_a_part_is_a_failure_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(_: torch.device) -> Result:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(command, "PARTS", (Part("a", "A", "?", broken), *parts(PASSED)))
+    place = tmp_path / "page.md"
+    told = CliRunner().invoke(
+        command.main, ["--markdown", str(place)], standalone_mode=False
+    )
+    assert told.return_value == 1
+    assert "ValueError: no such thing" in place.read_text()
+    assert "part-0: passed" in told.output
+
+
+def test_the_page_names_the_device_of_each_part() -> None:
+    results = list(zip(parts(PASSED, NOT_RUN), (PASSED, NOT_RUN), strict=True))
+    text = page(results, {"torch": "2.13"}, date(2026, 11, 23))
+    assert "| torch | 2.13 |" in text
+    assert "| date | 2026-11-23 |" in text
+    assert "| Part 0 | cpu | passed | all of it |" in text
+    assert "| Part 1 | cpu | not run | no GPU |" in text
+    assert "0 of 2 ran on a GPU" in text
+    assert "## Part 1\n\nAbout it.\n\nDevice: cpu. Not run: no GPU.\n" in text
