@@ -21,6 +21,7 @@ from syncverify.backends.messages import Job, pack_subject
 from syncverify.backends.pool import WorkerPool
 from syncverify.backends.process_faults import doubt_about, processes_fault
 from syncverify.errors import InternalError
+from syncverify.processes.descriptors import require_descriptors
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
@@ -36,11 +37,15 @@ class GlooBackend:
     Args:
         hang_timeout_seconds: Time without progress of any rank after which the run is
             ended; see Note [Patience with processes].
+
+    Raises:
+        EnvironmentNotSupportedError: The system allows too few open files.
     """
 
     name = "gloo"
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
+        require_descriptors()
         self._hang_timeout_seconds = hang_timeout_seconds
         self._pool = WorkerPool()
         self._store: dist.TCPStore | None = None
