@@ -1,0 +1,1 @@
+"""Kill processes of the command at random moments, and judge how it ends."""

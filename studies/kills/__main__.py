@@ -1,0 +1,62 @@
+"""Disturb commands at random moments, and judge how each one ends.
+
+    python -m kills kills.jsonl --trials 500 --jobs 2
+
+Linux only. Each line of the file is one command; a run continues the file. The exit code is
+1 if any command ended as it should not.
+"""
+
+import json
+import multiprocessing
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from kills.trial import line_of
+from syncverify.command.process_exit import run_command
+from syncverify.search.process_pool import run_in_processes
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--trials", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+def main(path: Path, trials: int, jobs: int) -> None:
+    """Play the trials that PATH does not have yet, and print what was found."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = {json.loads(line)["number"] for line in lines}
+    missing = [number for number in range(trials) if number not in done]
+    with path.open("a") as file:
+        spawn = multiprocessing.get_context("spawn")
+        for _, line in run_in_processes(line_of, missing, jobs=jobs, context=spawn):
+            print(line, file=file, flush=True)  # noqa: T201  # a file, not the screen
+            lines.append(line)
+            _tell(json.loads(line))
+    click.echo(_summary([*map(json.loads, lines)]))
+    sys.exit(any(json.loads(line)["faults"] for line in lines))
+
+
+def _tell(told: dict) -> None:
+    kills = ", ".join(f"{name} to {kind}" for kind, name in told["kills"]) or "none"
+    verdict = "; ".join(told["faults"]) or "as it should"
+    click.echo(
+        f"{told['number']} {told['backend']}: {kills}: exit code {told['code']}, {verdict}"
+    )
+
+
+def _summary(lines: list[dict]) -> str:
+    kills = Counter(
+        f"{name} to {kind}" for each in lines for kind, name in each["kills"]
+    )
+    faults = sum(bool(each["faults"]) for each in lines)
+    counted = ", ".join(f"{count} {what}" for what, count in sorted(kills.items()))
+    return (
+        f"{sum(kills.values())} signals to {len(lines)} commands ({counted}); "
+        f"{faults} ended as they should not"
+    )
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m kills")

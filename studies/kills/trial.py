@@ -1,0 +1,214 @@
+"""One command that is disturbed at random moments, and the rules by which its end is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from kills.victims import MARK, living, send
+
+RIGHT = "synchronizer"
+WRONG = "syncverify.bugbank.numerics.double_accumulation_division:DividesByMicroBatches"
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT)
+_LONGEST_PAUSE_SECONDS = 2.5
+_LONGEST_RUN_SECONDS = 150.0
+_STOPPED_SECONDS = 0.5
+_LOOK_SECONDS = 0.05
+_NUM_LOOKS = 40
+# Exit codes by which a command ends that its owner's signal ends.
+_OF_OWNER = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130}}
+_BLAME = re.compile(r"process_died|never_returns")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The command of one trial, and how often it is disturbed."""
+
+    number: int
+    backend: str
+    is_right: bool
+    num_kills: int
+    awaits_workers: bool
+
+    @property
+    def command(self) -> list[str]:
+        """Return the words of the command."""
+        subject = RIGHT if self.is_right else WRONG
+        return [
+            *(sys.executable, "-m", "syncverify", "run", subject, "--no-beyond"),
+            *("--backend", self.backend, "--ranks", "2", "--examples", "80"),
+            *("--seed", str(self.number), "--database", "kept"),
+        ]
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a disturbed command ended.
+
+    Attributes:
+        kills: Kind of process and name of the signal, in order.
+        code: Exit code; None where the command had to be ended.
+        seconds: Seconds from the last kill to the end.
+        output: All that was printed.
+        left: Kinds of processes that were left, and names of temporary files.
+    """
+
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    code: int | None = None
+    seconds: float = 0.0
+    output: str = ""
+    left: list[str] = field(default_factory=list)
+
+
+def planned(number: int) -> Plan:
+    """Return the plan of a number, the same in each run."""
+    draw = random.Random(number)  # noqa: S311  # nothing secret
+    backend = draw.choice(("sim", "gloo", "gloo", "gloo"))
+    is_right, num_kills = draw.random() < 0.5, draw.choice((1, 2, 3))
+    awaits_workers = backend == "gloo" and draw.random() < 0.75  # noqa: PLR2004
+    return Plan(number, backend, is_right, num_kills, awaits_workers)
+
+
+def play(plan: Plan) -> Ending:
+    """Start the command, kill processes of it at random moments, and wait for its end."""
+    draw = random.Random(-plan.number)  # noqa: S311
+    mark, ending = f"{os.getpid()}-{plan.number}", Ending()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        temporary = folder / "temporary"
+        temporary.mkdir()
+        marked = {**os.environ, MARK: mark, "TMPDIR": str(temporary)}
+        with (folder / "output").open("w+") as output:
+            process = subprocess.Popen(
+                plan.command,
+                cwd=folder,
+                env=marked,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+            if plan.awaits_workers:
+                _await_workers(process, mark)
+            last = _kill(process, mark, plan.num_kills, draw, ending)
+            _await_end(process, ending)
+            ending.seconds = time.monotonic() - last
+        ending.output = (folder / "output").read_text(errors="replace")
+        ending.left = [*_left(mark), *_files(temporary)]
+    return ending
+
+
+def _await_workers(process: subprocess.Popen[bytes], mark: str) -> None:
+    while process.poll() is None:
+        if any(each.kind == "worker" for each in living(mark, process.pid)):
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _kill(
+    process: subprocess.Popen[bytes],
+    mark: str,
+    num_kills: int,
+    draw: random.Random,
+    ending: Ending,
+) -> float:
+    """Send signals to random processes of the command; return the time of the last one."""
+    last = time.monotonic()
+    while len(ending.kills) < num_kills and process.poll() is None:
+        time.sleep(draw.uniform(0, _LONGEST_PAUSE_SECONDS))
+        victims = living(mark, process.pid)
+        if not victims:
+            break
+        # Each kind of process is as likely as any other.
+        kind = draw.choice(sorted({each.kind for each in victims}))
+        victim = draw.choice([each for each in victims if each.kind == kind])
+        number = draw.choice(SIGNALS)
+        if send(victim, number):
+            last = time.monotonic()
+            ending.kills.append((victim.kind, number.name))
+        if victim.kind == "owner" and number is signal.SIGSTOP:
+            time.sleep(_STOPPED_SECONDS)  # nobody is there to notice: the user goes on
+            send(victim, signal.SIGCONT)
+    return last
+
+
+def _await_end(process: subprocess.Popen[bytes], ending: Ending) -> None:
+    try:
+        ending.code = process.wait(_LONGEST_RUN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _left(mark: str) -> list[str]:
+    """Name the processes that are left; end them. The kernel takes a moment to end others."""
+    for _ in range(_NUM_LOOKS):
+        if not living(mark, 0):
+            return []
+        time.sleep(_LOOK_SECONDS)
+    left = living(mark, 0)
+    for victim in left:
+        send(victim, signal.SIGKILL)
+    return [each.kind for each in left]
+
+
+def _files(temporary: Path) -> list[str]:
+    """Name the files that are left, without torch's cache of compiled code."""
+    names = (each.name for each in temporary.iterdir())
+    return [name for name in names if not name.startswith("torchinductor_")]
+
+
+def faults_of(plan: Plan, ending: Ending) -> list[str]:
+    """Say all that is wrong about an end; nothing where it is as it should be."""
+    faults = [f"left behind: {name}" for name in ending.left]
+    if ending.code is None:
+        return [*faults, f"did not end within {_LONGEST_RUN_SECONDS:.0f} s"]
+    if ending.code not in _allowed(plan, ending):
+        faults.append(f"exit code {ending.code}")
+    if _BLAME.search(ending.output):
+        faults.append("the subject is blamed for a kill")
+    if ending.code == 0 and "NO VIOLATION" not in ending.output:
+        faults.append("exit code 0 without a verdict")
+    if ending.code == 1 and "VIOLATION" not in ending.output:
+        faults.append("exit code 1 without a violation")
+    if "Traceback" in ending.output:
+        faults.append("a traceback")
+    return faults
+
+
+def _allowed(plan: Plan, ending: Ending) -> set[int]:
+    """Return the exit codes that are right: those of the subject, no verdict, and signals."""
+    allowed = {0 if plan.is_right else 1}
+    if any(kind != "owner" for kind, _ in ending.kills):
+        allowed |= {3}
+    for kind, name in ending.kills:
+        if kind == "owner":
+            allowed |= _OF_OWNER.get(signal.Signals[name], set())
+        elif name == "SIGINT":
+            allowed |= {130}
+    return allowed
+
+
+def line_of(number: int) -> str:
+    """Play the trial of a number, and return its line of the file of results."""
+    plan = planned(number)
+    ending = play(plan)
+    faults = faults_of(plan, ending)
+    told = {
+        **asdict(plan),
+        "kills": ending.kills,
+        "code": ending.code,
+        "seconds": round(ending.seconds, 1),
+        "faults": faults,
+    }
+    if faults:
+        told["output"] = ending.output[-4000:]
+    return json.dumps(told)
