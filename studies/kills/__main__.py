@@ -31,7 +31,7 @@ def main(path: Path, trials: int, jobs: int) -> None:
     with path.open("a") as file:
         spawn = multiprocessing.get_context("spawn")
         for _, line in run_in_processes(line_of, missing, jobs=jobs, context=spawn):
-            print(line, file=file, flush=True)  # noqa: T201  # a file, not the screen
+            print(line, file=file, flush=True)  # a file, not the screen
             lines.append(line)
             _tell(json.loads(line))
     click.echo(_summary([*map(json.loads, lines)]))

@@ -71,16 +71,16 @@ class Ending:
 
 def planned(number: int) -> Plan:
     """Return the plan of a number, the same in each run."""
-    draw = random.Random(number)  # noqa: S311  # nothing secret
+    draw = random.Random(number)  # nothing secret
     backend = draw.choice(("sim", "gloo", "gloo", "gloo"))
     is_right, num_kills = draw.random() < 0.5, draw.choice((1, 2, 3))
-    awaits_workers = backend == "gloo" and draw.random() < 0.75  # noqa: PLR2004
+    awaits_workers = backend == "gloo" and draw.random() < 0.75
     return Plan(number, backend, is_right, num_kills, awaits_workers)
 
 
 def play(plan: Plan) -> Ending:
     """Start the command, kill processes of it at random moments, and wait for its end."""
-    draw = random.Random(-plan.number)  # noqa: S311
+    draw = random.Random(-plan.number)
     mark, ending = f"{os.getpid()}-{plan.number}", Ending()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

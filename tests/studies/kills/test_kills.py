@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from kills.trial import Ending, Plan, faults_of, planned, play
 
 RIGHT = Plan(0, "gloo", is_right=True, num_kills=1, awaits_workers=False)
