@@ -16,7 +16,7 @@ DEFAULT_BANK_SEED = 0
 # Features beyond the contract: scenarios of each feature, and runs to simplify the worst.
 OBSERVED_SCENARIOS = 3
 OBSERVED_SIMPLER = 10
-PROBED_EXAMPLES = 30  # plain scenarios of a probe
+PROBED_EXAMPLES = 100  # plain scenarios of a probe
 CONFIRMING_EXAMPLES = 150  # scenarios under the contract that a probe found
 PROBED_SCENARIOS = 12
 PROBED_SIMPLER = 60
