@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,7 +39,7 @@ def main(path: Path, trials: int, jobs: int) -> None:
     sys.exit(any(json.loads(line)["faults"] for line in lines))
 
 
-def _tell(told: dict) -> None:
+def _tell(told: dict[str, Any]) -> None:
     kills = ", ".join(f"{name} to {kind}" for kind, name in told["kills"]) or "none"
     verdict = "; ".join(told["faults"]) or "as it should"
     click.echo(
@@ -46,7 +47,7 @@ def _tell(told: dict) -> None:
     )
 
 
-def _summary(lines: list[dict]) -> str:
+def _summary(lines: list[dict[str, Any]]) -> str:
     kills = Counter(
         f"{name} to {kind}" for each in lines for kind, name in each["kills"]
     )

@@ -23,6 +23,7 @@ STUDIES = (
     "benchmarks",
     "comparison",
     "gpu",
+    "kills",
     "mutants",
     "pages",
     "peers",
