@@ -135,7 +135,12 @@ def run(**options: Any) -> None:
 
         execute(RunOptions(**options))
 
-    _play_owned(play, options)
+    def record(token: str, summary: str, num_runs: int) -> None:
+        from syncverify.command.lost import record
+
+        record(token, summary, num_runs, options)
+
+    _play_owned(play, options, record)
 
 
 @cli.command()
@@ -180,7 +185,11 @@ def replay(token_or_file: str, **options: Any) -> None:
     _play_owned(lambda: _replay(token_or_file, options), options)
 
 
-def _play_owned(play: Callable[[], None], options: Mapping[str, Any]) -> None:
+def _play_owned(
+    play: Callable[[], None],
+    options: Mapping[str, Any],
+    record: Callable[[str, str, int], None] | None = None,
+) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned
 
@@ -188,7 +197,7 @@ def _play_owned(play: Callable[[], None], options: Mapping[str, Any]) -> None:
     words += ["--backend", options["backend"]]
     words += ["--contract", options["contract"]] if options["contract"] else []
     line = shlex.join(words).replace("'{}'", "{}")
-    owned(play, lambda token: _replay(token, options), line)
+    owned(play, lambda token: _replay(token, options), line, record)
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ from syncverify.command.process_exit import (
     INTERRUPTED,
     VIOLATION,
     complain,
+    leave_at_once,
 )
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.hang_detector import HangDetector
@@ -74,7 +75,10 @@ class _End:
 
 
 def owned(
-    play: Callable[[], None], again: Callable[[str], None], replay_line: str
+    play: Callable[[], None],
+    again: Callable[[str], None],
+    replay_line: str,
+    record: Callable[[str, str, int], None] | None = None,
 ) -> None:
     """Play in a child process, and end this process with the verdict of the child.
 
@@ -85,6 +89,8 @@ def owned(
         play: Plays, and leaves by `process_exit`.
         again: Plays the scenario of a token in the same way.
         replay_line: The command that plays a token, with `{}` in the place of the token.
+        record: Saves a violation that loses the process, from its token, its summary and
+            the number of scenarios that started. It runs in a child too.
     """
     _refuse_restart()
     if "torch" in sys.modules or not hasattr(os, "fork"):
@@ -92,7 +98,7 @@ def owned(
         return
     end = _in_child(play)
     if end is not None:
-        _leave_as(end, again, replay_line)
+        _leave_as(end, again, replay_line, record)
 
 
 def _refuse_restart() -> None:
@@ -113,7 +119,12 @@ def _refuse_restart() -> None:
         sys.exit(HARNESS_FAILED)
 
 
-def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoReturn:
+def _leave_as(
+    end: _End,
+    again: Callable[[str], None],
+    replay_line: str,
+    record: Callable[[str, str, int], None] | None,
+) -> NoReturn:
     _leave_if_decided(end)
     place = f"in run {end.num_runs}; to play that one: {replay_line}"
     if "TORCHELASTIC_RUN_ID" in os.environ and end.token:
@@ -144,13 +155,23 @@ def _leave_as(end: _End, again: Callable[[str], None], replay_line: str) -> NoRe
         )
     name = _PROPERTIES[second.cause]
     token = renamed(end.token, name, second.cause)
+    summary = (
+        f"the process that plays the ranks {second.how}, in two runs of one scenario"
+    )
     click.echo(
         f"VIOLATION: {name} ({second.cause})\n"
-        f"  the process that plays the ranks {second.how}, in two runs of one scenario\n\n"
+        f"  {summary}\n\n"
         f"  replay:     {replay_line.format(token)}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
+    if record is not None:
+        _in_child(lambda: _recorded(lambda: record(token, summary, end.num_runs)))
     sys.exit(VIOLATION)
+
+
+def _recorded(record: Callable[[], None]) -> NoReturn:
+    record()
+    leave_at_once(VIOLATION)
 
 
 def _leave_if_decided(end: _End) -> None:

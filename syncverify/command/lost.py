@@ -1,0 +1,52 @@
+"""The record of a scenario that loses the process that plays it: database and JSON report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from syncverify.judge.violation import Violation
+from syncverify.program.modules import provide_layers
+from syncverify.report.console import write_json
+from syncverify.report.report import Report
+from syncverify.scenario.contract_words import in_words
+from syncverify.scenario.token import decode
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replay import SavedViolations, open_database
+from syncverify.subjects.subject import resolve
+
+
+def record(token: str, summary: str, num_runs: int, options: Mapping[str, Any]) -> None:
+    """Save the violation for the next run, and write the report of `--json`.
+
+    Args:
+        token: Token of the violation.
+        summary: The violation in one sentence.
+        num_runs: Number of scenarios that started.
+        options: Options of `syncverify run`.
+
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    subject = resolve(options["subject"], options["contract"])
+    provide_layers(subject.capabilities)  # the scenario may train one
+    reproducer = decode(token)
+    if not options["no_database"]:
+        database = open_database(options["database"], [])
+        # Unshrunk: each run of the shrinker would lose a process.
+        SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
+    violation = Violation(reproducer.property, reproducer.cause, summary)
+    report = Report(
+        subject=subject.name,
+        backend=options["backend"],
+        seed=options["seed"] or 0,
+        examples=num_runs,
+        seconds=0.0,
+        coverage={},
+        violations=(FoundViolation(violation, reproducer.scenario),),
+        contract=in_words(subject.capabilities),
+        contract_choice=subject.contract_choice,
+    ).to_json()
+    schedule = reproducer.schedule.to_json()
+    report["violations"][0] |= {"token": token, "schedule": schedule}
+    write_json(options["json_path"], report)

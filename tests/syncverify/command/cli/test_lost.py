@@ -1,0 +1,55 @@
+"""A violation that loses the process that plays it is kept like any other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[4]
+SUBJECT = """
+import os
+from synchronizer import GradientSynchronizer
+
+class Dies(GradientSynchronizer):
+    def wait(self):
+        os._exit(0)
+"""
+
+
+def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(SUBJECT)
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "syncverify", "run", "mine:Dies", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        return done.stdout.split("replay:")[1].split()[2]
+
+    kept = ("--ranks", "2", "--database", "kept")
+    token = run("--seed", "3", "--json", "report.json", *kept)
+    report = json.loads((tmp_path / "report.json").read_text())
+    (violation,) = report["violations"]
+    assert (violation["property"], violation["token"]) == ("every_rank_finishes", token)
+    assert violation["evidence"] == {"cause": "process_died"}
+    assert violation["summary"] == (
+        "the process that plays the ranks ended by exit code 0, in two runs of one scenario"
+    )
+    assert report["examples"] == 1
+    saved = [
+        file.read_text() for file in (tmp_path / "kept").rglob("*") if file.is_file()
+    ]
+    assert saved == [token]
+    assert run("--seed", "4", *kept) == token
