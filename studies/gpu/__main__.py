@@ -3,6 +3,7 @@
 Exit codes: 0 all parts that could run passed, 1 a part failed, 2 bad usage, 130 interrupted.
 """
 
+import os
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,8 @@ FAILED = 1
 def main(only: tuple[str, ...], markdown: Path | None) -> int:
     """Run the checks that need a GPU, as far as this machine can."""
     torch.set_num_threads(1)
+    # Of the queues of a device: streams that share one wait for each other.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     results: list[tuple[Part, Result]] = []
     for part in PARTS:
         if part.name in (only or (part.name,)):

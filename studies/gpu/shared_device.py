@@ -15,7 +15,7 @@ from syncverify.search.drawing import Draw, Drawing
 from syncverify.subjects.subject import Subject, resolve
 
 SUBJECTS = ("synchronizer", "ddp")
-SCENARIOS = 20
+SCENARIOS = 10
 RANKS = 4
 
 

@@ -135,8 +135,11 @@ class KeptTransports:
         def noting(
             size: int, rank: int, ranks: list[int], *given: Any, **options: Any
         ) -> Any:
-            # The default group, which comes first, has no list of ranks.
-            if options.get("backend_options") is None and len(given) <= 3:
+            has_own_options = options.get("backend_options") or len(given) > 3
+            # torch then wraps transports, and its wrappers shut them down.
+            is_wrapped = dist.get_debug_level() == dist.DebugLevel.DETAIL
+            if not (has_own_options or is_wrapped):
+                # The default group, which comes first, has no list of ranks.
                 members = tuple(ranks) or tuple(range(size))
                 self._asked = members, options.get("timeout")
             try:

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import gc
 import json
+import os
 import queue
 import shlex
 import threading
@@ -104,6 +105,10 @@ class TorchrunBackend:
     ) -> None:
         import_dynamo()
         gc.freeze()  # `end_groups` looks at all other objects
+        # torch would end this process when a peer aborts, or when a collective takes long.
+        # The leader sees both, and gives a verdict.
+        if transport == "nccl":
+            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds
         self.rank: int
@@ -221,6 +226,8 @@ class TorchrunBackend:
         """
         self._await_player(0 if self.is_lost else _GRACE_SECONDS)
         self.is_lost = self._player.is_alive()
+        if not self.is_lost:  # torch warns of transports that nobody ended
+            self._kept.drop()
 
     def _listen(self, put: Callable[[str], None]) -> None:
         """Hand on what the leader announces, and "" if the leader is gone."""

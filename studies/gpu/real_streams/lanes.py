@@ -10,8 +10,8 @@ import torch
 
 Kind = Literal["main", "communication", "first side", "other side"]
 KINDS: tuple[Kind, ...] = ("main", "communication", "first side", "other side")
-# A millisecond or two: longer than the host takes from one operator to the next.
-_SLEEP_CYCLES = 3_000_000
+# About a millisecond: longer than the host takes from one operator to the next.
+_SLEEP_CYCLES = 1_500_000
 _OF_THREAD = threading.local()
 
 

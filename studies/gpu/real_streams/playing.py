@@ -95,6 +95,7 @@ def play_on_streams(
         ):  # fmt: skip
             stack.enter_context(context)
         threads, stall = scheduler.run(run_rank)
+        torch.get_device_module(device).synchronize()  # delayed work may be left
     fault = threads_fault(threads, stall, world.mismatch)
     run = Run("real streams", results, fault)
     return StreamedRun(run, tuple(recorder.operators for recorder in recorders))

@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
 from gpu.real_streams.lanes import Lanes
-from syncverify.sim.recording.access_recording import AccessRecording
-from syncverify.sim.recording.operators import Effects
+from syncverify.sim.recording.access_recording import AccessRecording, Note
+from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import DEFAULT_STREAM, CollectiveKey, CollectiveLaunch
@@ -42,9 +42,7 @@ class StreamRecorder(Recorder):
         self._held: dict[CollectiveKey, list[torch.Tensor]] = {}
         self._living: set[int] = set()
         self._freed: list[tuple[int, Any]] = []
-        self._mode = AccessRecording(
-            self._note, on_arguments=self._before_operator, num_events=lambda: 0
-        )
+        self._mode = _DelayedOperators(self._note, self._before_operator)
 
     @override
     def recording_accesses(self) -> AbstractContextManager[None]:
@@ -130,7 +128,7 @@ class StreamRecorder(Recorder):
             return self._lanes.current()
         return self._lanes.communication(launched.communication_stream)
 
-    def _before_operator(self, _: tuple[Any, ...]) -> None:
+    def _before_operator(self) -> None:
         freed, self._freed = self._freed, []
         for num_bytes, stream in freed:
             with self._lanes.module.stream(stream):
@@ -159,6 +157,26 @@ class StreamRecorder(Recorder):
         # The memory goes back to its pool after this call, so it is filled later.
         self._living.discard(key)
         self._freed.append((num_bytes, stream))
+
+
+class _DelayedOperators(AccessRecording):
+    """Calls a function before each operator that touches memory."""
+
+    def __init__(self, note: Note, before: Callable[[], None]) -> None:
+        super().__init__(note, on_arguments=lambda _: None, num_events=lambda: 0)
+        self._before = before
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if not self._is_silent and effects_of(func) is not None:
+            self._before()
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @contextmanager

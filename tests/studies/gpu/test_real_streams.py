@@ -235,8 +235,8 @@ def test_freed_memory_is_filled_before_the_next_operator(
         with device.stream(side):
             del tensor
             assert filled == []
-            recorder._before_operator(())
-            recorder._before_operator(())
+            recorder._before_operator()
+            recorder._before_operator()
     assert filled == [(12, "stream 0")]
 
 

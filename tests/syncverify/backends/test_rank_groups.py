@@ -5,6 +5,7 @@ that has no peer, and its collectives move no data, as in a world of one rank.
 """
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -147,14 +148,16 @@ def test_a_process_plays_in_exact_arithmetic(stand_in: StandIn) -> None:
 
 
 def leader_of(
-    num_ranks: int, store: dist.Store, monkeypatch: pytest.MonkeyPatch
+    num_ranks: int,
+    store: dist.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: Any = "standin",
 ) -> TorchrunBackend:
     """Return the backend of rank 0 of a torchrun job; other ranks are the test's part."""
     places = [f"machine {rank}" for rank in range(num_ranks)]
     monkeypatch.setattr(dist, "rendezvous", lambda _: iter([(store, 0, num_ranks)]))
     monkeypatch.setattr(torchrun, "call_roll", lambda *_, **__: places)
     monkeypatch.setitem(torchrun._SILENCE_SECONDS, "standin", 20.0)
-    transport: Any = "standin"
     return TorchrunBackend(transport, resolve(Idle), hang_timeout_seconds=7)
 
 
@@ -188,6 +191,26 @@ def test_a_scenario_starts_when_the_groups_of_the_last_one_have_ended(
     leader.run(ALONE, resolve(GradientSynchronizer))
     may_end.clear()
     assert leader.run(ALONE, resolve(GradientSynchronizer)).fault is None
+
+
+def test_torch_ends_no_process_before_the_verdict(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", raising=False)
+    monkeypatch.setattr(torchrun, "own_device", lambda *_, **__: torch.device("cpu"))
+    leader_of(1, dist.HashStore(), monkeypatch, transport="nccl").close()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "")  # restored afterwards
+
+
+def test_a_job_ends_with_its_transports(
+    leader: TorchrunBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(leader._kept, "drop", lambda: said.append("dropped"))
+    leader.run(ALONE, resolve(Idle))
+    leader.close()
+    assert said == ["dropped"]
 
 
 class MakesGroups(GradientSynchronizer):
@@ -242,6 +265,16 @@ def test_transports_are_kept_until_a_fault_and_groups_are_not() -> None:
     assert all(one is other for one, other in zip(first, second, strict=True))
     assert not any(one is other for one in first for other in third)
     assert MakesGroups.names == MakesGroups.names[:2] * 3
+
+
+def test_wrapped_transports_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    MakesGroups.transports.clear()
+    monkeypatch.setattr(dist, "get_debug_level", lambda: dist.DebugLevel.DETAIL)
+    kept = KeptTransports()
+    for number in (11, 12):
+        play_on_gloo(MakesGroups, number, kept)
+    first, second = MakesGroups.transports
+    assert not any(one is other for one in first for other in second)
 
 
 @pytest.fixture
