@@ -108,7 +108,9 @@ class _Template:
         ours, report = Pipe(duplex=False)
         with report:
             descriptors = [connection, lifeline, 1, 2, report.fileno()]
-            socket.send_fds(self.control, [b"x"], descriptors)
+            # A template that has just died tells no id: `ForkedProcess` takes its exit code.
+            with contextlib.suppress(BrokenPipeError):
+                socket.send_fds(self.control, [b"x"], descriptors)
         return ours
 
     def close(self) -> None:

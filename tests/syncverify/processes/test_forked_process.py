@@ -114,10 +114,14 @@ def test_template_that_is_lost_is_replaced(start: Start, number: int) -> None:
     assert told(start())[0] != before
 
 
-def test_process_that_was_asked_for_ends_also_if_its_template_is_lost(
-    start: Start,
+@pytest.mark.parametrize("end", ["before the request", "after it"])
+def test_process_ends_with_the_code_of_a_template_that_never_forks(
+    end: str,
 ) -> None:
     with closing(forked_process._Template()) as template:
+        if end == "before the request":
+            template.process.kill()
+            template.process.wait()
         process = forked_process.ForkedProcess(template.process, template.ask(0, 0))
         template.process.kill()
         assert process.wait(60) == -signal.SIGKILL
