@@ -10,6 +10,7 @@ import torch.distributed as dist
 from gpu.part import transport_of
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.backends.process_rank import Membership, play_rank
+from syncverify.backends.rank_groups import KeptTransports
 from syncverify.judge.properties import judge_run
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -19,8 +20,16 @@ from syncverify.trace.run import Run
 _TIMEOUT = timedelta(minutes=5)
 
 
-def wrong_in(scenario: Scenario, subject: Subject, device: torch.device) -> list[str]:
+def wrong_in(
+    scenario: Scenario, subject: Subject, device: torch.device, kept: KeptTransports
+) -> list[str]:
     """Play a scenario of one rank, and judge it against the reference on the CPU.
+
+    Args:
+        scenario: The scenario.
+        subject: The synchronizer under test.
+        device: Device of the rank.
+        kept: Transports of the scenarios before, which spare the time to make new ones.
 
     Returns:
         The text of each violation, or of the error of the harness.
@@ -29,7 +38,7 @@ def wrong_in(scenario: Scenario, subject: Subject, device: torch.device) -> list
     told: list[JobOutcome] = []
     play_rank(
         membership, scenario, subject, device=device, recorder=Recorder(),
-        tell=told.append,
+        tell=told.append, kept=kept,
     )  # fmt: skip
     outcome = told[0]
     if error := outcome.harness_error or outcome.usage_error:

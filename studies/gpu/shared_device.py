@@ -7,9 +7,8 @@ from hypothesis import Phase
 
 from gpu.part import Part, Result
 from gpu.real_streams.lanes import KINDS
-from gpu.real_streams.playing import verdicts_on_streams
+from gpu.real_streams.playing import judged, verdicts_on_streams
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.properties import judge_run
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Draw, Drawing
 from syncverify.subjects.subject import Subject, resolve
@@ -53,9 +52,7 @@ def said_of(scenario: Scenario, subject: Subject, device: torch.device) -> list[
 
 def said_on_sim(scenario: Scenario, subject: Subject) -> list[str]:
     """Name the violations of a scenario on `sim`."""
-    run = SimBackend().run(scenario, subject)
-    found = judge_run(scenario, run, subject.capabilities).violations
-    return ["{} ({})".format(*each.identity) for each in found]
+    return judged(scenario, SimBackend().run(scenario, subject), subject)
 
 
 def drawn(subject: Subject, num_scenarios: int) -> list[Scenario]:

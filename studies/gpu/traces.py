@@ -3,12 +3,16 @@
 Note [What is compared]
     The simulated machine tells on which stream autograd would queue each operator. On a GPU,
     the stream that is current when an operator is dispatched is the stream on which it is
-    queued. Both lists are in host order, and are compared rank by rank. An operator on one
-    side alone has no counterpart: where the simulated machine follows autograd by hooks, a
-    gradient has one more reference, and is copied where torch would take it over. Names of streams are
+    queued. Both lists are in host order, and are compared rank by rank. Names of streams are
     given in order of first use, since torch has no names. `bind()` is left out: it reads
-    meshes on the host, of which `sim` makes copies. The allocator's history and the
-    profiler are counted, not compared: they say how much there was to see.
+    meshes on the host, of which `sim` makes copies.
+
+    An operator on one side alone has no counterpart. One case is known: with reentrant
+    checkpoints on several streams, `sim` copies gradients that torch takes over, because its
+    model of the engine holds one more reference.
+
+    The allocator's history and the profiler are counted, not compared: they say how much
+    there was to see.
 """
 
 from collections import Counter

@@ -7,6 +7,7 @@ import torch
 
 from gpu.one_rank import wrong_in
 from gpu.part import Part, Result
+from syncverify.backends.rank_groups import KeptTransports
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN, TABLES
@@ -26,14 +27,15 @@ _PLAIN = Scenario(
 def run(device: torch.device, topics: Sequence[str] = TOPICS) -> Result:
     """Play each word that the contract of our synchronizer covers."""
     subject = resolve("synchronizer")
-    played, wrong = 0, []
+    played, wrong, kept = 0, list[str](), KeptTransports()
     for topic in topics:
         for word, scenario in _scenarios(topic, subject):
             played += 1
             wrong += [
                 f"`{topic}={word}`: {each}"
-                for each in wrong_in(scenario, subject, device)
+                for each in wrong_in(scenario, subject, device, kept)
             ]
+    kept.drop()
     return Result.of(
         wrong, device, f"{played} words of {', '.join(topics)}, each in one scenario"
     )

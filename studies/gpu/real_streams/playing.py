@@ -111,5 +111,10 @@ def verdicts_on_streams(
     """
     for slow in (None, *KINDS):
         run = play_on_streams(scenario, subject, device, slow).run
-        found = judge_run(scenario, run, subject.capabilities).violations
-        yield slow, ["{} ({})".format(*each.identity) for each in found]
+        yield slow, judged(scenario, run, subject)
+
+
+def judged(scenario: Scenario, run: Run, subject: Subject) -> list[str]:
+    """Judge a run, and name its violations as `property (cause)`."""
+    found = judge_run(scenario, run, subject.capabilities).violations
+    return ["{} ({})".format(*each.identity) for each in found]
