@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
+from torch.distributed import distributed_c10d as c10d
 from typing_extensions import override
 
 from synchronizer import GradientSynchronizer
@@ -275,6 +276,52 @@ def test_wrapped_transports_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         play_on_gloo(MakesGroups, number, kept)
     first, second = MakesGroups.transports
     assert not any(one is other for one in first for other in second)
+
+
+class Nccl:
+    """Stands for `ProcessGroupNCCL`, which is not in every build of torch."""
+
+    Options = object
+    said: ClassVar[list[str]] = []
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.said.append("abort")
+
+    def _group_start(self) -> None:
+        self.said.append("start")
+
+    def _group_end(self) -> None:
+        self.said.append("end")
+
+
+def test_communicators_are_kept_and_aborted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Nccl.said.clear()
+    monkeypatch.setattr(c10d, "ProcessGroupNCCL", Nccl, raising=False)
+    monkeypatch.setattr(
+        c10d,
+        "_new_process_group_helper",
+        lambda *_, **__: c10d.ProcessGroupNCCL("store", 0, 2, "options"),
+    )
+    kept = KeptTransports()
+    rounds = []
+    for _ in range(2):
+        with kept.in_use():
+            assert c10d.ProcessGroupNCCL.Options is Nccl.Options
+            made = [
+                c10d._new_process_group_helper(2, 0, ranks, "nccl", None, "name")
+                for ranks in ([], [0, 1], [1, 0])
+            ]
+            assert isinstance(made[0], c10d.ProcessGroupNCCL)
+            rounds.append(made)
+    assert all(one is other for one, other in zip(*rounds, strict=True))
+    assert len({id(each) for each in rounds[0]}) == 3
+    kept.drop()
+    assert Nccl.said == ["start", "abort", "abort", "abort", "end"]
 
 
 @pytest.fixture

@@ -1,0 +1,140 @@
+"""The lines of parts that run on a GPU alone, with stand-ins: the day must not begin with a slip."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from gpu import bank, host_waits, installation, shared_device, traces
+from gpu.real_streams.lanes import KINDS, Kind
+from stand_ins.idle_streams import IdleStream
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject, resolve
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+class TimedEvent:
+    """An event whose time is that of a device on which streams overlap, or do not."""
+
+    overlaps = True
+    slept = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = min(TimedEvent.slept, 1) if self.overlaps else TimedEvent.slept
+
+    def synchronize(self) -> None:
+        TimedEvent.slept = 0
+
+    def elapsed_time(self, end: "TimedEvent") -> float:
+        return end.at - self.at
+
+
+@pytest.mark.parametrize(("overlaps", "state"), [(True, "passed"), (False, "failed")])
+def test_streams_that_do_not_overlap_are_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+    overlaps: bool,  # noqa: FBT001
+    state: str,
+) -> None:
+    def sleep(_: int) -> None:
+        TimedEvent.slept += 1
+
+    monkeypatch.setattr(TimedEvent, "overlaps", overlaps)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(IdleStream, "wait_event", lambda *_: None)
+    for name, value in {
+        "Event": TimedEvent, "Stream": IdleStream, "_sleep": sleep,
+        "stream": nullcontext, "synchronize": lambda: None,
+        "current_stream": IdleStream,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value, raising=False)
+    assert installation.run(CUDA).state == state
+
+
+def verdicts(
+    scenario: Scenario, subject: Subject, _: torch.device
+) -> Iterator[tuple[Kind | None, list[str]]]:
+    is_defect = "twin" not in subject.name
+    for slow in (None, *KINDS):
+        yield slow, ["a_property (a cause)"] if is_defect and slow == "main" else []
+
+
+def test_bank_names_the_slow_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bank, "verdicts_on_streams", verdicts)
+    result = bank.run(CUDA, 1)
+    assert (result.state, result.device) == ("passed", "cuda")
+    assert result.lines[2].endswith("| a_property (a cause), slow: main | - |")
+    assert (
+        result.summary == "1 defects and twins on real streams; 1 gave a wrong number"
+    )
+
+
+def test_a_violation_on_a_shared_device_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_device, "verdicts_on_streams", verdicts)
+    result = shared_device.run(CUDA, ["ddp"], 1)
+    assert (result.state, result.device) == ("failed", "cuda")
+    assert result.lines == ("- `ddp`, scenario 0: a_property (a cause)",)
+
+
+@pytest.mark.slow
+def test_traces_count_the_reports_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = traces.play_on_streams
+    kernel = SimpleNamespace(
+        device_type=SimpleNamespace(name="CUDA"), device_resource_id=7
+    )
+    profiler = SimpleNamespace(events=lambda: [kernel, kernel])
+    history = [[{"action": "alloc"}, {"action": "free_completed"}, {"action": "alloc"}]]
+    for name, value in {
+        "_record_memory_history": lambda **_: None,
+        "_snapshot": lambda: {"device_traces": history},
+    }.items():
+        monkeypatch.setattr(torch.cuda.memory, name, value)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(traces, "profile", lambda **_: nullcontext(profiler))
+    monkeypatch.setattr(
+        traces, "play_on_streams", lambda *given: played(*given[:2], CPU)
+    )
+    result = traces.run(CUDA, 1)
+    assert result.device == "cuda"
+    assert result.lines[2].endswith("| 2 | 1 | 2 | 1 |")
+
+
+@pytest.mark.slow
+def test_a_host_wait_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert host_waits.with_detector(CPU).state == "passed"
+    assert modes == ["default", "default", "error", "default"]
+    step_of_ours = host_waits.step_of_ours
+
+    def waiting(device: torch.device) -> Any:
+        step, *others = step_of_ours(device)
+
+        def wait_once() -> None:
+            step()
+            if modes[-1] == "error":
+                raise RuntimeError("called a synchronizing CUDA operation\nand more")
+
+        return wait_once, *others
+
+    monkeypatch.setattr(host_waits, "step_of_ours", waiting)
+    result = host_waits.with_detector(CPU)
+    assert result.state == "failed"
+    assert result.lines == ("- called a synchronizing CUDA operation",)
+
+
+def test_subjects_of_the_parts_exist() -> None:
+    assert [resolve(name).name for name in shared_device.SUBJECTS] == [
+        "synchronizer",
+        "ddp",
+    ]
