@@ -66,6 +66,7 @@ def verdicts(
         yield slow, ["a_property (a cause)"] if is_defect and slow == "main" else []
 
 
+@pytest.mark.slow
 def test_bank_names_the_slow_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank, "verdicts_on_streams", verdicts)
     result = bank.run(CUDA, 1)

@@ -38,6 +38,7 @@ def test_modules_and_uses_are_played_on_the_device() -> None:
     assert (result.state, result.lines) == ("passed", ())
 
 
+@pytest.mark.slow
 def test_a_wrong_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "wrong_in", lambda *_: ["sums differ"])
     result = words.run(CPU, ["module"])
