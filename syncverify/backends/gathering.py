@@ -73,10 +73,16 @@ class Gathering(ABC, Generic[Process]):
         return [rank for rank in self.pending() if rank not in self.statuses]
 
     def raise_errors(self) -> None:
-        """Raise the error of a rank that is no fault of the subject, if there is one."""
+        """Raise the error of a rank that is no fault of the subject, if there is one.
+
+        Groups that are being set up when a peer is lost raise too: the loss counts then.
+        """
+        is_peer_lost = bool(self.died or self.silent())
         for rank, outcome in sorted(self.outcomes.items()):
             if outcome.usage_error is not None:
                 raise SubjectError(outcome.usage_error)
+            if outcome.is_aftershock and is_peer_lost:
+                continue
             if outcome.harness_error is not None:
                 raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
 
@@ -84,7 +90,7 @@ class Gathering(ABC, Generic[Process]):
         """Return the part of each rank, empty where none arrived."""
         outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
         return tuple(
-            RankRun() if each is None else unpack_result(each.result)
+            unpack_result(each.result) if each and each.result else RankRun()
             for each in outcomes
         )
 

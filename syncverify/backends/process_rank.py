@@ -101,8 +101,11 @@ def _play(
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except UsageError as error:
         return JobOutcome(usage_error=str(error))
-    except BaseException:  # noqa: BLE001  # reported as the harness's own fault
-        return JobOutcome(harness_error=traceback.format_exc())
+    except BaseException as error:  # noqa: BLE001  # reported as the harness's own fault
+        aftershock = _is_about_a_lost_peer(error)
+        return JobOutcome(
+            harness_error=traceback.format_exc(), is_aftershock=aftershock
+        )
     return JobOutcome(pack_result(result))
 
 

@@ -182,6 +182,17 @@ def test_scenario_that_ends_in_a_new_process_is_not_at_fault(
     )
 
 
+@pytest.mark.parametrize("lost", [{"stopped": True}, {"end": "signal 9"}])
+def test_groups_that_a_lost_peer_was_to_join_are_no_fault_of_ours(
+    playing: Play, lost: dict[str, Any]
+) -> None:
+    in_setup = JobOutcome(harness_error="connectFullMesh failed", is_aftershock=True)
+    alone = Part(sends=(JobStarted(), in_setup))
+    run = playing((alone, Part(**lost)), (fine(2), fine()))
+    assert run.fault is None
+    assert len(run.remarks) == 1
+
+
 @pytest.mark.parametrize("end", ["signal 11", "exit code 0"])
 def test_new_process_that_dies_in_the_scenario_needs_no_second_run(
     playing: Play, end: str
