@@ -76,6 +76,10 @@ class Gathering(ABC, Generic[Process]):
         """Raise the error of a rank that is no fault of the subject, if there is one.
 
         Groups that are being set up when a peer is lost raise too: the loss counts then.
+
+        Raises:
+            SubjectError: The subject lacks a part of its API.
+            InternalError: The harness failed on some rank.
         """
         is_peer_lost = bool(self.died or self.silent())
         for rank, outcome in sorted(self.outcomes.items()):
@@ -90,7 +94,7 @@ class Gathering(ABC, Generic[Process]):
         """Return the part of each rank, empty where none arrived."""
         outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
         return tuple(
-            unpack_result(each.result) if each and each.result else RankRun()
+            RankRun() if each is None else unpack_result(each.result)
             for each in outcomes
         )
 

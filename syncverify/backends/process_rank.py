@@ -104,7 +104,9 @@ def _play(
     except BaseException as error:  # noqa: BLE001  # reported as the harness's own fault
         aftershock = _is_about_a_lost_peer(error)
         return JobOutcome(
-            harness_error=traceback.format_exc(), is_aftershock=aftershock
+            pack_result(result),
+            is_aftershock=aftershock,
+            harness_error=traceback.format_exc(),
         )
     return JobOutcome(pack_result(result))
 

@@ -186,7 +186,9 @@ def test_scenario_that_ends_in_a_new_process_is_not_at_fault(
 def test_groups_that_a_lost_peer_was_to_join_are_no_fault_of_ours(
     playing: Play, lost: dict[str, Any]
 ) -> None:
-    in_setup = JobOutcome(harness_error="connectFullMesh failed", is_aftershock=True)
+    in_setup = JobOutcome(
+        pack_result(RankRun()), is_aftershock=True, harness_error="no full mesh"
+    )
     alone = Part(sends=(JobStarted(), in_setup))
     run = playing((alone, Part(**lost)), (fine(2), fine()))
     assert run.fault is None
