@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
 
 from syncverify.program.graphs.losses import Losses
 
@@ -21,10 +25,11 @@ def on_threads(losses: Losses) -> None:
 def _run_on_thread(losses: Losses) -> None:
     errors: list[BaseException] = []
     as_rank = losses.as_rank()
+    stream = _own_stream(next(iter(losses.terms.values())).device)
 
     def run() -> None:
         try:
-            with as_rank():
+            with as_rank(), stream:
                 losses.total().backward()
         except BaseException as error:  # noqa: BLE001  # raised again by the caller
             errors.append(error)
@@ -34,3 +39,16 @@ def _run_on_thread(losses: Losses) -> None:
     thread.join()
     if errors:
         raise errors[0]
+
+
+def _own_stream(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context of the stream that is current now, for use on another thread.
+
+    A new thread has device 0 and its default stream. A backward there would order that
+    stream, and not the caller's, after the gradients. Simulated ranks carry theirs.
+    """
+    if device.type == "cpu":
+        return nullcontext()
+    module: Any = torch.get_device_module(device)
+    context: AbstractContextManager[Any] = module.stream(module.current_stream(device))
+    return context
