@@ -47,7 +47,7 @@ def _own_stream(device: torch.device) -> AbstractContextManager[Any]:
     A new thread has device 0 and its default stream. A backward there would order that
     stream, and not the caller's, after the gradients. Simulated ranks carry theirs.
     """
-    if device.type == "cpu":
+    if device.type in {"cpu", "meta"}:
         return nullcontext()
     module: Any = torch.get_device_module(device)
     context: AbstractContextManager[Any] = module.stream(module.current_stream(device))

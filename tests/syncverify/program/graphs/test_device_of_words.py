@@ -1,0 +1,59 @@
+"""Words of scenarios make their tensors on the device of the parameters.
+
+`meta` stands for a GPU: torch refuses to mix its tensors with those of a CPU.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from syncverify.program.graphs import cpp
+from syncverify.program.graphs.backwards import BACKWARDS, run_backward
+from syncverify.program.graphs.uses import USES
+from syncverify.program.model import build_model
+from syncverify.program.modules.named import module_parameters
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import MODULES, PLAIN
+
+META = torch.device("meta")
+MESH = MeshSpec((1,), ("dp",))
+PAIR = Scenario(
+    MESH,
+    (ParameterSpec("v", (2, 3), ("R",)), ParameterSpec("w", (6,), ("R",))),
+    (1,),
+    2**20,
+)
+# These read values, which tensors on `meta` do not have, or need a device that torch knows.
+NEED_VALUES = {"inference_branch", "offloaded", "autocast", "compiled_region"}
+COMPILES = {"compiled_autograd"}
+
+
+def scenarios() -> Iterator[tuple[str, Scenario]]:
+    for use in USES:
+        if use not in NEED_VALUES:
+            specs = tuple(replace(spec, use=use) for spec in PAIR.parameters)
+            yield f"use={use}", replace(PAIR, parameters=specs)
+    for backward in BACKWARDS:
+        if backward not in COMPILES:
+            yield f"backward={backward}", replace(PAIR, backward=backward)
+    for module in MODULES:
+        if module != PLAIN:
+            specs = module_parameters(module, MESH)
+            yield f"module={module}", replace(PAIR, parameters=specs, module=module)
+
+
+SCENARIOS = dict(scenarios())
+
+
+@pytest.mark.parametrize("word", SCENARIOS)
+def test_a_word_makes_its_tensors_on_the_device_of_the_parameters(word: str) -> None:
+    scenario = SCENARIOS[word]
+    cpp.prepare(spec.use for spec in scenario.parameters)
+    model = build_model(scenario, rank=0, device=META, mesh=None)
+    run_backward(scenario.backward, model.losses(step=0, micro_batch=0))
+    for parameter in model.parameters.values():
+        assert parameter.grad is not None
+        assert parameter.grad.device == META
