@@ -36,6 +36,9 @@ class RankProcess(Protocol):
     def why_silent(self) -> str:
         """Say why the process does not answer."""
 
+    def lines_of_hang(self) -> Sequence[str]:
+        """Return the subject's lines in a process that does not answer, and end it."""
+
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""
 

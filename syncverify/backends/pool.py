@@ -19,6 +19,8 @@ from syncverify.processes.process_state import (
     processor_seconds,
     why_silent,
 )
+from syncverify.processes.stack_dump import take_dump
+from syncverify.trace.source_lines import frames_in_dump
 
 _START_WINDOW_SECONDS = 5.0
 _MAX_START_WINDOWS = 24  # on a busy machine, an import of torch takes a minute
@@ -96,6 +98,15 @@ class WorkerProcess:
     def why_silent(self) -> str:
         """Say why the process does not answer."""
         return why_silent(self.process.pid)
+
+    def lines_of_hang(self) -> list[str]:
+        """Return the subject's lines in a process that does not answer, and end it.
+
+        The result is an empty list if a signal has stopped the process.
+        """
+        if self.is_stopped():
+            return []
+        return frames_in_dump(take_dump(self.process.pid, self.connection.fileno()))
 
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""

@@ -80,7 +80,10 @@ def _stall(gathering: Gathering[Any]) -> Fault:
     silent = gathering.silent()
     if silent:
         # All that is known of their peers is that some wait.
-        lines = [f"rank {rank}: {_end(gathering, rank)}" for rank in silent]
+        lines = list[str]()
+        for rank in silent:
+            lines.append(f"rank {rank}: {_end(gathering, rank)}")
+            lines += gathering.processes[rank].lines_of_hang()
         return stall_fault(
             "never_returns",
             tuple(sorted([*silent, *own_loop])),

@@ -106,6 +106,10 @@ class RemoteRank:
             "was ended or stopped, keeps Python from running, or is cut off"
         )
 
+    def lines_of_hang(self) -> tuple[str, ...]:
+        """Return no lines: from afar no process can be asked for its stacks."""
+        return ()
+
     def processor_seconds(self) -> float:
         """Return the processor time of the last sign."""
         return 0.0 if self._last is None else self._last.processor_seconds

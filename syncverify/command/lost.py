@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncverify.judge.violation import Violation
@@ -16,12 +16,19 @@ from syncverify.search.replay import SavedViolations, open_database
 from syncverify.subjects.subject import resolve
 
 
-def record(token: str, summary: str, num_runs: int, options: Mapping[str, Any]) -> None:
+def record(
+    token: str,
+    summary: str,
+    lines: Sequence[str],
+    num_runs: int,
+    options: Mapping[str, Any],
+) -> None:
     """Save the violation for the next run, and write the report of `--json`.
 
     Args:
         token: Token of the violation.
         summary: The violation in one sentence.
+        lines: The subject's lines in a process that kept Python from running.
         num_runs: Number of scenarios that started.
         options: Options of `syncverify run`.
 
@@ -35,7 +42,10 @@ def record(token: str, summary: str, num_runs: int, options: Mapping[str, Any]) 
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
         SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
-    violation = Violation(reproducer.property, reproducer.cause, summary)
+    evidence = {"kind": reproducer.cause, "details": [*lines]}
+    violation = Violation(
+        reproducer.property, reproducer.cause, summary, evidence=evidence
+    )
     report = Report(
         subject=subject.name,
         backend=options["backend"],

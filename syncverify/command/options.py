@@ -135,10 +135,10 @@ def run(**options: Any) -> None:
 
         execute(RunOptions(**options))
 
-    def record(token: str, summary: str, num_runs: int) -> None:
+    def record(token: str, summary: str, lines: list[str], num_runs: int) -> None:
         from syncverify.command.lost import record
 
-        record(token, summary, num_runs, options)
+        record(token, summary, lines, num_runs, options)
 
     _play_owned(play, options, record)
 
@@ -188,7 +188,7 @@ def replay(token_or_file: str, **options: Any) -> None:
 def _play_owned(
     play: Callable[[], None],
     options: Mapping[str, Any],
-    record: Callable[[str, str, int], None] | None = None,
+    record: Callable[[str, str, list[str], int], None] | None = None,
 ) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned

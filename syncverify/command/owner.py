@@ -23,9 +23,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import click
@@ -38,11 +38,14 @@ from syncverify.command.process_exit import (
     complain,
     leave_at_once,
 )
+from syncverify.plain_text import plain
 from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.hang_detector import HangDetector
 from syncverify.processes.owner_link import SILENCE_SECONDS, Word, link_to_owner
-from syncverify.processes.process_state import processor_seconds, why_silent
+from syncverify.processes.process_state import is_stopped, processor_seconds, why_silent
+from syncverify.processes.stack_dump import dump_on_request, take_dump
 from syncverify.scenario.token import renamed
+from syncverify.trace.source_lines import frames_in_dump
 
 _IMPORT_WINDOWS = 12
 _TICK_SECONDS = 0.5
@@ -51,6 +54,8 @@ _PROPERTIES = {
     "process_died": "every_rank_finishes",
     "never_returns": "every_wait_completes",
 }
+
+Record = Callable[[str, str, list[str], int], None]
 
 
 @dataclass(slots=True)
@@ -61,6 +66,7 @@ class _End:
         code: The exit code that the child told; None if it was lost.
         cause: `process_died` or `never_returns`, if it was lost.
         how: The end in words.
+        lines: The subject's lines in a process that kept Python from running.
         token: Token of the last scenario that started, or "".
         num_runs: Number of scenarios that started.
         was_interrupted: Whether the user asked for the end.
@@ -69,6 +75,7 @@ class _End:
     code: int | None = None
     cause: str = "process_died"
     how: str = ""
+    lines: list[str] = field(default_factory=list)
     token: str = ""
     num_runs: int = 0
     was_interrupted: bool = False
@@ -78,7 +85,7 @@ def owned(
     play: Callable[[], None],
     again: Callable[[str], None],
     replay_line: str,
-    record: Callable[[str, str, int], None] | None = None,
+    record: Record | None = None,
 ) -> None:
     """Play in a child process, and end this process with the verdict of the child.
 
@@ -89,8 +96,8 @@ def owned(
         play: Plays, and leaves by `process_exit`.
         again: Plays the scenario of a token in the same way.
         replay_line: The command that plays a token, with `{}` in the place of the token.
-        record: Saves a violation that loses the process, from its token, its summary and
-            the number of scenarios that started. It runs in a child too.
+        record: Saves a violation that loses the process, from its token, its summary, the
+            subject's lines and the number of scenarios that started. It runs in a child too.
     """
     _refuse_restart()
     if "torch" in sys.modules or not hasattr(os, "fork"):
@@ -123,7 +130,7 @@ def _leave_as(
     end: _End,
     again: Callable[[str], None],
     replay_line: str,
-    record: Callable[[str, str, int], None] | None,
+    record: Record | None,
 ) -> NoReturn:
     _leave_if_decided(end)
     place = f"in run {end.num_runs}; to play that one: {replay_line}"
@@ -131,7 +138,7 @@ def _leave_as(
         complain(
             COMMAND_NAME,
             f"no verdict: the process of rank {os.environ['RANK']} {end.how} "
-            f"{place.format(end.token)}\n"
+            f"{place.format(end.token)}{_listed(end.lines)}\n"
             "Under torchrun no other process can play it again.",
             HARNESS_FAILED,
         )
@@ -149,7 +156,8 @@ def _leave_as(
     if second.code is not None:
         complain(
             COMMAND_NAME,
-            f"no verdict: the process that plays {end.how} {place.format(end.token)}\n"
+            f"no verdict: the process that plays {end.how} {place.format(end.token)}"
+            f"{_listed(end.lines)}\n"
             "A new process ends that run, so nothing is known of what came before.",
             HARNESS_FAILED,
         )
@@ -160,13 +168,22 @@ def _leave_as(
     )
     click.echo(
         f"VIOLATION: {name} ({second.cause})\n"
-        f"  {summary}\n\n"
+        f"  {summary}{_listed(second.lines)}\n\n"
         f"  replay:     {replay_line.format(token)}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
     if record is not None:
-        _in_child(lambda: _recorded(lambda: record(token, summary, end.num_runs)))
+        _in_child(
+            lambda: _recorded(
+                lambda: record(token, summary, second.lines, end.num_runs)
+            )
+        )
     sys.exit(VIOLATION)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    """Return lines of the subject for the end of a text, where a report lists them."""
+    return "".join(f"\n              {plain(line)}" for line in lines)
 
 
 def _recorded(record: Callable[[], None]) -> NoReturn:
@@ -200,6 +217,7 @@ def _in_child(play: Callable[[], None], *, is_quiet: bool = False) -> _End | Non
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())
     _link(writing)
+    dump_on_request(writing)
     if is_quiet:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, sys.stdout.fileno())
@@ -299,6 +317,9 @@ class _Watch:
             return False
         self._end.cause = "never_returns"
         self._end.how = why_silent(self._pid)
+        if not is_stopped(self._pid):
+            dump = take_dump(self._pid, self._descriptor)
+            self._end.lines = frames_in_dump(dump)
         return True
 
     @contextmanager

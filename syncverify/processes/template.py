@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from syncverify.processes.child_process import end_when_closed
+from syncverify.processes.stack_dump import dump_on_request
 
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
 # pipe on which the template tells how the worker fares.
@@ -98,6 +99,7 @@ def _worker_side(descriptors: Sequence[int]) -> Connection:
     connection, lifeline, out, err, report = descriptors
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())
+    dump_on_request(connection)
     os.dup2(out, sys.stdout.fileno())
     os.dup2(err, sys.stderr.fileno())
     for descriptor in (out, err, report):

@@ -1,26 +1,38 @@
-"""Source lines: the subject's own lines in a stack of torch's and the harness's lines."""
+"""Source lines: the subject's own lines in a stack of torch's and the harness's lines.
+
+The owner of a command asks as well, so this module imports no torch.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
+import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, FrameType
 
-import torch
 import typing_extensions
+
+_SPEC = importlib.util.find_spec("torch")
+if _SPEC is None or _SPEC.origin is None:
+    raise ModuleNotFoundError(
+        "expected torch, which is not installed; pip install torch"
+    )
 
 _HARNESS = str(Path(__file__).parents[1])
 # Adapters and planted defects stand for a subject: their lines count as the subject's.
 _SUBJECTS = tuple(str(Path(_HARNESS) / part) for part in ("subjects", "bugbank"))
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(Path(_SPEC.origin).parent)
 # torch marks deprecated functions with a wrapper of `typing_extensions`.
 _DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
-_PACKAGES = str(Path(torch.__file__).parent.parent)
+_PACKAGES = str(Path(_TORCH).parent)
+_DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
@@ -98,6 +110,38 @@ def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
         for frame in stack
         if is_subject_line(frame.filename)
     ]
+
+
+def frames_in_dump(dump: str) -> list[str]:
+    """List the subject's lines of the thread that keeps Python from running.
+
+    Args:
+        dump: The stacks of all threads, as `faulthandler` writes them.
+
+    Returns:
+        The lines in the format of `outermost_frames`; an empty list if none is known. The
+        dump does not say which thread holds the GIL. A thread in a wait of `threading`
+        does not hold it, and a rank is more probable than a thread of the subject.
+    """
+    stacks = [
+        [
+            traceback.FrameSummary(filename, int(line), name)
+            for filename, line, name in reversed(_DUMPED_FRAME.findall(thread))
+        ]
+        for thread in dump.split("\n\n")
+    ]
+    stuck = [
+        stack
+        for stack in stacks
+        if outermost_frames(stack) and stack[-1].filename != threading.__file__
+    ]
+    stuck.sort(key=_is_of_subject)
+    return outermost_frames(stuck[0]) if stuck else []
+
+
+def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
+    """Tell whether a thread runs no line of the harness, as one that the subject started."""
+    return not any(frame.filename.startswith(_HARNESS) for frame in stack)
 
 
 @functools.cache

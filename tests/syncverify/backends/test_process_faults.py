@@ -3,6 +3,7 @@
 Most tests play the part of the workers; a real worker takes seconds to import torch.
 """
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -63,6 +64,7 @@ class Part:
     num_jobs: int = 1
     end: str = ""
     stopped: bool = False
+    hangs_at: str = "mine.py:8 in wait: block()"
     answer: Status | None = None
     seconds_per_window: float = 0.0
     used_seconds: float = field(default=0.0, init=False)
@@ -83,6 +85,9 @@ class Part:
     def why_silent(self) -> str:
         in_words = {True: "a signal has stopped it", False: "the GIL is taken"}
         return f"does not answer: {in_words[self.stopped]}"
+
+    def lines_of_hang(self) -> list[str]:
+        return [] if self.stopped else [self.hangs_at]
 
     def has_ended(self) -> bool:
         return bool(self.end)
@@ -131,9 +136,19 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
     run = playing((waits_for_a_peer(), Part()))
     assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
-    assert run.fault.details[0] == BLOCKED
-    assert run.fault.details[1].startswith("rank 0: stands after all_reduce SUM of 5")
+    assert run.fault.details[:2] == (BLOCKED, "mine.py:8 in wait: block()")
+    assert run.fault.details[2].startswith("rank 0: stands after all_reduce SUM of 5")
     assert run.remarks == ()
+
+
+def test_rank_that_hangs_elsewhere_in_the_second_run_has_the_same_fault(
+    playing: Play,
+) -> None:
+    hangs = [Part(num_jobs=2, hangs_at=f"mine.py:{line} in wait") for line in (8, 9)]
+    run = playing(*((waits_for_a_peer(), hang) for hang in hangs))
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
+    assert run.fault.details[:2] == (BLOCKED, "mine.py:9 in wait")
 
 
 def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
@@ -269,6 +284,11 @@ class StopsItself(Naive):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+class KeepsTheGil(Naive):
+    def misbehave(self) -> None:
+        ctypes.PyDLL(None).sleep(1000)
+
+
 class DiesBesideItsChild(Naive):
     """The child keeps the connection to the parent open."""
 
@@ -320,3 +340,18 @@ def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None
     assert stopped is not None
     assert (stopped.kind, stopped.ranks) == ("never_returns", (1,))
     assert stopped.details[0] == STOPPED
+
+    assert backend.run(PAIR, resolve(Naive)).fault is None
+    group = group_of(backend, 1)
+    hung = backend.run(PAIR, resolve(KeepsTheGil)).fault
+    assert hung is not None
+    assert (hung.kind, hung.ranks) == ("never_returns", (1,))
+    assert hung.details[0].endswith("it is in C code that keeps Python from running")
+    here = "backends/test_process_faults.py:"
+    assert [
+        line.partition(" in ")[2] for line in hung.details if line.startswith(here)
+    ] == [
+        "wait: self.misbehave()",
+        "misbehave: ctypes.PyDLL(None).sleep(1000)",
+    ]
+    assert members(group) == []

@@ -150,6 +150,58 @@ def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None
     assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
 
 
+SUBJECT = """
+import ctypes, re, signal, threading
+
+def blocks():
+    ctypes.PyDLL(None).sleep(1000)
+
+def backtracks():
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+def blocks_beside_a_thread():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    blocks()
+
+def blocks_deep(depth=150):
+    blocks_deep(depth - 1) if depth else blocks()
+
+def has_a_handler():
+    for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
+        signal.signal(number, print)
+    blocks()
+"""
+BLOCKED_AT = "mine.py:5 in blocks: ctypes.PyDLL(None).sleep(1000)\n\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is asked")
+@pytest.mark.parametrize(
+    ("hang", "lines"),
+    [
+        ("blocks", BLOCKED_AT),
+        (
+            "backtracks",
+            'mine.py:8 in backtracks: re.match(r"(a+)+$", "a" * 60 + "b")\n',
+        ),
+        ("blocks_beside_a_thread", BLOCKED_AT),
+        ("blocks_deep", BLOCKED_AT),
+        ("has_a_handler", "in two runs of one scenario\n\n"),
+    ],
+)
+def test_a_process_that_falls_silent_shows_the_line_of_the_subject(
+    hang: str, lines: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(SUBJECT)
+    act = f"{PLAYS};sys.path.insert(0,{str(tmp_path)!r});__import__('mine').{hang}()"
+    code, out, err = played(act, act)
+    assert (code, err) == (1, "")
+    assert "VIOLATION: every_wait_completes (never_returns)\n" in out
+    assert lines in out
+    token = decode(re.findall(r"play (sv2-\S+)", out)[0])
+    assert (token.property, token.cause) == ("every_wait_completes", "never_returns")
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["mine.py"]
+
+
 def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:
     code, out, _ = played("loses()", DIES)
     assert code == 1

@@ -43,7 +43,11 @@ def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
     report = json.loads((tmp_path / "report.json").read_text())
     (violation,) = report["violations"]
     assert (violation["property"], violation["token"]) == ("every_rank_finishes", token)
-    assert violation["evidence"] == {"cause": "process_died"}
+    assert violation["evidence"] == {
+        "cause": "process_died",
+        "kind": "process_died",
+        "details": [],
+    }
     assert violation["summary"] == (
         "the process that plays the ranks ended by exit code 0, in two runs of one scenario"
     )

@@ -1,0 +1,68 @@
+"""The Python stacks of a process that does not answer, written by a signal handler in C.
+
+Note [Stacks of a process in which Python does not run]
+    No thread of such a process can look at another one. `faulthandler` writes all stacks in
+    a signal handler that needs no Python. It writes to the descriptor on which the process
+    talks to its parent: no thread there writes words meanwhile, and no file is left behind.
+
+    The signal is a real-time signal. Programs and schedulers of clusters use SIGUSR1 and
+    SIGUSR2, and glibc uses the lowest real-time signals. A subject with a handler for this
+    signal loses no more than the lines in the report.
+
+    The signal ends the process after the dump, by its default action (`chain=True`).
+    Otherwise the call in C would return early (EINTR), and the process would play on. The
+    end also closes the descriptor, which tells the parent that the dump is complete.
+
+    macOS has no real-time signals, and reports there have no such lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import signal
+import sys
+import time
+
+if sys.platform == "linux":
+    _SIGNAL = signal.SIGRTMAX - 5
+else:
+    _SIGNAL = 0
+
+# A child of the subject, or a handler of the subject, may keep the descriptor open.
+_PATIENCE_SECONDS = 2.0
+_MAX_BYTES = 2**20  # 100 threads of 100 frames, the most that faulthandler writes
+
+
+def dump_on_request(descriptor: int) -> None:
+    """Let this process write its stacks to a descriptor, and end, when its parent asks."""
+    if _SIGNAL:
+        faulthandler.register(_SIGNAL, descriptor, all_threads=True, chain=True)
+
+
+def take_dump(pid: int, descriptor: int) -> str:
+    """Return the stacks of all threads of a process, which ends; "" if it writes none.
+
+    Args:
+        pid: A process that has called `dump_on_request` and is to be ended.
+        descriptor: The parent's end of the connection to it. No message can be read later.
+
+    Returns:
+        The text of `faulthandler`, as far as it came within a bound of time and size.
+    """
+    if not _SIGNAL:
+        return ""
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, _SIGNAL)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    dump = b""
+    while len(dump) < _MAX_BYTES and time.monotonic() < deadline:
+        if select.select([descriptor], [], [], _PATIENCE_SECONDS / 20)[0]:
+            with contextlib.suppress(ConnectionResetError):
+                if data := os.read(descriptor, 2**16):
+                    dump += data
+                    continue
+            break
+    return dump.decode("unicode_escape", "replace")  # `faulthandler` writes ASCII
