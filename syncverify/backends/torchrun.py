@@ -23,10 +23,10 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Literal
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -65,15 +65,28 @@ _END = "null"
 _STORE_IS_GONE = (
     "torchrun's store is gone: its process on the machine of rank 0 was ended"
 )
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+# For all threads but the main one, which says that the store is gone.
+_IF_THE_STORE_LIVES = contextlib.suppress(dist.DistError)
 
 
-@contextlib.contextmanager
-def _needing_the_store() -> Iterator[None]:
+def _needing_the_store(
+    method: Callable[Concatenate[TorchrunBackend, Parameters], Result],
+) -> Callable[Concatenate[TorchrunBackend, Parameters], Result]:
     """Explain the loss of the store, which ends with the agent of rank 0's machine."""
-    try:
-        yield
-    except dist.DistError as error:
-        raise NoVerdictError(_STORE_IS_GONE) from error
+
+    @functools.wraps(method)
+    def explaining(
+        self: TorchrunBackend, /, *args: Parameters.args, **options: Parameters.kwargs
+    ) -> Result:
+        try:
+            return method(self, *args, **options)
+        except dist.DistError as error:
+            self.is_lost = True  # nothing waits for the rank: torchrun ends it soon
+            raise NoVerdictError(_STORE_IS_GONE) from error
+
+    return explaining
 
 
 class TorchrunBackend:
@@ -83,7 +96,8 @@ class TorchrunBackend:
         name: `nccl` or `gloo`: the transport.
         rank: Rank of this process; 0 is the leader.
         world_size: Number of processes.
-        is_lost: Whether a rank hangs, so that no more scenario can be played.
+        is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
+            played.
 
     Args:
         transport: `nccl` with one GPU per rank, or `gloo` on CPU.
@@ -141,7 +155,7 @@ class TorchrunBackend:
         self._epoch = self._next_epoch = 0
         self._aborted_job = 0
 
-    @_needing_the_store()
+    @_needing_the_store
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
 
@@ -187,7 +201,7 @@ class TorchrunBackend:
             self._next_epoch += 1
         return Run(self.name, gathering.rank_runs(), fault)
 
-    @_needing_the_store()
+    @_needing_the_store
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
 
@@ -213,6 +227,7 @@ class TorchrunBackend:
                 announce(scenario)
                 self._start_playing(self._num_jobs, epoch, scenario, subject)
         if text != _END:
+            self.is_lost = True
             raise NoVerdictError(_STORE_IS_GONE)
         code = int(self._store.get("end/0"))
         self._hear("ends", str(code))
@@ -246,7 +261,7 @@ class TorchrunBackend:
         """Tell the other ranks the exit code of this one, on any thread."""
         if word != "ends":
             return
-        with contextlib.suppress(dist.DistError):
+        with _IF_THE_STORE_LIVES:
             self._end_store.set(f"end/{self.rank}", str(text))
             if self.rank == 0:
                 self._end_store.set(f"job/{self._num_jobs + 1}", _END)
@@ -284,8 +299,10 @@ class TorchrunBackend:
 
         gloo tells a rank that its peer is gone, and NCCL does not.
         """
-        while player.is_alive() and not self._watch_store.check([f"fault/{number}"]):
-            player.join(_WATCH_SECONDS)
+        faults = [f"fault/{number}"]
+        with _IF_THE_STORE_LIVES:
+            while player.is_alive() and not self._watch_store.check(faults):
+                player.join(_WATCH_SECONDS)
         player.join(_GRACE_SECONDS)
         if player.is_alive():
             self._aborted_job = number
@@ -331,6 +348,8 @@ class TorchrunBackend:
         if number == self._aborted_job:  # an aborted collective leaves any values
             seen = RankRun(trace=unpack_result(outcome.result).trace)
             outcome = replace(outcome, result=pack_result(seen))
-        self._player_store.set(f"outcome/{number}/{self.rank}", pack_outcome(outcome))
-        if outcome.fault is not None:
-            self._player_store.set(f"fault/{number}", "")
+        with _IF_THE_STORE_LIVES:
+            key = f"outcome/{number}/{self.rank}"
+            self._player_store.set(key, pack_outcome(outcome))
+            if outcome.fault is not None:
+                self._player_store.set(f"fault/{number}", "")

@@ -99,6 +99,7 @@ class Machines:
     def end(self, number: int) -> tuple[int, str, str]:
         """Return exit code, output and complaints; they come when no process is left."""
         out, err = self.agents[number].communicate()
+        assert "Exception in thread" not in err, err
         said = re.findall(r"^syncverify: (?:.|\n  )*", err, re.MULTILINE)
         return self.agents[number].returncode, out, "".join(said).strip()
 
@@ -192,7 +193,8 @@ def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
 
 
 def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) -> None:
-    deed = f"os.kill(int(os.environ['FIRST_AGENT']), {KILL})"
+    kill = f"os.kill(int(os.environ['FIRST_AGENT']), {KILL})"
+    deed = f"{kill}; __import__('threading').Event().wait()"
     machines.start("Right", "--examples", "1000", deed=deed)
     for number, expected in enumerate([-9, 1]):
         code, out, complaint = machines.end(number)

@@ -5,9 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
+import torch.distributed as dist
+
+from syncverify.backends.messages import JobOutcome
+from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.trace.run import Fault
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +45,21 @@ class Scales(GradientSynchronizer):
             if parameter.grad is not None:
                 parameter.grad.mul_(2)
 """
+
+
+class GoneStore:
+    """A store whose process has ended."""
+
+    def set(self, key: str, value: str) -> None:
+        raise dist.DistNetworkError("Failed to recv, got 0 bytes")
+
+
+def test_a_rank_whose_outcome_nobody_takes_raises_nothing_on_its_thread() -> None:
+    """The main thread says in one line that the store is gone."""
+    backend = TorchrunBackend.__new__(TorchrunBackend)
+    backend.rank, backend._aborted_job = 1, 0
+    backend._player_store = cast(dist.TCPStore, GoneStore())
+    backend._tell(1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")))
 
 
 def torchrun(
