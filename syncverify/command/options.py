@@ -238,6 +238,13 @@ def init(path: Path, like: str) -> None:
 @_json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
-    from syncverify.command.bank.execution import BankOptions, execute
+    from syncverify.command.owner import owned
 
-    execute(BankOptions(**options))
+    def play() -> None:
+        from syncverify.command.bank.execution import BankOptions, execute
+
+        execute(BankOptions(**options))
+
+    # The token of a scenario does not tell the entry: the table above shows the last one.
+    line = f"syncverify replay {{}} SUBJECT --backend {options['backend']}"
+    owned(play, None, line)

@@ -83,7 +83,7 @@ class _End:
 
 def owned(
     play: Callable[[], None],
-    again: Callable[[str], None],
+    again: Callable[[str], None] | None,
     replay_line: str,
     record: Record | None = None,
 ) -> None:
@@ -94,7 +94,8 @@ def owned(
 
     Args:
         play: Plays, and leaves by `process_exit`.
-        again: Plays the scenario of a token in the same way.
+        again: Plays the scenario of a token in the same way; None if it needs more than
+            the token, so that a lost process gives no verdict.
         replay_line: The command that plays a token, with `{}` in the place of the token.
         record: Saves a violation that loses the process, from its token, its summary, the
             subject's lines and the number of scenarios that started. It runs in a child too.
@@ -128,7 +129,7 @@ def _refuse_restart() -> None:
 
 def _leave_as(
     end: _End,
-    again: Callable[[str], None],
+    again: Callable[[str], None] | None,
     replay_line: str,
     record: Record | None,
 ) -> NoReturn:
@@ -146,6 +147,13 @@ def _leave_as(
         complain(
             COMMAND_NAME,
             f"no verdict: the process that plays {end.how} before its first scenario",
+            HARNESS_FAILED,
+        )
+    if again is None:
+        complain(
+            COMMAND_NAME,
+            f"no verdict: the process that plays {end.how} {place.format(end.token)}"
+            f"{_listed(end.lines)}",
             HARNESS_FAILED,
         )
     second = _in_child(lambda: again(end.token), is_quiet=True)

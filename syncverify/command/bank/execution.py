@@ -16,7 +16,7 @@ from syncverify.command.bank.jobs import play_all
 from syncverify.command.bank.play import Budget, EntryResult
 from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
-from syncverify.command.process_exit import VIOLATION
+from syncverify.command.process_exit import VIOLATION, tell_end
 from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folder, write_json
 
@@ -57,7 +57,9 @@ def execute(options: BankOptions) -> NoReturn:
     for line in summary(rows):
         console.print(line)
     write_json(options.json_path, to_json(rows, budget))
-    raise SystemExit(0 if all(row.is_as_it_should_be for row in rows) else VIOLATION)
+    code = 0 if all(row.is_as_it_should_be for row in rows) else VIOLATION
+    tell_end(code)
+    raise SystemExit(code)
 
 
 def _play(

@@ -57,6 +57,13 @@ def act(words):
         eval(word)
 
 first, second = sys.argv[1:]
+if second == "bank":  # the part of an entry is played here
+    from types import SimpleNamespace
+    from syncverify.command.main import main
+    fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
+    sys.modules["syncverify.command.bank.execution"] = fake
+    sys.argv[1:] = ["bank"]
+    main()
 owner.owned(lambda: act(first), lambda token: act(second), "play {}")
 """
 PLAYS = "announce(SCENARIO)"
@@ -200,6 +207,23 @@ def test_a_process_that_falls_silent_shows_the_line_of_the_subject(
     token = decode(re.findall(r"play (sv2-\S+)", out)[0])
     assert (token.property, token.cause) == ("every_wait_completes", "never_returns")
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (BLOCKS, "does not answer: it is in C code that keeps Python from running"),
+        (DIES, "ended by exit code 0"),
+    ],
+)
+def test_a_bank_that_is_lost_gives_no_verdict(end: str, how: str) -> None:
+    code, _, err = played(end, "bank")
+    assert code == 3
+    assert err.startswith(
+        f"syncverify: no verdict: the process that plays {how} in run 1; to play that one: "
+        "syncverify replay sv2-"
+    )
+    assert played(f"{PLAYS};ends(0)", "bank") == (0, "playing\n", "")
 
 
 def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:
