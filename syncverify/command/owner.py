@@ -134,40 +134,27 @@ def _leave_as(
     record: Record | None,
 ) -> NoReturn:
     _leave_if_decided(end)
-    place = f"in run {end.num_runs}; to play that one: {replay_line}"
-    if "TORCHELASTIC_RUN_ID" in os.environ and end.token:
-        complain(
-            COMMAND_NAME,
-            f"no verdict: the process of rank {os.environ['RANK']} {end.how} "
-            f"{place.format(end.token)}{_listed(end.lines)}\n"
-            "Under torchrun no other process can play it again.",
-            HARNESS_FAILED,
-        )
     if not end.token:
-        complain(
-            COMMAND_NAME,
-            f"no verdict: the process that plays {end.how} before its first scenario",
-            HARNESS_FAILED,
+        _leave_without_verdict(f"that plays {end.how} before its first scenario")
+    line = replay_line.format(end.token)
+    said = f"{end.how} in run {end.num_runs}; to play that one: {line}"
+    said += _listed(end.lines)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        _leave_without_verdict(
+            f"of rank {os.environ['RANK']} {said}\n"
+            "Under torchrun no other process can play it again."
         )
     if again is None:
-        complain(
-            COMMAND_NAME,
-            f"no verdict: the process that plays {end.how} {place.format(end.token)}"
-            f"{_listed(end.lines)}",
-            HARNESS_FAILED,
-        )
+        _leave_without_verdict(f"that plays {said}")
     second = _in_child(lambda: again(end.token), is_quiet=True)
     if second is None:  # the second child, whose play has ended
         sys.exit()
     if second.was_interrupted:
         _leave_if_decided(second)
     if second.code is not None:
-        complain(
-            COMMAND_NAME,
-            f"no verdict: the process that plays {end.how} {place.format(end.token)}"
-            f"{_listed(end.lines)}\n"
-            "A new process ends that run, so nothing is known of what came before.",
-            HARNESS_FAILED,
+        _leave_without_verdict(
+            f"that plays {said}\n"
+            "A new process ends that run, so nothing is known of what came before."
         )
     name = _PROPERTIES[second.cause]
     token = renamed(end.token, name, second.cause)
@@ -187,6 +174,10 @@ def _leave_as(
             )
         )
     sys.exit(VIOLATION)
+
+
+def _leave_without_verdict(words: str) -> NoReturn:
+    complain(COMMAND_NAME, f"no verdict: the process {words}", HARNESS_FAILED)
 
 
 def _listed(lines: Iterable[str]) -> str:
