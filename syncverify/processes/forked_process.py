@@ -122,8 +122,19 @@ class _Template:
         self._lifeline.close()
 
 
-# By process, since a fork shares no template with its parent, and by number.
-_templates: dict[tuple[int, int], _Template] = {}
+# Beginnings of variables that libraries read when they are imported, once for a template.
+_READ_BY_IMPORTS = (
+    "CUDA",
+    "GLOO",
+    "LD_",
+    "MKL",
+    "NCCL",
+    "OMP",
+    "PYTHONHASHSEED",
+    "TORCH",
+)
+# By process, since a fork shares no template with its parent, by number, and by variables.
+_templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}
 
 
 def start_process(
@@ -157,7 +168,9 @@ def start_process(
 def _forked(
     module: str, connection: Connection, theirs: int, lifeline: int, number: int
 ) -> ForkedProcess:
-    key = (os.getpid(), number)
+    variables = _environment().items()
+    read = frozenset(each for each in variables if each[0].startswith(_READ_BY_IMPORTS))
+    key = (os.getpid(), number, read)
     if key in _templates and not _templates[key].is_usable():
         _templates.pop(key).close()
     if key not in _templates:

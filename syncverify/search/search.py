@@ -27,6 +27,7 @@ from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
@@ -34,7 +35,6 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchPlan, SearchResult
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
-from syncverify.search.window_lengths import join_early_and_never
 from syncverify.subjects.subject import Subject
 
 _DETERMINISM = subject_is_deterministic.__name__
@@ -59,7 +59,7 @@ def search(
     collector = judge.listener = StatisticsCollector()
     coverage, met = _explore(drawing, judge, plan, progress)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
-    join_early_and_never(judge, met)
+    join_complements(judge, met)
     violations = list[FoundViolation]()
     counting = met.counting()[: 1 if plan.stop_at_first else None]
     for identity in counting:

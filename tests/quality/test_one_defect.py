@@ -20,12 +20,12 @@ from syncverify.bugbank.cross_rank.set_iteration_order import ReducesInRankOrder
 from syncverify.bugbank.ordering.pingpong_buffer_reused_early import RefillsStagingEarly
 from syncverify.bugbank.ordering.wait_only_last_hook_stream import WaitsForLastPacker
 from syncverify.scenario.scenario import Scenario
+from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
-from syncverify.search.window_lengths import join_early_and_never
 from syncverify.subjects.subject import Subject, resolve
 
 EARLY = ("accumulation_is_local_until_reduced", "reduced_early")
@@ -38,18 +38,6 @@ DEADLOCK = ("every_wait_completes", "deadlock")
 OF_TWO_EFFECTS: dict[str, set[Identity]] = {
     # A captured flag reduces each micro-batch of a window, or none.
     "graph-captures-flag": {EARLY, UNREDUCED},
-    # The first of several micro-batches is lost, a single one is added to the step before.
-    "micro-step-off-by-one-first-window": {
-        (WRONG, "micro_batch_missing"),
-        (WRONG, "stale"),
-    },
-    # The rest of a bucket is lost on all axes, or on the second one alone.
-    "bucket-not-padded-to-group": {UNREDUCED, (WRONG, "rank_contribution_missing")},
-    # A copy is not awaited, and overwrites the next bucket if that one is not reduced.
-    "future-done-at-enqueue": {
-        ("bucket_is_exclusive_while_reducing", "touched_in_flight"),
-        ("reduce_reads_after_accumulation", "accumulated_unordered"),
-    },
     # Ranks reduce different buckets, and from the third bucket on no rank reduces any.
     "rank-divergent-used-params": {DEADLOCK, UNREDUCED},
 }
@@ -67,7 +55,7 @@ def found(subject: Subject, num_examples: int) -> set[Identity]:
     drawing = Drawing(subject.capabilities, 4, num_examples, 0)
     judge = Judge(subject, SimBackend(), ScheduleChoice(), 0)
     judge_each_scenario(drawing, judge, take)
-    join_early_and_never(judge, met)
+    join_complements(judge, met)
     return {*met.counting()}
 
 

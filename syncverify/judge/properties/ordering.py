@@ -31,6 +31,8 @@ from syncverify.trace.records import (
 
 # Sign of a pair that the remedy of another pair orders as well.
 _REMOVED = "one remedy for "
+# The cause that is left where no other one fits: another disorder of its line explains it.
+_LEFT = "accumulated_unordered"
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
@@ -128,7 +130,7 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
     if first_reduces or _follows_a_collective(trace, found):
         return "touched_in_flight"
-    return "accumulated_unordered"
+    return _LEFT
 
 
 def _is_outside(trace: list[TraceRecord], index: int) -> bool:
@@ -155,6 +157,8 @@ def _findings(
     told: set[tuple[int, str | None]] = set()
     # Beside another disorder, which has a remedy of its own, a pair is no part of that one.
     alone = [_REMOVED] if len(judgement.disorders) == 1 else []
+    shows = _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED)
+    shows |= _late_lines(disorder.found[:1])
     for unordered in disorder.found:
         parameters = ", ".join(_parameters(judgement, unordered)) or None
         if (unordered.rank, parameters) not in told:
@@ -167,8 +171,9 @@ def _findings(
                 parameters,
                 evidence(unordered, disorder, parameters, trace),
                 unordered,
-                _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED),
-                _lines([unordered], "", *alone),
+                shows,
+                _lines([unordered], "", *alone)
+                | (_late_lines([unordered]) if cause == _LEFT else frozenset()),
             )
 
 
@@ -196,6 +201,16 @@ def _lines(pairs: Sequence[Unordered], *titles: str) -> frozenset[str]:
         if not {first, second} <= NO_LINES:
             signs |= {f"{title}{first} before {second}" for title in titles}
     return frozenset(signs)
+
+
+def _late_lines(pairs: Sequence[Unordered]) -> frozenset[str]:
+    """Return signs of lines of the subject that do not wait, whatever they do not wait for."""
+    races = (found.second for found in pairs if isinstance(found, Race))
+    return frozenset(
+        f"no wait before {use.source} on {use.stream}"
+        for use in races
+        if use.source not in NO_LINES
+    )
 
 
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:

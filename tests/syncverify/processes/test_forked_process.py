@@ -125,3 +125,19 @@ def test_process_ends_with_the_code_of_a_template_that_never_forks(
         process = forked_process.ForkedProcess(template.process, template.ask(0, 0))
         template.process.kill()
         assert process.wait(60) == -signal.SIGKILL
+
+
+def test_variables_that_torch_reads_once_are_those_of_the_process_that_asks(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks_torch = (
+        "import torch.distributed as dist; connection.send(dist.get_debug_level().name)"
+    )
+    levels = []
+    for level in ("OFF", "DETAIL"):
+        monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", level)
+        worker = start()
+        told(worker)
+        worker.connection.send(asks_torch)
+        levels.append(told(worker))
+    assert levels == ["OFF", "DETAIL"]

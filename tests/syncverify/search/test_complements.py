@@ -1,4 +1,4 @@
-"""Early and missing reductions are one violation if one count explains both, and two if not."""
+"""Violations of which one comes where the other one goes are one, and others stay two."""
 
 import pytest
 from typing_extensions import override
@@ -6,12 +6,17 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.catalogue import entry_of
+from syncverify.search.judge import Identity
 from syncverify.search.result import SearchPlan, SilentProgress, merged
 from syncverify.search.search import search
-from syncverify.search.window_lengths import EARLY, NEVER
 from syncverify.subjects.subject import Subject, resolve
 
-PLAN = SearchPlan(max_ranks=2, num_examples=60, random_seed=0)
+EARLY = ("accumulation_is_local_until_reduced", "reduced_early")
+NEVER = ("gradient_equals_reference", "not_reduced")
+LOST = ("gradient_equals_reference", "micro_batch_missing")
+STALE = ("gradient_equals_reference", "stale")
+PARTLY = ("gradient_equals_reference", "rank_contribution_missing")
+PLAN = SearchPlan(max_ranks=4, num_examples=60, random_seed=0)
 
 
 class LaunchesEarlyAndForgets(ViewBuckets):
@@ -37,13 +42,21 @@ def found(subject: Subject) -> dict[tuple[str, str], set[tuple[str, str]]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "entry_id",
-    ["multi-model-accumulate", "ready-count-learned-once", "static-graph-count-inflated"],
-)  # fmt: skip
-def test_one_wrong_count_is_one_violation(entry_id: str) -> None:
+    ("entry_id", "one", "other"),
+    [
+        ("multi-model-accumulate", EARLY, NEVER),
+        ("ready-count-learned-once", EARLY, NEVER),
+        ("static-graph-count-inflated", EARLY, NEVER),
+        ("micro-step-off-by-one-first-window", LOST, STALE),
+        ("bucket-not-padded-to-group", NEVER, PARTLY),
+    ],
+)
+def test_one_mistake_in_two_forms_is_one_violation(
+    entry_id: str, one: Identity, other: Identity
+) -> None:
     violations = found(entry_of(entry_id).defect())
-    assert [*violations] == [EARLY]
-    assert NEVER in violations[EARLY]
+    assert [*violations] == [one]
+    assert other in violations[one]
 
 
 @pytest.mark.long

@@ -1,0 +1,93 @@
+"""Two violations of which one comes where the other one goes: one mistake, or two.
+
+Note [Complements]
+~~~~~~~~~~~~~~~~~~
+A bucket that waits for a wrong number of micro-batches is reduced early in long windows, and
+never in short ones. Such violations have no event in common, and no scenario shows both. So
+the scenario of one violation is played again with longer windows. Where the violation then
+goes, and the other one comes for the same parameter, the two are forms of one mistake. Of two
+mistakes each would stay, or both would go.
+
+If the rest of a bucket is lost, its parameters lack the contributions of some ranks, or of
+all: a parameter alone tells. That is tried for these two alone, since a parameter alone lies in
+another bucket, which may have another mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from syncverify.judge.properties.values import gradient_equals_reference
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.search.budget import OutOfBudgetError
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity, Judge
+from syncverify.search.occurrences import Occurrences
+
+_LOSSES = {
+    (gradient_equals_reference.__name__, "not_reduced"),
+    (gradient_equals_reference.__name__, "rank_contribution_missing"),
+}
+_MOST_MICRO_BATCHES_MORE = 4
+# With more violations, the subject is far from right, and each one takes some runs.
+_MOST_VIOLATIONS = 3
+
+
+def join_complements(judge: Judge, met: Occurrences) -> None:
+    """Note the violations that are forms of another one, as further runs show."""
+    counting = met.counting()
+    if len(counting) > _MOST_VIOLATIONS:
+        return
+    judge.budget.num_slow_runs = 0
+    with contextlib.suppress(OutOfBudgetError):
+        for one in reversed(counting):
+            others = [each for each in counting if each not in {one, *met.joined}]
+            other = _complement(judge, met.own[one], others) if others else None
+            if other is not None:
+                first, second = sorted((one, other), key=counting.index)
+                met.joined[second] = first
+
+
+def _complement(
+    judge: Judge, found: FoundViolation, others: list[Identity]
+) -> Identity | None:
+    """Return the violation that comes where a violation goes."""
+    losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
+    trials = (
+        *((scenario, others) for scenario in _longer(found.scenario, judge)),
+        *((scenario, losses) for scenario in (_alone(found) if losses else ())),
+    )
+    for scenario, candidates in trials:
+        violations = judge.judge_schedule(scenario, found.schedule).violations
+        if found.violation.identity not in violations:
+            for other in (one for one in candidates if one in violations):
+                if _parameters(found) & _parameters(violations[other]):
+                    return other
+    return None
+
+
+def _parameters(found: FoundViolation) -> set[str]:
+    return {name for each in found.violation.parameters for name in each.split(", ")}
+
+
+def _alone(found: FoundViolation) -> Iterator[Scenario]:
+    """Yield the scenario with one parameter of the violation alone."""
+    whole = found.scenario
+    for spec in whole.parameters if whole.module == PLAIN else ():
+        if len(whole.parameters) > 1 and spec.name in _parameters(found):
+            yield replace(whole, parameters=(spec,))
+
+
+def _longer(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
+    """Yield the scenario with more micro-batches in a step, or in all where they may not vary."""
+    varies = judge.subject.capabilities.varying_accumulations
+    for step in range(scenario.num_steps) if varies else (None,):
+        for more in range(1, 1 + _MOST_MICRO_BATCHES_MORE):
+            lengths = (
+                length + more if step in {None, index} else length
+                for index, length in enumerate(scenario.accumulations)
+            )
+            yield replace(scenario, accumulations=tuple(lengths))
