@@ -35,7 +35,7 @@ def report_on(subject: type[Any], **options: Any) -> Report:
 def test_a_right_reduction_to_owners_is_silent(
     subject: type[Any], backend: str
 ) -> None:
-    examples = 200 if backend == "sim" else 60
+    examples = 80 if backend == "sim" else 30
     report = report_on(subject, backend=backend, examples=examples)
     assert [each.violation.summary for each in report.violations] == []
 
