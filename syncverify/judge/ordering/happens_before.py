@@ -196,6 +196,8 @@ class _RankWalk:
         yield from self._settle(lane)
         yield from _joined(lane, in_flight.collective)
         join(lane.clock, {in_flight.lane.index: in_flight.count})
+        if record.stream == HOST:
+            self._join_host(lane.clock)
         if self.semantics == "host" and in_flight.lane is not lane:
             del self.launched[record.key]
             self.idle.append(in_flight.lane)

@@ -24,6 +24,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device import futures
@@ -40,7 +41,11 @@ from syncverify.sim.device.device_functions import (
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.told_names import told_names
-from syncverify.sim.device.torch_internals import COLLECT_ALL, REGISTER_COMM_HOOK
+from syncverify.sim.device.torch_internals import (
+    COLLECT_ALL,
+    NEW_GROUP,
+    REGISTER_COMM_HOOK,
+)
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 
 _MISSING = object()
@@ -152,7 +157,19 @@ _IMPORTED: tuple[tuple[Any, Make], ...] = (
     (torch.cuda.Event, _create_event),
 )
 
-_FUTURES: tuple[tuple[Any, str, Make], ...] = (
+
+def _new_group(
+    original: Any, _: RankStreams, ranks: Any = None, timeout: Any = None,
+    backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Make a group of the machine, whichever library is to move the data."""
+    libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
+    if libraries <= {*dist.Backend.backend_list}:
+        backend = backend_options = None  # those of the default group
+    return original(ranks, timeout, backend, backend_options, *more, **options)
+
+
+_DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
     (
         *COLLECT_ALL,
         functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
@@ -161,6 +178,7 @@ _FUTURES: tuple[tuple[Any, str, Make], ...] = (
         *REGISTER_COMM_HOOK,
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
     ),
+    (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
 )
 
 
@@ -183,7 +201,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         original = getattr(owner, name)
         virtual = functools.partial(copy, original)
         yield owner, name, _function(original, virtual, for_harness=False)
-    for owner, name, virtual in _FUTURES:
+    for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
     replaced = _function(run_backward, functools.partial(_run_backward, run_backward))

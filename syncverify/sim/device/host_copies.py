@@ -25,28 +25,42 @@ def _local(tensor: Any) -> Any:
 
 
 def _cpu(_: Any, streams: RankStreams, tensor: Any, *__: Any, **___: Any) -> Any:
-    copied = tensor.clone()  # memory of its own, as on a GPU
-    streams.wait_for_copy_of(_local(tensor))
-    return copied
+    return _blocking_copy(tensor.clone(), tensor, streams)  # as on a GPU
 
 
 def _to(
     original: Any, streams: RankStreams, tensor: Any, *args: Any, **options: Any
 ) -> Any:
-    target = options.get("device", args[0] if args else None)
-    non_blocking = options.get("non_blocking", False)
+    target = options.get("device", options.get("other", next(iter(args), None)))
+    # The only flag before it is another one's name.
+    flag = next((each for each in args if isinstance(each, bool)), False)
+    non_blocking = options.get("non_blocking", flag)
     moved = original(tensor, *args, **options)
-    goes_to_host = isinstance(target, str) and target.partition(":")[0] == "cpu"
+    goes_to_host = _is_host(target, streams)
     if streams.is_on_host(tensor):
-        if not isinstance(target, torch.device):
+        if goes_to_host or not isinstance(target, (torch.device, torch.Tensor)):
             return moved
         return _new_like(moved, streams).copy_(moved, non_blocking=non_blocking)
     if goes_to_host and non_blocking:
         return _pinned_like(moved, streams).copy_(moved, non_blocking=True)
     if goes_to_host:
-        moved = tensor.clone() if moved is tensor else moved
-        streams.wait_for_copy_of(_local(tensor))
+        return _blocking_copy(
+            tensor.clone() if moved is tensor else moved, tensor, streams
+        )
     return moved
+
+
+def _is_host(target: Any, streams: RankStreams) -> bool:
+    """Tell whether a target of `to` is the host; a `torch.device` may be the tensor's own."""
+    if isinstance(target, torch.Tensor):
+        return streams.is_on_host(target)
+    return isinstance(target, str) and target.partition(":")[0] == "cpu"
+
+
+def _blocking_copy(copied: Any, tensor: Any, streams: RankStreams) -> Any:
+    if streams.wait_for_copy_of(_local(tensor)):
+        streams.place_on_host(copied)
+    return copied
 
 
 def _new_like(tensor: Any, streams: RankStreams) -> Any:
@@ -58,18 +72,18 @@ def _new_like(tensor: Any, streams: RankStreams) -> Any:
 
 def _pinned_like(tensor: Any, streams: RankStreams) -> Any:
     new = _new_like(tensor, streams)
-    streams.place_on_host(new)
+    streams.place_on_host(new, is_pinned=True)
     return new
 
 
 def _pin_memory(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> Any:
-    if streams.is_on_host(tensor):
+    if streams.is_pinned(tensor):
         return tensor
     return _pinned_like(tensor, streams).copy_(tensor)
 
 
 def _is_pinned(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> bool:
-    return streams.is_on_host(tensor)
+    return streams.is_pinned(tensor)
 
 
 def _make(
@@ -83,7 +97,7 @@ def _make(
         return original(*args, **options)
     with streams.unrecorded():  # the host fills it, before anybody else can
         made = original(*args, **options)
-    streams.place_on_host(made)
+    streams.place_on_host(made, is_pinned=True)
     return made
 
 

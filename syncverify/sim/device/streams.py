@@ -112,9 +112,9 @@ class RankStreams:
         """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
         self._recorder.record_consumer(tensor, stream.name)
 
-    def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
+    def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if a copy of the tensor to it would."""
-        self._recorder.wait_for_copy_of(tensor)
+        return bool(self._recorder.wait_for_copy_of(tensor))
 
     def unrecorded(self) -> AbstractContextManager[None]:
         """Leave out operators of which nobody else can use the memory yet."""
@@ -122,9 +122,13 @@ class RankStreams:
             "AbstractContextManager[None]", self._recorder.not_recording_accesses()
         )
 
-    def place_on_host(self, tensor: torch.Tensor) -> None:
+    def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's, by wish of the subject."""
-        self._recorder.place_on_host(tensor)
+        self._recorder.place_on_host(tensor, is_pinned=is_pinned)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether copies may run while the host goes on."""
+        return bool(self._recorder.is_pinned(tensor))
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Tell whether the memory of a tensor is known to be the host's."""

@@ -22,10 +22,11 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call: the one under
-# `torch.futures.collect_all` and `wait_all`, and the one that DistributedDataParallel gives
-# its hook to.
+# `torch.futures.collect_all` and `wait_all`, the one that DistributedDataParallel gives its
+# hook to, and the one under `new_group` and all that makes groups by it.
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
 REGISTER_COMM_HOOK = dist, "_register_comm_hook"
+NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 
 
 def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it

@@ -25,7 +25,7 @@ _COPIES = ("aten.copy_.", "aten._foreach_copy_.")
 _NON_BLOCKING = 2
 
 # A scalar of the host is an argument of a kernel: the host reads it when it queues that.
-Place = Literal["device", "host", "copy", "blocking copy", "kernel with a scalar"]
+Place = Literal["device", "host", "copy", "blocking copy", "kernel"]
 
 
 def place_of(
@@ -34,6 +34,8 @@ def place_of(
     on_host: Sequence[bool],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
+    *,
+    are_pinned: bool,
 ) -> Place:
     """Return the place at which an operator runs.
 
@@ -43,6 +45,8 @@ def place_of(
         on_host: Of each tensor, whether it is known to lie on the host.
         args: Positional arguments of the operator.
         kwargs: Its keyword arguments.
+        are_pinned: Whether all of the memory on the host is pinned. CUDA copies other memory
+            to a place of its own before it returns.
     """
     if not any(on_host):
         return "device"
@@ -50,7 +54,8 @@ def place_of(
         return "host"
     if effects.name.startswith(_COPIES):
         given = (kwargs or {}).get("non_blocking", args[_NON_BLOCKING:])
-        return "copy" if given in (True, (True,)) else "blocking copy"
+        is_queued = are_pinned and given in (True, (True,))
+        return "copy" if is_queued else "blocking copy"
     # CUDA refuses any other mixture, so the other tensors lie on the host as well.
     is_scalar = all(t.dim() == 0 for t, on in zip(tensors, on_host, strict=True) if on)
-    return "kernel with a scalar" if is_scalar else "host"
+    return "kernel" if is_scalar else "host"

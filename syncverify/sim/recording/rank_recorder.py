@@ -57,6 +57,8 @@ class RankRecorder(Recorder):
         self._communicators: dict[str, str] = {}
         # Numbers of storages; see Note [Memory of the host].
         self._on_host: set[int] = set()
+        self._pinned: set[int] = set()
+        self._runs_on_host = False
 
     def _recording_mode(self) -> AccessRecording:
         return AccessRecording(
@@ -87,7 +89,7 @@ class RankRecorder(Recorder):
 
     @override
     def current_stream(self) -> str:
-        return self.streams.current().name
+        return HOST if self._runs_on_host else self.streams.current().name
 
     @override
     def recording_accesses(self) -> AbstractContextManager[None]:
@@ -166,24 +168,52 @@ class RankRecorder(Recorder):
             storage.is_on_device = storage.number not in self._on_host
 
     @override
+    def launch(
+        self, operation: str, tensors: list[torch.Tensor], **fields: Any
+    ) -> CollectiveLaunch:
+        fields["written"] = [*fields.get("written", ())]
+        # gloo takes memory of the host at once, and the host waits for it.
+        with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
+            if fields.get("communication_stream") == self.streams.current().name:
+                fields["communication_stream"] = self.current_stream()
+            return super().launch(operation, tensors, **fields)
+
+    @override
     def wait(self, launched: CollectiveLaunch) -> None:
-        super().wait(launched)
-        # NCCL's barrier blocks the host, and so does gloo, which takes memory of the host.
-        used = {region.storage for region in (*launched.regions, *launched.written)}
-        if launched.operation == "barrier" or not self._on_host.isdisjoint(used):
+        used = (region.storage for region in (*launched.regions, *launched.written))
+        with self._on_the_host(number in self._on_host for number in used):
+            super().wait(launched)
+        if launched.operation == "barrier":  # NCCL's blocks the host
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
 
-    def wait_for_copy_of(self, tensor: torch.Tensor) -> None:
+    @contextmanager
+    def _on_the_host(self, uses: Iterable[bool]) -> Iterator[None]:
+        """Let a collective be the host's, if it uses memory of the host."""
+        self._runs_on_host = bool(self._on_host) and any(uses)
+        try:
+            yield
+        finally:
+            self._runs_on_host = False
+
+    def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
-        if self.storages.of(tensor, self.current_stream()).is_on_device:
+        is_on_device = self.storages.of(tensor, self.current_stream()).is_on_device
+        if is_on_device:
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+        return is_on_device
 
-    def place_on_host(self, tensor: torch.Tensor) -> None:
+    def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool) -> None:
         """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
         storage = self._storage_of(tensor)
         storage.is_on_device = False
         self._on_host.add(storage.number)
+        if is_pinned:
+            self._pinned.add(storage.number)
         self.streams.internal(HOST)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a copy of the tensor's memory may run while the host goes on."""
+        return bool(self._pinned) and self._storage_of(tensor).number in self._pinned
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Tell whether the memory of a tensor is known to be the host's."""
@@ -224,8 +254,9 @@ class RankRecorder(Recorder):
         stream = current.name
         read = tensors_at(effects.reads, args, kwargs)
         place = self._place(effects, read, args, kwargs) if self._on_host else "device"
-        if place == "host":
-            stream = HOST
+        if place in {"host", "kernel"}:
+            stream = HOST if place == "host" else stream
+            read = [one for one in read if self.is_on_host(one) == (place == "host")]
         reads = [self._touch(tensor, stream) for tensor in read]
         writes: list[RawRegion] = []
         if effects.writes:
@@ -260,10 +291,15 @@ class RankRecorder(Recorder):
         kwargs: dict[str, Any] | None,
     ) -> Place:
         """Return the place at which an operator runs; note a read by the host before it."""
-        tensors = read + tensors_at(effects.writes, args, kwargs)
+        written = tensors_at(effects.writes, args, kwargs)
+        tensors = read + written
         on_host = [self.is_on_host(tensor) for tensor in tensors]
-        place = place_of(effects, tensors, on_host, args, kwargs)
-        if place == "kernel with a scalar":
+        known = itertools.compress(tensors, on_host)
+        are_pinned = all(map(self.is_pinned, known))
+        place = place_of(effects, tensors, on_host, args, kwargs, are_pinned=are_pinned)
+        if place == "host" and not all(map(self.is_on_host, written)):
+            place = "kernel"
+        if place == "kernel":
             scalars = itertools.compress(tensors, on_host)
             line = innermost_subject_line() or AUTOGRAD
             self._note_read(effects.name, HOST, scalars, line)

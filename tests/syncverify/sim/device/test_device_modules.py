@@ -25,6 +25,7 @@ OWNERS = (
     torch.UntypedStorage,
     torch._C,
     dist,
+    dist.distributed_c10d,
 )
 
 

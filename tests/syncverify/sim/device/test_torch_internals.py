@@ -1,5 +1,6 @@
 """Facts about private names of torch; a release of torch that changes one fails here."""
 
+import inspect
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
+    NEW_GROUP,
     REGISTER_COMM_HOOK,
     default_device,
     forget_backend,
@@ -107,6 +109,14 @@ def test_futures_are_collected_by_the_function_that_the_machine_replaces(
     assert torch.futures.wait_all([future]) == [3]
     assert torch.futures.collect_all([future]).wait() == [future]
     assert seen == [[future], [future]]
+
+
+def test_groups_are_made_by_the_function_that_the_machine_replaces() -> None:
+    owner, name = NEW_GROUP
+    assert owner is dist.distributed_c10d
+    assert name in dist.new_group.__wrapped__.__code__.co_names
+    given = [*inspect.signature(getattr(*NEW_GROUP)).parameters]
+    assert given[:4] == ["ranks", "timeout", "backend", "backend_options"]
 
 
 def test_ddp_gives_its_hook_to_the_function_that_the_machine_replaces() -> None:

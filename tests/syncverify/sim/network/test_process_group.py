@@ -353,3 +353,17 @@ def test_a_group_that_nobody_used_can_be_destroyed(traced) -> None:
         dist.destroy_process_group(dist.new_group([0, 1]))
 
     traced(program, num_ranks=2)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl", "cpu:gloo,cuda:nccl", None])
+def test_a_group_of_any_library_is_one_of_the_machine(
+    on_ranks: OnRanks, backend: str | None
+) -> None:
+    def program(_: int) -> float:
+        group = dist.new_group([0, 1], backend=backend)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=group)
+        dist.destroy_process_group(group)
+        return tensor.item()
+
+    assert on_ranks(2, program) == [2, 2]

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.ordering.remedies import disorders
-from syncverify.trace.records import HOST, Access, TraceRecord
+from syncverify.trace.records import HOST, Access, MemoryUse, TraceRecord
 
 Program = Callable[[int], object]
 
@@ -16,10 +16,14 @@ Program = Callable[[int], object]
 def unordered(trace: list[TraceRecord]) -> list[tuple[str, str]]:
     """The second use of each disorder, without its overload, and the remedy."""
     return [
-        (first.second.operator.split(".")[1], str(each.remedy).partition(" before")[0])
+        (_operator(first.second), str(each.remedy).partition(" before")[0])
         for each in disorders([trace])
         if isinstance(first := each.found[0], Race)
     ]
+
+
+def _operator(use: MemoryUse) -> str:
+    return use.operator.split(".")[1] if isinstance(use, Access) else ""
 
 
 def read_without_a_wait(_: int) -> None:
@@ -66,7 +70,47 @@ def refilled_while_it_is_copied(_: int) -> None:
     pinned.fill_(2)
 
 
+def reduced_before_the_copy_is_done(_: int) -> None:
+    pinned = torch.empty(4, pin_memory=True)
+    pinned.copy_(torch.ones(4), non_blocking=True)
+    dist.all_reduce(pinned)
+
+
+def reduced_while_another_stream_copies(_: int) -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        host = torch.ones(4).to("cpu", non_blocking=True)
+    work = dist.all_reduce(host, async_op=True)
+    assert work is not None
+    work.wait()
+
+
+def refilled_from_other_memory_of_the_host(_: int) -> None:
+    host = torch.ones(4).cpu()
+    pinned = torch.empty(4, pin_memory=True)
+    for _round in range(2):
+        pinned.copy_(host)
+        torch.zeros(4).copy_(pinned, non_blocking=True)
+
+
+def flag_by_position(_: int) -> None:
+    device = torch.ones(4)
+    device.to("cpu", device.dtype, True).add_(1)
+
+
+def to_the_place_of_another_tensor(_: int) -> None:
+    other = torch.empty(1, pin_memory=True)
+    torch.ones(4).to(other, non_blocking=True).add_(1)
+
+
 FOUND = {
+    reduced_before_the_copy_is_done: ("", "insert `default.synchronize()`"),
+    reduced_while_another_stream_copies: ("", "insert `stream 1.synchronize()`"),
+    refilled_from_other_memory_of_the_host: (
+        "copy_",
+        "insert `default.synchronize()`",
+    ),
+    flag_by_position: ("add_", "insert `default.synchronize()`"),
+    to_the_place_of_another_tensor: ("add_", "insert `default.synchronize()`"),
     read_without_a_wait: ("add_", "insert `default.synchronize()`"),
     read_of_a_slice: ("sum", "insert `stream 1.synchronize()`"),
     read_as_an_array: ("clone", "insert `default.synchronize()`"),
@@ -136,7 +180,41 @@ def reduced_on_the_host(_: int) -> None:
     pinned.add_(1)
 
 
+def pageable_memory_is_copied_before_the_call_returns(_: int) -> None:
+    host = torch.ones(4).cpu()
+    device = torch.zeros(4).copy_(host, non_blocking=True)
+    host.zero_()
+    host.copy_(device, non_blocking=True)
+    host.add_(1)
+
+
+def memory_of_the_host_as_on_a_cpu(_: int) -> None:
+    """A program for CPUs alone mixes them; a GPU would refuse."""
+    side = torch.cuda.Stream()
+    device = torch.ones(4)
+    host = device.cpu()
+    device.mul_(2)
+    device.add_(host)
+    host.zero_()
+    host.add_(torch.ones(4))
+    with torch.cuda.stream(side):
+        side.wait_stream(torch.cuda.current_stream())
+    host.sum()
+
+
+def pinned_copy_of_host_memory(_: int) -> None:
+    host = torch.ones(4).cpu()
+    pinned = host.pin_memory()
+    assert pinned.pin_memory() is pinned
+    assert not host.is_pinned()
+    torch.zeros(4).copy_(pinned, non_blocking=True)
+    host.zero_()
+
+
 RIGHT = (
+    pageable_memory_is_copied_before_the_call_returns,
+    memory_of_the_host_as_on_a_cpu,
+    pinned_copy_of_host_memory,
     synchronized,
     synchronized_by_an_event,
     blocked,
