@@ -200,7 +200,7 @@ def _make(
         wanted = default_device() if device is None else _device(device)
         made = original(*args, device=_real(wanted), **options)
         if made is source and _is_moved(line, made, wanted):
-            made = made.clone()  # another device has other memory
+            made = torch.empty_like(made).copy_(made)  # another device has other memory
     if line.is_subjects and wanted.type == "cpu" and "out" not in options:
         line.told.keep_on_host(made)
     return made
@@ -242,7 +242,7 @@ def _to(
         return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
     moved = original(tensor, _real(wanted), *rest, **options)
     if moved is tensor and wanted.type == "cuda" and now.type == "cpu":
-        return tensor.clone()
+        return torch.empty_like(tensor).copy_(tensor)
     return moved
 
 
