@@ -35,5 +35,9 @@ class UnknownLayerError(ScenarioFormatError):
     """A scenario trains a layer of a user's own that the contract does not provide."""
 
 
+class LayerError(UsageError):
+    """A layer of a user's own cannot be trained."""
+
+
 class InternalError(SyncverifyError):
     """The harness itself is at fault, so a verdict would mean nothing."""

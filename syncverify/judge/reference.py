@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from syncverify.program.model import build_model
+from syncverify.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.layout import contributing_ranks, local_shape
@@ -68,12 +69,15 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
         for step in range(self._scenario.num_steps + 1):
             for micro_batch in range(step_plan.num_micro_batches(self._scenario, step)):
                 loss = model.loss(step=step, micro_batch=micro_batch)
-                gradients = torch.autograd.grad(
-                    loss, parameters, materialize_grads=True
-                )
+                with naming_layer(self._scenario.module):
+                    gradients = torch.autograd.grad(
+                        loss, parameters, materialize_grads=True
+                    )
                 for spec, gradient in zip(specs, gradients, strict=True):
                     frozen = step_plan.is_frozen(self._scenario, spec, step)
                     exact = gradient.to(torch.float64)
+                    noun = f"on another batch, the gradient of {spec.name!r}"
+                    require_finite(self._scenario.module, exact, noun)
                     key = MicroBatchKey(spec.name, rank, step, micro_batch)
                     self[key] = torch.zeros_like(exact) if frozen else exact
 

@@ -192,6 +192,7 @@ def _check_layers(paths: tuple[str, ...]) -> None:
             raise UsageError(
                 f"expected each of `layers` of a contract as 'module:attribute', with a name "
                 f"of its own besides {', '.join(sorted(taken))}; got {path!r}"
+                + (" twice" if paths.count(path) > 1 else "")
             )
         taken.add(word)
 

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
+from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget, OutOfBudgetError
@@ -231,8 +232,10 @@ class Judge:
         again: Run | None = None,
     ) -> JudgedRun:
         verdict = judge_run(scenario, run, self.subject.capabilities, again=again)
-        if verdict.violations and _is_slow(run):
-            self.budget.num_slow_runs += 1
+        if verdict.violations:
+            # A layer that is another function now would make the subject guilty.
+            require_same_gradients(scenario.module)
+            self.budget.num_slow_runs += _is_slow(run)
         if self.listener is not None:
             self.listener.run_judged(scenario, run)
         turns, taken = decisions.turn_log, tuple(decisions.taken)

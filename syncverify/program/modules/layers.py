@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from syncverify.errors import UsageError
-from syncverify.plain_text import kind_of, message_of
+from syncverify.errors import LayerError
+from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.modules import named
 from syncverify.program.modules.model import Model, initial_value
 from syncverify.scenario.contract import Capabilities
@@ -22,8 +22,8 @@ from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject import imported
 
 _ALONE: Final = MeshSpec((1,), ("dp",))
-# Paths of the layers that this process knows, by word.
-_PROVIDED: Final[dict[str, str]] = {}
+# Gradients of each layer that this process knows, by word and parameter.
+_GRADIENTS: Final[dict[str, dict[str, torch.Tensor]]] = {}
 
 
 def provide_layers(capabilities: Capabilities) -> None:
@@ -33,26 +33,47 @@ def provide_layers(capabilities: Capabilities) -> None:
         UsageError: A layer cannot be imported, or scenarios cannot train it.
     """
     for word, path in capabilities.layer_paths.items():
-        if _PROVIDED.get(word) == path:
+        if named.PATHS.get(word) == path:
             continue
         found = imported(path, "layer")
-        named.forget(word)
+        _forget(word)
         named.MODELS[word] = found if isinstance(found, Model) else _model_of(found)
+        named.PATHS[word] = path
         MODULES[word] = f"of your own, {path}"
-        complaint = _complaint(word)
-        if complaint:
-            named.forget(word)
-            del MODULES[word]
-            raise UsageError(f"layer {path!r} cannot be trained: {complaint}")
-        _PROVIDED[word] = path
+        try:
+            _GRADIENTS[word] = _checked_gradients(word)
+        except BaseException:  # Ctrl-C as well: the next call checks again
+            _forget(word)
+            raise
 
 
 def forget_layers() -> None:
     """Be as a process that has read no contract with layers."""
-    while _PROVIDED:
-        word, _ = _PROVIDED.popitem()
-        named.forget(word)
-        del MODULES[word]
+    for word in list(named.PATHS):
+        _forget(word)
+
+
+def require_same_gradients(word: str) -> None:
+    """Train a layer once more as at the start; a module of the table passes.
+
+    Raises:
+        LayerError: The layer raises now, or its gradients are others than at the start.
+    """
+    if word not in _GRADIENTS:
+        return
+    for name, gradient in _gradients(word).items():
+        if not torch.equal(gradient, _GRADIENTS[word][name]):
+            complaint = (
+                f"{name!r} has another gradient now than at the start, on the same batch; "
+                "keep no state between calls"
+            )
+            raise LayerError(named.refusal(word, complaint))
+
+
+def _forget(word: str) -> None:
+    named.forget(word)
+    MODULES.pop(word, None)
+    _GRADIENTS.pop(word, None)
 
 
 def _model_of(factory: Any) -> Model:
@@ -63,29 +84,74 @@ def _model_of(factory: Any) -> Model:
     return Model(build)
 
 
-def _complaint(word: str) -> str:
-    """Train a layer twice on one batch; say what stands against it, or ""."""
-    try:
-        if not named.module_parameters(word, _ALONE):
-            return "it has no parameters"
+def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
+    """Train a layer twice on one batch.
+
+    Returns:
+        The gradients, by parameter.
+
+    Raises:
+        LayerError: Scenarios cannot train the layer.
+    """
+    with named.naming_layer(word):
+        complaint = _complaint(word)
+        if complaint:
+            raise LayerError(named.refusal(word, complaint))
         first, again = _gradients(word), _gradients(word)
-    except Exception as error:  # noqa: BLE001  # of the user's code
-        return f"{kind_of(error)}: {message_of(error)}"
     for name, gradient in first.items():
-        if gradient is None:
-            return f"its loss does not use {name!r}"
         if not torch.equal(gradient, again[name]):
-            return f"two runs give {name!r} two gradients; take all chance from the generator"
+            complaint = f"two runs give {name!r} two gradients; take all chance from the generator"
+            raise LayerError(named.refusal(word, complaint))
+    return first
+
+
+def _complaint(word: str) -> str:
+    """Say which tensor of a layer a scenario cannot hand over, or ""."""
+    with torch.device("meta"):
+        module = named.MODELS[word].build(_ALONE, 0)
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        return "it has no parameters"
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad:
+            return f"its parameter {name!r} is frozen; leave requires_grad=True"
+    for name, _ in module.named_buffers():
+        return f"it has the buffer {name!r}; a layer has parameters alone"
     return ""
 
 
-def _gradients(word: str) -> dict[str, Any]:
+def _gradients(word: str) -> dict[str, torch.Tensor]:
+    """Train a layer alone, on one batch that is always the same.
+
+    Returns:
+        The gradients, by parameter.
+
+    Raises:
+        LayerError: The layer raises, changes or leaves out a parameter, or has a loss or a
+            gradient that is not finite.
+    """
     specs = named.module_parameters(word, _ALONE)
-    parts = {
-        spec.name: initial_value(_ALONE, spec, 0).float().requires_grad_()
-        for spec in specs
-    }
+    values = {spec.name: initial_value(_ALONE, spec, 0).float() for spec in specs}
+    parts = {name: value.clone().requires_grad_() for name, value in values.items()}
     scenario = Scenario(_ALONE, specs, (1,), 1, module=word)
-    loss = named.module_loss(scenario, parts, rank=0, step=0, micro_batch=0)
-    gradients = torch.autograd.grad(loss, list(parts.values()), allow_unused=True)
-    return dict(zip(parts, gradients, strict=True))
+    with named.naming_layer(word), exact_arithmetic():
+        loss = named.module_loss(scenario, parts, rank=0, step=0, micro_batch=0)
+        named.require_finite(word, loss, "its loss")
+        found = torch.autograd.grad(loss, list(parts.values()), allow_unused=True)
+        gradients = dict(zip(parts, found, strict=True))
+        for name, part in parts.items():
+            misuse = _misuse(part, values[name], gradients[name])
+            if misuse:
+                raise LayerError(named.refusal(word, f"{misuse} {name!r}"))
+            named.require_finite(word, gradients[name], f"the gradient of {name!r}")
+    return gradients
+
+
+def _misuse(
+    part: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor | None
+) -> str:
+    """Say that a layer changes or leaves out a parameter, or "", from its value before."""
+    # The version shows a change that was undone.
+    if part._version or not torch.equal(part, value):  # noqa: SLF001
+        return "it changes its parameter"
+    return "its loss does not use" if gradient is None else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +12,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from syncverify.errors import ScenarioFormatError
+from syncverify.errors import LayerError, ScenarioFormatError, SyncverifyError
+from syncverify.plain_text import kind_of, message_of
 from syncverify.program.modules.conv import CONV, CONV_CHANNELS_LAST
 from syncverify.program.modules.gpt import GPT
 from syncverify.program.modules.mlp import MLP
@@ -28,6 +30,8 @@ MODELS: Final[dict[str, Model]] = {
     "moe": MOE,
     "gpt": GPT,
 }
+# Paths of the layers of a user's own, by word.
+PATHS: Final[dict[str, str]] = {}
 
 
 @functools.lru_cache
@@ -39,6 +43,7 @@ def module_parameters(name: str, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
 def forget(name: str) -> None:
     """Forget a model, of which another module may take the name."""
     MODELS.pop(name, None)
+    PATHS.pop(name, None)
     module_parameters.cache_clear()
     _skeleton.cache_clear()
 
@@ -79,8 +84,48 @@ def module_loss(
     """
     generator = torch.Generator().manual_seed(_seed(rank, step, micro_batch))
     module = _skeleton(scenario.module, scenario.mesh, rank)
-    loss: torch.Tensor = functional_call(module, dict(local_parts), (generator,))
+    with naming_layer(scenario.module):
+        loss: torch.Tensor = functional_call(module, dict(local_parts), (generator,))
     return loss
+
+
+@contextmanager
+def naming_layer(word: str) -> Iterator[None]:
+    """Turn an exception of a layer of a user's own into an error that names the layer.
+
+    Exceptions of other modules stay as they are: those are faults of the harness.
+
+    Raises:
+        LayerError: The block raised an exception, in a layer of a user's own.
+        SystemExit: Another module's.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if word not in PATHS or isinstance(error, SyncverifyError):
+            raise
+        reason = f"{kind_of(error)}: {message_of(error)}"
+        raise LayerError(refusal(word, reason)) from error
+
+
+def refusal(word: str, reason: str) -> str:
+    """Return the text of an error that refuses a layer of a user's own."""
+    return f"layer {PATHS[word]!r} cannot be trained: {reason}"
+
+
+def require_finite(word: str, tensor: torch.Tensor, noun: str) -> None:
+    """Refuse a layer of a user's own whose loss or gradient is infinite or no number.
+
+    Args:
+        word: Word of any module.
+        tensor: The loss or the gradient.
+        noun: Name of the tensor in the message.
+
+    Raises:
+        LayerError: An element of the tensor is not finite.
+    """
+    if word in PATHS and not tensor.isfinite().all():
+        raise LayerError(refusal(word, f"{noun} is not finite"))
 
 
 def _seed(rank: int, step: int, micro_batch: int) -> int:
