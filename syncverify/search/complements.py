@@ -4,7 +4,7 @@ Note [Complements]
 ~~~~~~~~~~~~~~~~~~
 A bucket that waits for a wrong number of micro-batches is reduced early in long windows, and
 never in short ones. Such violations have no event in common, and no scenario shows both. So
-the scenario of one violation is played again with longer windows. Where the violation then
+the scenario of one violation is played again with windows of other lengths. Where the violation then
 goes, and the other one comes for the same parameter, the two are forms of one mistake. Of two
 mistakes each would stay, or both would go.
 
@@ -57,7 +57,7 @@ def _complement(
     """Return the violation that comes where a violation goes."""
     losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
     trials = (
-        *((scenario, others) for scenario in _longer(found.scenario, judge)),
+        *((scenario, others) for scenario in _other_lengths(found.scenario, judge)),
         *((scenario, losses) for scenario in (_alone(found) if losses else ())),
     )
     for scenario, candidates in trials:
@@ -81,13 +81,14 @@ def _alone(found: FoundViolation) -> Iterator[Scenario]:
             yield replace(whole, parameters=(spec,))
 
 
-def _longer(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
-    """Yield the scenario with more micro-batches in a step, or in all where they may not vary."""
+def _other_lengths(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
+    """Yield the scenario with other windows: one of them, or all where they may not vary."""
+    lengths = scenario.accumulations
     varies = judge.subject.capabilities.varying_accumulations
-    for step in range(scenario.num_steps) if varies else (None,):
-        for more in range(1, 1 + _MOST_MICRO_BATCHES_MORE):
-            lengths = (
-                length + more if step in {None, index} else length
-                for index, length in enumerate(scenario.accumulations)
-            )
-            yield replace(scenario, accumulations=tuple(lengths))
+    for step in range(len(lengths)) if varies else ():
+        for length in range(1, lengths[step] + _MOST_MICRO_BATCHES_MORE + 1):
+            if length != lengths[step]:
+                others = (*lengths[:step], length, *lengths[step + 1 :])
+                yield replace(scenario, accumulations=others)
+    for more in range(1, _MOST_MICRO_BATCHES_MORE + 1) if not varies else ():
+        yield replace(scenario, accumulations=tuple(each + more for each in lengths))

@@ -36,4 +36,5 @@ class ReducesUsedParameters(ReducesEachParameter):
 
     @override
     def order(self) -> list[Bucket]:
-        return self.buckets[1:2] if is_odd() else self.buckets[0:1]
+        unused = 0 if is_odd() else 1
+        return [*self.buckets[:unused], *self.buckets[unused + 1 :]]

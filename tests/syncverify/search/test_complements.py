@@ -47,6 +47,7 @@ def found(subject: Subject) -> dict[tuple[str, str], set[tuple[str, str]]]:
         ("multi-model-accumulate", EARLY, NEVER),
         ("ready-count-learned-once", EARLY, NEVER),
         ("static-graph-count-inflated", EARLY, NEVER),
+        ("graph-captures-flag", EARLY, NEVER),
         ("micro-step-off-by-one-first-window", LOST, STALE),
         ("bucket-not-padded-to-group", NEVER, PARTLY),
     ],
