@@ -32,7 +32,7 @@ from syncverify.trace.records import (
 # Sign of a pair that the remedy of another pair orders as well.
 _REMOVED = "one remedy for "
 # The cause that is left where no other one fits: another disorder of its line explains it.
-_LEFT = "accumulated_unordered"
+_FALLBACK = "accumulated_unordered"
 
 
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
     if first_reduces or _follows_a_collective(trace, found):
         return "touched_in_flight"
-    return _LEFT
+    return "accumulated_unordered"
 
 
 def _is_outside(trace: list[TraceRecord], index: int) -> bool:
@@ -173,7 +173,7 @@ def _findings(
                 unordered,
                 shows,
                 _lines([unordered], "", *alone)
-                | (_late_lines([unordered]) if cause == _LEFT else frozenset()),
+                | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
 
 

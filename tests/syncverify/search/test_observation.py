@@ -308,6 +308,7 @@ def test_a_feature_that_hangs_is_played_once() -> None:
     assert twice.counts["hangs"] == 1
 
 
+@pytest.mark.slow
 def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     plan = replace(PLAN, deadline=0.0)
     (late,) = observe(resolve(Naive), SimBackend(), plan, ["use=twice"])

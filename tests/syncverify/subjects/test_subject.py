@@ -160,6 +160,7 @@ WRONG_VALUES = (
 )
 
 
+@pytest.mark.slow
 @given(
     field=st.sampled_from((*FEATURE_FIELDS, "overlaps_backward", "capabilities")),
     value=WRONG_VALUES,

@@ -48,7 +48,14 @@ def scenarios() -> Iterator[tuple[str, Scenario]]:
 SCENARIOS = dict(scenarios())
 
 
-@pytest.mark.parametrize("word", SCENARIOS)
+@pytest.mark.parametrize(
+    "word",
+    [
+        # A compiler of C++ takes half a minute, once for a machine.
+        pytest.param(word, marks=[pytest.mark.long] * word.startswith("use=cpp_"))
+        for word in SCENARIOS
+    ],
+)
 def test_a_word_makes_its_tensors_on_the_device_of_the_parameters(word: str) -> None:
     scenario = SCENARIOS[word]
     cpp.prepare(spec.use for spec in scenario.parameters)
