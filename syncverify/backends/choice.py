@@ -17,9 +17,12 @@ from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject
 
-# Features that a backend cannot play. Ranks whose gradients become ready in other orders agree
-# on one order of buckets by a collective, and a collective of `fake` moves no data.
-_NOT_PLAYED: Final = {"fake": frozenset({"readiness=by_rank"})}
+# Features that a backend cannot play. A collective of `fake` moves no data, and ranks agree by
+# one: on an order of buckets, where gradients become ready in other orders, and on what a rank
+# had launched of a step that is thrown away.
+_NOT_PLAYED: Final = {
+    "fake": frozenset({"readiness=by_rank", "event=raise_in_backward"})
+}
 
 AnyBackend = SimBackend | GlooBackend | FakeBackend | TorchrunBackend
 

@@ -202,10 +202,12 @@ def test_backward_on_other_threads_is_no_violation(scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
-def test_order_that_ranks_agree_on_by_data_is_not_tried() -> None:
-    asked = Capabilities(features=frozenset({"readiness"}))
+def test_what_ranks_agree_on_by_data_is_not_tried() -> None:
+    names = {"event=raise_in_backward", "readiness=by_rank"}
+    asked = Capabilities(features=frozenset(names))
     subject = resolve("synchronizer", asked)
     report = run_search(subject, FakeBackend(), ranks=2, examples=10, seed=0)
     assert report.violations == ()
-    assert report.explored[-1] == "not tried on fake: readiness=by_rank"
+    assert report.explored[-1] == f"not tried on fake: {', '.join(sorted(names))}"
     assert "by_rank" not in str(report.coverage)
+    assert "raise_in_backward" not in str(report.coverage)
