@@ -154,9 +154,9 @@ LIFECYCLE = [
         also=frozenset({VALUE}), mesh=(1,), accumulations=(2,),
     ),
     Defect(
-        "micro-step-off-by-one-first-window", VALUE, "stale",
-        wrong("it still contains the reduced gradient of step 0", step=1),
-        also=frozenset({LOCAL}), accumulations=(1, 1),
+        "micro-step-off-by-one-first-window", VALUE, "micro_batch_missing",
+        wrong("micro-batches [0] of 2 are missing on every rank", step=1),
+        also=frozenset({LOCAL}), accumulations=(1, 2),
     ),
     Defect(
         "set-to-none-breaks-view", VALUE, "view_lost",
