@@ -82,7 +82,7 @@ def _alone(found: FoundViolation) -> Iterator[Scenario]:
 
 
 def _other_lengths(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
-    """Yield the scenario with other windows: one of them, or all where they may not vary."""
+    """Yield the scenario with another window where they may vary, and with all longer."""
     lengths = scenario.accumulations
     varies = judge.subject.capabilities.varying_accumulations
     for step in range(len(lengths)) if varies else ():
@@ -90,5 +90,5 @@ def _other_lengths(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
             if length != lengths[step]:
                 others = (*lengths[:step], length, *lengths[step + 1 :])
                 yield replace(scenario, accumulations=others)
-    for more in range(1, _MOST_MICRO_BATCHES_MORE + 1) if not varies else ():
+    for more in range(1, _MOST_MICRO_BATCHES_MORE + 1):
         yield replace(scenario, accumulations=tuple(each + more for each in lengths))
