@@ -162,7 +162,8 @@ def _kinds(
     """Generate (dtype, gradient dtype, group, requires_grad); shrinks toward the plainest."""
     # By gradient dtype first: kinds without one of their own are the plainest.
     pairs = sorted(dtypes(capabilities), key=lambda pair: _GRAD_DTYPES.index(pair[1]))
-    groups = (0, 1) if capabilities.covers("buckets", "2 groups") else (0,)
+    more = [capabilities.covers("buckets", f"{n} groups") for n in (2, 3)]
+    groups = range(1 + sum(more))
     trainable = [(*pair, group, True) for group in groups for pair in pairs]
     usual = [kind for kind in trainable if _FLOAT64 not in kind]
     wide = [kind for kind in trainable if _FLOAT64 in kind]

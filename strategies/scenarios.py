@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from strategies.accumulations import accumulations
 from strategies.bucket_caps import bucket_caps_for, cap_within
 from strategies.combined_scenarios import combined_scenarios
+from strategies.enlarged_scenarios import enlarged_scenarios
 from strategies.meshes import meshes
 from strategies.modules import module_parameter_lists, modules
+from strategies.overflows import overflowing_scenarios
 from strategies.parameter_uses import used_by, uses
 from strategies.parameters import parameter_lists
 from strategies.training_programs import (
@@ -93,7 +95,9 @@ def scenarios(
             bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
             module=module,
         )
-    return draw(combined_scenarios(scenario, capabilities=capabilities))
+    scenario = draw(combined_scenarios(scenario, capabilities=capabilities))
+    scenario = draw(enlarged_scenarios(scenario, capabilities=capabilities))
+    return draw(overflowing_scenarios(scenario, capabilities=capabilities))
 
 
 @functools.cache

@@ -252,7 +252,7 @@ class GradientSynchronizer(ReducedGradients):
                 the reduction "check"; raised on those ranks only.
             NonFiniteGradientError: The config asks for a check, and it failed.
             LaunchOrderError: Ranks launched in different orders; debug mode only.
-            InFlightWriteError: A `.grad` was written since its launch; debug mode only.
+            InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._sequence_with_memory("wait()")

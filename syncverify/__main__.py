@@ -1,8 +1,22 @@
-"""`python -m syncverify`: the command `syncverify`."""
+"""The command `syncverify`, also as `python -m syncverify`."""
 
 from __future__ import annotations
 
-from syncverify.command.main import main
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C during its imports ends it as at any other time."""
+    try:
+        from syncverify.command.main import main as run  # takes a moment
+
+        run()
+    except KeyboardInterrupt:
+        print("syncverify: interrupted", file=sys.stderr, flush=True)  # noqa: T201
+        # Python itself would end by SIGINT where an interrupt came within an `exec`.
+        os._exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -16,9 +16,8 @@ MAX_RANKS: Final = {"sim": 512, "gloo": 64, "nccl": 65_536, "fake": 131_072}
 MAX_RANKS_OF_ANY_BACKEND: Final = max(MAX_RANKS.values())
 MAX_AXES: Final = 8  # strategies draw at most 3
 MAX_DIMS: Final = 8  # strategies draw at most 4; torch refuses more than 64
-MAX_PARAMETERS: Final = (
-    1024  # strategies draw at most 8; each costs milliseconds a step
-)
+# Strategies draw up to 8, and now and then 70; each costs milliseconds a step.
+MAX_PARAMETERS: Final = 1024
 # Elements of all parameters together: 8 MB in float64.
 MAX_ELEMENTS: Final = 2**20
 MAX_MICRO_BATCHES: Final = 1024  # of all steps together

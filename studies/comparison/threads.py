@@ -22,7 +22,7 @@ from syncverify.backends.messages import (
 )
 from syncverify.backends.pool import WorkerProcess
 from syncverify.errors import InternalError
-from syncverify.program.rank_program import SubjectRaisedError
+from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import Subject

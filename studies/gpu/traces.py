@@ -36,7 +36,7 @@ from syncverify.trace.records import Access
 
 SCENARIOS = 5
 LAUNCHES = ("current_stream", "step_on_side_stream", "parameter_streams")
-_READ_OF_OPTIMIZER = "optimizer"  # the rank program's record, which is no operator
+_READ_OF_OPTIMIZER = "read"  # the rank program's record, which is no operator
 
 
 class Seen(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.report.observed import EXPLAINED
+from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
 RESULTS = Path(__file__).parents[1] / "results" / "conformance"
 
@@ -122,10 +123,21 @@ class Observed:
         self.column.file.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n')
 
 
+def _features() -> Iterator[str]:
+    for topic, values in OPTIONAL_FEATURES.items():
+        yield from (f"{topic}={value}" for value in values)
+
+
+def _not_tried(feature: str) -> Cell:
+    reason = "the feature is newer than the observations"
+    return Cell(feature, "not tried", reason=reason)
+
+
 def observed_columns() -> Iterator[Observed]:
     """Yield the stored observations, in the order of the columns."""
     for column in COLUMNS:
         if column.file.exists():
             data: dict[str, Any] = json.loads(column.file.read_text())
-            cells = tuple(Cell(**cell) for cell in data.pop("cells"))
+            stored = {cell["feature"]: Cell(**cell) for cell in data.pop("cells")}
+            cells = tuple(stored.get(name, _not_tried(name)) for name in _features())
             yield Observed(column=column, cells=cells, **data)

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from planted import forms
 from planted.bank import DEFECTS
 from planted.modules import MODULE_DEFECTS, ModuleGrads
 from planted.stream_bank import STREAM_DEFECTS
-from planted.timing import WaitsInRandomOrder, WaitsInSeededOrder
+from planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.registry import Property
@@ -48,7 +49,9 @@ def parts(entry: Property) -> tuple[str, str, str]:
 def witnesses(entry: Property) -> tuple[type, type] | None:
     """Return a defect that violates a property, and its correct twin."""
     if entry.name == "subject_is_deterministic":
-        return WaitsInRandomOrder, WaitsInSeededOrder
+        return ReducesInRandomOrder, ReducesInSeededOrder
+    if entry.name == forms.PROPERTY:
+        return forms.AssignsLocalPart, forms.Reforms
     for of_streams in STREAM_DEFECTS:
         if of_streams.property == entry.name:
             return of_streams.subject, of_streams.twin

@@ -4,8 +4,9 @@ A parameter has two hooks: one when a gradient arrives, and one after its accumu
 
     * Parameters outlive synchronizers, so hooks reference their listener weakly.
     * Hooks know a parameter by its number and not by its bucket, so a rebuild of the
-      buckets keeps them. No hook is installed twice, and no hook changes its place
-      among the hooks of the user.
+      buckets keeps them. No hook is installed twice.
+    * A hook of the user may write `.grad`, and may be registered after ours. So a hook
+      that finds one behind it launches nothing: see `Attachments.runs_last`.
     * A number needs no memory besides the hook. With thousands of parameters, all
       memory that a hook reads is outside of the processor's caches.
 """
@@ -20,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
 
+from .backward_watch import running_node
 from .partial_gradients import arrival_hook, may_arrive_partial
 
 
@@ -31,6 +33,9 @@ class Listener(Protocol):
 
     def note_accumulation(self, number: int) -> None:
         """Count a gradient of a parameter that autograd has just accumulated."""
+
+    def launch_ready(self) -> None:
+        """Launch what a hook left, because a hook of the user came after it."""
 
 
 class Attachments:
@@ -45,6 +50,10 @@ class Attachments:
         self.buckets: list[Bucket] = []
         self._numbers: dict[nn.Parameter, int] = {}
         self._handles: list[RemovableHandle] = []
+        # By number of the parameter: the hook after its accumulation.
+        self._counting: list[RemovableHandle] = []
+        # Numbers of the parameters with a hook of the user behind ours, now or before.
+        self._overtaken: set[int] = set()
         # The callback must not reference this object, so it gets the two lists. Both are
         # changed in place and never replaced.
         weakref.finalize(self, _drop, self._handles, self.views).atexit = False
@@ -70,16 +79,69 @@ class Attachments:
         reference = weakref.ref(listener)
         for parameter, number in self._numbers.items():
             is_reduced = may_arrive_partial(self.views[number].plan)
-            self._handles += _hooks(parameter, number, reference, is_reduced=is_reduced)
+            handles = _hooks(parameter, number, reference, is_reduced=is_reduced)
+            self._handles += handles
+            self._counting.append(handles[-1])
+
+    def runs_last(self, number: int, listener: Listener) -> bool:
+        """Tell whether no hook of the user comes after the one that runs now.
+
+        Where one does, `listener` launches after it: with the next gradient or as backward
+        ends, and from the next backward on as soon as the last hook of the parameter ends.
+
+        Returns:
+            Whether the hook is the last one.
+        """
+        handle = self._counting[number]
+        hooks = handle.hooks_dict_ref()
+        assert hooks is not None, "the parameter lives as long as its view"
+        if next(reversed(hooks)) == handle.id:
+            return True
+        if number not in self._overtaken:
+            self._overtaken.add(number)
+            parameter = self.views[number].plan.parameter
+            self._handles.append(_launch_after_hooks(parameter, weakref.ref(listener)))
+        return False
 
     def remove_hooks(self) -> None:
         """Remove all hooks from all parameters."""
+        self._counting.clear()
         _remove_all(self._handles)
 
     def forget(self) -> None:
         """Drop the references to all views and buckets."""
         self.views.clear()
         self.buckets.clear()
+
+
+def _launch_after_hooks(
+    parameter: nn.Parameter, listener: weakref.ref[Listener]
+) -> RemovableHandle:
+    """Launch after all hooks of a parameter, whenever it gets a gradient.
+
+    Returns:
+        The handle of the hook that sees the gradient arrive.
+
+    Source:
+        `call_function` in torch's `engine.cpp`: hooks of a node run after those of its
+        parameter, if the node has any when the gradient has arrived. A hook that is
+        registered earlier would have to keep the node, and with it its stream, alive.
+    """
+
+    def on_arrival(_: torch.Tensor) -> None:
+        # `torch.autograd.grad` runs this hook too, and then leaves a hook that does no harm.
+        handles: list[RemovableHandle] = [
+            running_node().register_hook(lambda *_: on_end(handles))
+        ]
+
+    def on_end(handles: list[RemovableHandle]) -> None:
+        handles.pop().remove()
+        known = listener()
+        if known is not None:
+            known.launch_ready()
+
+    handle: RemovableHandle = parameter.register_hook(on_arrival)
+    return handle
 
 
 def _drop(handles: list[RemovableHandle], views: list[GradientView]) -> None:
@@ -106,7 +168,7 @@ def _hooks(
     gradients may arrive that have to be relabelled as local.
 
     Returns:
-        Handles that remove the hooks.
+        Handles that remove the hooks; last the one of the hook after the accumulation.
     """
     handles: list[RemovableHandle] = []
     if is_reduced:

@@ -85,8 +85,7 @@ class BackwardWatch:
         with self._lock:
             if self._mark is None or self._mark() is not mark:
                 return
-            # torch's annotation has no None, though there is none at the outermost end.
-            node: Any = torch._C._current_autograd_node()  # noqa: SLF001
+            node = running_node()
             if node is not None:
                 self._climb(node)
                 return
@@ -129,6 +128,11 @@ class _Mark:
         watch = self._watch()
         if watch is not None:
             watch.note_end(self)
+
+
+def running_node() -> Any:
+    """Return the node that this thread evaluates; None at the end of the outermost backward."""
+    return torch._C._current_autograd_node()  # noqa: SLF001
 
 
 def is_accumulating(parameter: torch.Tensor) -> bool:

@@ -89,6 +89,8 @@ class Bucket:
         self._num_incomplete = len(self.views)
         # Views that got a gradient in the running backward.
         self._arrived_views: list[GradientView] = []
+        # The count of writes after the last gradient.
+        self._seen_version = self.version
 
     @property
     def communicates(self) -> bool:
@@ -113,8 +115,8 @@ class Bucket:
         return [view for view in self.views if view.num_accumulations < required]
 
     def unused(self) -> list[GradientView]:
-        """List the views that hold no gradient at all."""
-        return [view for view in self.views if not view.is_used]
+        """List the views to which no backward of this step came."""
+        return [v for v in self.views if not (v.is_used or v.num_accumulations)]
 
     def require(self, require_accumulations: int) -> None:
         """Change the required accumulations of every parameter; no step has started."""
@@ -136,12 +138,17 @@ class Bucket:
             self._refuse(view)
         if view.arrival_placements:
             view.refuse_reduced_gradient()
-        if not view.is_attached():
-            view.copy_from_grad(self._side)
+        # An undefined gradient counts as zeros, and uses nothing.
+        if view.is_attached():
+            has_gradient = self._flags is None or self._was_written(view)
+        else:
+            has_gradient = view.copy_from_grad(self._side)
         # Autograd runs this hook on the stream of the accumulation, which may differ
         # between parameters and between micro-batches.
         self._writers[self._side.current()] = None
-        view.is_used = True
+        view.is_used |= has_gradient
+        if self._flags is not None:
+            self._seen_version = self.version
         view.num_arrivals += 1
         if is_first:
             self._arrived_views.append(view)
@@ -310,6 +317,7 @@ class Bucket:
             view.restart(set_to_none=set_to_none)
         self._num_incomplete = len(self.views)
         self._arrived_views.clear()
+        self._seen_version = self.version
         self._is_flushed = False
         self.state = BucketState.ACCUMULATING
 
@@ -327,6 +335,11 @@ class Bucket:
         self._arrived_views.clear()
         self._flags = None
         del self._buffer
+
+    def _was_written(self, view: GradientView) -> bool:
+        """Return whether autograd has written a gradient, as far as torch counts that."""
+        # A DTensor counts by itself; a function on its local tensor defines a gradient.
+        return view.is_dtensor or self.version != self._seen_version
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations

@@ -55,11 +55,15 @@ def _are_nonfinite(buffer: torch.Tensor, parts: _Parts) -> torch.Tensor | None:
     extremes = [
         extreme
         for _, part in parts
-        for extreme in torch.aminmax(buffer[part.start : part.stop])
+        for extreme in torch.aminmax(_reals(buffer[part.start : part.stop]))
     ]
     if not extremes:
         return None
     return torch.stack(extremes).isfinite().logical_not().view(-1, 2).any(dim=1)
+
+
+def _reals(flat: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(flat) if flat.is_complex() else flat
 
 
 def _named(parts: _Parts, are_nonfinite: torch.Tensor | None) -> list[str]:

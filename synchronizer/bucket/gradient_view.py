@@ -87,6 +87,11 @@ class GradientView:
             view.is_used = True
         return view
 
+    @property
+    def is_dtensor(self) -> bool:
+        """Whether the gradient is a DTensor."""
+        return isinstance(self.gradient, DTensor)
+
     def is_attached(self) -> bool:
         """Tell whether `.grad` is still the view, with the same memory."""
         return (
@@ -130,16 +135,25 @@ class GradientView:
         if self.plan.parameter.grad is self.gradient:
             self.plan.parameter.grad = None
 
-    def copy_from_grad(self, side: SideStream) -> None:
+    def copy_from_grad(self, side: SideStream) -> bool:
         """Copy a `.grad` of autograd or of the user into the view, and attach the view.
 
         The gradient is copied and not added. Autograd makes a new `.grad` where `.grad`
         was None. Where autograd replaces an existing `.grad`, as under
-        `create_graph=True`, the replacement includes all earlier accumulations.
+        `create_graph=True`, the replacement includes all earlier accumulations. None
+        stands for zeros: a function of the graph returned it for its input.
+
+        Returns:
+            Whether there was a gradient.
         """
-        self._copy(self._parameter.grad, side)
+        gradient = self._parameter.grad
+        if gradient is None:
+            self.local.zero_()
+        else:
+            self._copy(gradient, side)
         self.is_stale = self.is_dropped = False
         self.attach()
+        return gradient is not None
 
     def refuse_reduced_gradient(self) -> None:
         """Refuse a gradient that DTensor reduced before its accumulation.
@@ -162,11 +176,11 @@ class GradientView:
                     where=f"mesh axes {_axis_names(parameter)}",
                 )
 
-    def _copy(self, gradient: torch.Tensor | None, side: SideStream) -> None:
-        given = gradient
+    def _copy(self, given: torch.Tensor, side: SideStream) -> None:
+        gradient = given
         if self.is_stale and isinstance(gradient, DTensor):
             gradient = self._redistributed(gradient)
-        if given is None or gradient is None or not self._fits(gradient):
+        if not self._fits(gradient):
             # A fresh view, and not `self.gradient`: that tensor is the `.grad`, and
             # `module.double()` converts it in place.
             raise GradientMismatchError(
@@ -228,10 +242,8 @@ def _axis_names(parameter: torch.Tensor) -> tuple[str, ...] | None:
     )
 
 
-def _kind(gradient: torch.Tensor | None) -> str:
+def _kind(gradient: torch.Tensor) -> str:
     """Describe the properties that two gradients must share for a copy."""
-    if gradient is None:
-        return "no gradient"
     kind = f"{gradient.dtype} of shape {tuple(gradient.shape)} on {gradient.device}"
     if isinstance(gradient, DTensor):
         return f"{kind}, placements {gradient.placements}"

@@ -28,9 +28,9 @@ class HookBucket:
     """A complete bucket, as a comm hook sees it.
 
     Attributes:
-        buffer: Shape (N,): gradients of this rank, with zeros between them. The hook
-            may overwrite the buffer. No other code uses it before the future was waited
-            for.
+        buffer: Shape (N,): gradients of this rank, with zeros between them, and nothing
+            else. The hook may overwrite the buffer, also between the gradients. No other
+            code uses it before the future was waited for.
         views: Parts of the buffer that hold gradients, in the order of the buffer. Each
             view has the shape of its local gradient.
         names: Names of the parameters, one for each view.

@@ -165,11 +165,12 @@ class LaunchOrderError(SynchronizerError):
 
 
 class InFlightWriteError(SynchronizerError):
-    """In debug mode: a gradient was written between its launch and `wait()`."""
+    """A gradient was written between its launch and `wait()`."""
 
     hint = (
-        "write to .grad after wait() only, or before the last backward; then"
-        " zero_grad() and repeat the step on every rank"
+        "write to .grad after wait(), before the last backward, or in a hook of the"
+        " parameter (register_post_accumulate_grad_hook); then zero_grad() and repeat"
+        " the step on every rank"
     )
 
 

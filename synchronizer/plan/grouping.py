@@ -117,6 +117,12 @@ class BucketPlan:
     num_shards: int = 1
 
     @property
+    def gradients_numel(self) -> int:
+        """Number of elements before the flags, padding included."""
+        flags_start = self.flags_offset_numel
+        return self.buffer_numel if flags_start is None else flags_start
+
+    @property
     def scope(self) -> ReduceScope | None:
         """The ranks to sum over; None where there is nothing to communicate."""
         return self.key.scope if self.buffer_numel else None

@@ -31,21 +31,14 @@ _TOPIC = "readiness"
 Ranks = tuple[int, ...]
 
 
-def merge_order(planned: Sequence[int], observed: Sequence[int]) -> list[int]:
-    """Sort items by the observed order; other items follow their neighbour in the plan.
+def with_unseen_last(planned: Sequence[int], observed: Sequence[int]) -> list[int]:
+    """Return the observed items in their order, and then the others as planned.
 
-    Returns:
-        All items. An item that was not observed comes right after the nearest observed
-        item before it in the plan, or first if there is none.
+    A parameter that got no gradient may never get one. In the last bucket it keeps no other
+    from its launch in backward.
     """
-    ready = {item: index for index, item in enumerate(observed)}
-    keys: dict[int, tuple[int, int]] = {}
-    previous = -1
-    for index, item in enumerate(planned):
-        if item in ready:
-            previous = ready[item]
-        keys[item] = (previous, -1 if item in ready else index)
-    return sorted(keys, key=keys.__getitem__)
+    seen = set(observed)
+    return [*observed, *(item for item in planned if item not in seen)]
 
 
 class ReadinessOrder:
@@ -68,7 +61,7 @@ class ReadinessOrder:
         `observed` are parameters with gradients, in the order of their last gradients.
         """
         planned = range(len(self._candidates))[::-1]
-        order = merge_order(planned, [self._index_of[each] for each in observed])
+        order = with_unseen_last(planned, [self._index_of[each] for each in observed])
         self._own_positions = [0] * len(order)
         for position, index in enumerate(order):
             self._own_positions[index] = position

@@ -1,4 +1,6 @@
-"""Checks of debug mode; each step costs a comparison through the store.
+"""Checks of launches: writes meanwhile, and in debug mode the order on other ranks.
+
+A comparison of orders goes through the store in each step.
 
 Note [Writes that no hook sees]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -6,7 +8,8 @@ Autograd calls a hook for each accumulation. A write to `.grad` by other code ca
 hook, and between launch and `wait()` it races with the reduction. torch counts in-place
 writes to a tensor in `_version`, which is how it detects writes to tensors that
 autograd has saved. Views share the count of their buffer; a DTensor counts its
-operations by itself. So debug mode compares both counts.
+operations by itself. So both counts are compared. Such a write may come from a hook of
+the user on an AccumulateGrad node, which torch calls after the hooks of the parameter.
 
     counted        in-place operations on the buffer, on a view, on a DTensor
     not counted    results of a process group (a test shows it for gloo): no false alarm

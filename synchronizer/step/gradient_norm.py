@@ -3,7 +3,8 @@
 Each rank measures the elements that it owns, buffer by buffer. One number is reduced
 for each distinct set of ranks over which gradients are spread. Numbers are summed in
 float64. Gradients are measured in float32, or in float64 where the gradient is: as in
-torch, squares of float32 gradients above 1e19 overflow.
+torch, squares of float32 gradients above 1e19 overflow. Of a complex gradient the
+absolute values are measured.
 """
 
 import math
@@ -86,6 +87,8 @@ def _measure(flat: torch.Tensor, norm_type: float) -> torch.Tensor:
 
 
 def _measure_chunk(chunk: torch.Tensor, norm_type: float) -> torch.Tensor:
+    if chunk.is_complex():
+        chunk = chunk.abs()
     if math.isinf(norm_type):
         # Several times faster on CPU than a norm, and a NaN stays a NaN.
         return torch.stack(torch.aminmax(chunk)).abs().amax().double()

@@ -16,7 +16,7 @@ _READY = BucketState.READY  # a global, so that a hook looks it up once
 class LaunchOrder:
     """Launches buckets as soon as the order allows, see Note [One launch order].
 
-    With `debug` it compares the launches of ranks, and looks for writes meanwhile.
+    It looks for writes meanwhile; with `debug` it compares the launches of ranks.
     """
 
     def __init__(self, rendezvous: Rendezvous | None, *, debug: bool) -> None:
@@ -24,7 +24,7 @@ class LaunchOrder:
         self.buckets: list[Bucket] = []
         self._num_launched = 0
         self._rendezvous = rendezvous
-        self._watch = LaunchWatch(rendezvous) if debug else None
+        self._watch = LaunchWatch(rendezvous if debug else None)
 
     def set_buckets(self, buckets: Sequence[Bucket]) -> None:
         """Set the buckets, in launch order."""
@@ -36,8 +36,7 @@ class LaunchOrder:
             if bucket.state is not _READY:
                 return
             bucket.launch()
-            if self._watch is not None:
-                self._watch.note_launch(bucket)
+            self._watch.note_launch(bucket)
             self._num_launched += 1
 
     def match_peer_launches(self, *, call: str) -> None:
@@ -46,24 +45,21 @@ class LaunchOrder:
             match_peer_launches(self.buckets, self._rendezvous, call=call)
 
     def check(self) -> InFlightWriteError | None:
-        """Compare the launches between ranks, before a wait can hang; debug mode only.
+        """Look for writes, and in debug mode compare ranks before a wait can hang.
 
         Returns:
             The error for gradients that were written meanwhile, to be raised once the
             reductions are complete.
         """
-        if self._watch is None:
-            return None
         self._watch.refuse_other_order()
         return self._watch.writes_in_flight()
 
     def restart(self) -> None:
         """Start the next step."""
         self._num_launched = 0
-        if self._watch is not None:
-            self._watch.restart()
+        self._watch.restart()
 
     def forget(self) -> None:
         """Drop the references to all buckets."""
         self.buckets.clear()
-        self._watch = None
+        self._watch.restart()

@@ -136,11 +136,18 @@ class BucketSequence:
                 if self._observed is not None:
                     self._observed.pop(number, None)
                     self._observed[number] = None
-                if bucket.state is _READY:
+                if bucket.state is _READY and self._attachments.runs_last(number, self):
                     self._launches.launch_ready()
             except Exception:
                 self.fail()
                 raise
+
+    def launch_ready(self) -> None:
+        """Launch the buckets that are ready, from a hook that runs after the user's."""
+        with self._lock:
+            if not self._failure:
+                with self._failing():
+                    self._launches.launch_ready()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from synchronizer.plan.axis_by_axis import goes_axis_by_axis
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
-from .comm_hook_transport import HookTransport
+from .comm_hook_transport import HookTransport, padding_of
 
 # Its name up to torch 2.12 is deprecated in 2.13.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
@@ -46,7 +46,9 @@ def choose_transport(
     if scope is None:
         return None
     if config.comm_hook is not None:
-        return HookTransport(config.comm_hook, plan, groups.get(scope), is_last)
+        return HookTransport(
+            config.comm_hook, plan, groups.get(scope), is_last, padding_of(plan)
+        )
     if plan.num_shards > 1:
         return ReduceScatter(groups.get(scope))
     if scope.mesh is not None and goes_axis_by_axis(plan, config):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
-from syncverify.program.rank_program import SubjectRaisedError
+from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall

@@ -33,6 +33,10 @@ from syncverify.trace.run import Fault, RankRun
 class RankProcess(Protocol):
     """The process of a rank, as the process that gathers sees it."""
 
+    @property
+    def pid(self) -> int | None:
+        """The process on this machine; None if it is on another one."""
+
     def why_silent(self) -> str:
         """Say why the process does not answer."""
 
@@ -84,14 +88,34 @@ class Gathering(ABC, Generic[Process]):
             SubjectError: The subject lacks a part of its API.
             InternalError: The harness failed on some rank.
         """
-        is_peer_lost = bool(self.died or self.silent())
         for rank, outcome in sorted(self.outcomes.items()):
             if outcome.usage_error is not None:
                 raise SubjectError(outcome.usage_error)
-            if outcome.is_aftershock and is_peer_lost:
+            if outcome.is_aftershock and self._has_cause():
                 continue
             if outcome.harness_error is not None:
                 raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
+
+    def broken_connection(self) -> str:
+        """Say which rank could not connect to its peers, though no process was lost.
+
+        The harness connects groups before the subject runs. On a busy machine that may fail.
+
+        Returns:
+            The rank and the error, or "" if all are connected, or a peer is the cause.
+        """
+        if self._has_cause():
+            return ""
+        for rank, outcome in sorted(self.outcomes.items()):
+            if outcome.is_aftershock and outcome.harness_error is not None:
+                error = outcome.harness_error.strip().splitlines()[-1]
+                return f"rank {rank}: {error}"
+        return ""
+
+    def _has_cause(self) -> bool:
+        """Tell whether a rank was lost or has a fault, so that its peers cannot go on."""
+        has_fault = any(each.fault is not None for each in self.outcomes.values())
+        return bool(has_fault or self.died or self.silent())
 
     def rank_runs(self) -> tuple[RankRun, ...]:
         """Return the part of each rank, empty where none arrived."""
@@ -120,8 +144,9 @@ class Gathering(ABC, Generic[Process]):
             status = self.statuses.get(rank)
             return -1 if status is None else status.progress
 
+        process = self.processes[rank]
         return HangDetector(
-            self.patience_seconds, progress, self.processes[rank].processor_seconds
+            self.patience_seconds, progress, process.processor_seconds, pid=process.pid
         )
 
     def _is_over(self, findings: dict[int, Finding]) -> bool:

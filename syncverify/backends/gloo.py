@@ -69,8 +69,7 @@ class GlooBackend:
         announce(scenario)
         doubts: list[str] = []
         while len(doubts) < _MAX_ATTEMPTS:
-            gathering = self._start(scenario, subject)
-            gathering.gather()
+            gathering = self._gathered(scenario, subject)
             try:
                 gathering.raise_errors()
                 fault = processes_fault(gathering)
@@ -88,6 +87,21 @@ class GlooBackend:
         raise InternalError(
             f"worker processes end by themselves, {_MAX_ATTEMPTS} times in one scenario: "
             f"{'; '.join(doubts)}"
+        )
+
+    def _gathered(self, scenario: Scenario, subject: Subject) -> WorkerGathering:
+        """Play on workers that are connected: on a busy machine that may take some attempts."""
+        broken = ""
+        for _ in range(_MAX_ATTEMPTS):
+            gathering = self._start(scenario, subject)
+            gathering.gather()
+            broken = gathering.broken_connection()
+            if not broken:
+                return gathering
+            for rank in range(len(gathering.processes)):
+                self._pool.discard(rank)
+        raise InternalError(
+            f"worker processes do not connect, {_MAX_ATTEMPTS} times in one scenario: {broken}"
         )
 
     def close(self) -> None:

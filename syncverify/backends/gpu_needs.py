@@ -14,7 +14,7 @@ from typing import Final
 
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.plain_text import kind_of, message_of
-from syncverify.program.rank_program import SubjectRaisedError
+from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.trace.source_lines import outermost_frames
 
 _SPEAKS_OF_GPUS: Final = re.compile(

@@ -81,7 +81,7 @@ class WorkerProcess:
         self.connection.close()
         # The group lives as long as a child of the subject does, and its number as long.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self._lifeline.close()
         # A process that is not forked yet ends once it is: its connection is closed.
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,13 +91,18 @@ class WorkerProcess:
         """Tell whether the process is gone."""
         return self.process.poll() is not None
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.process.pid
+
     def is_stopped(self) -> bool:
         """Tell whether a signal keeps the process from running."""
-        return is_stopped(self.process.pid)
+        return is_stopped(self.pid)
 
     def why_silent(self) -> str:
         """Say why the process does not answer."""
-        return why_silent(self.process.pid)
+        return why_silent(self.pid)
 
     def lines_of_hang(self) -> list[str]:
         """Return the subject's lines in a process that does not answer, and end it.
@@ -106,11 +111,11 @@ class WorkerProcess:
         """
         if self.is_stopped():
             return []
-        return frames_in_dump(take_dump(self.process.pid, self.connection.fileno()))
+        return frames_in_dump(take_dump(self.pid, self.connection.fileno()))
 
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""
-        return processor_seconds(self.process.pid)
+        return processor_seconds(self.pid)
 
     def exit_reason(self) -> str:
         """Return how a process ended that cannot be heard: its signal or its exit code."""

@@ -30,12 +30,14 @@ def processes_fault(gathering: Gathering[Any]) -> Fault | None:
 
 
 def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
-    """Say why a process that died or does not answer may not be the scenario's fault.
+    """Say why a process that was lost, or a connection, may not be the scenario's fault.
 
     Returns:
-        The end of the process in words, or "" if there is no such process, or no doubt: it
-        was new, it had taken the job, and nothing outside of it ends or stops it like that.
+        The loss in words, or "" if there is none, or no doubt: the process was new, it had
+        taken the job, and nothing outside of it ends or stops it like that.
     """
+    if fault is not None and _is_broken_connection(fault, gathering):
+        return "a connection of gloo broke, though no process was lost"
     lost = {*gathering.died, *gathering.silent()}
     for rank in () if fault is None else fault.ranks:
         worker = gathering.processes[rank]
@@ -48,6 +50,14 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
         if rank in lost and not is_proven:
             return f"the process of rank {rank} {_end(gathering, rank)}"
     return ""
+
+
+def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
+    """Tell whether a rank raised what a lost peer causes, and no peer was lost."""
+    # Beside other jobs of gloo, a stranger may connect to a port that was used before.
+    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
+    has_raised = any(each is not None and each.is_aftershock for each in outcomes)
+    return fault.kind == "raised" and has_raised
 
 
 def _death(died: dict[int, str]) -> Fault:

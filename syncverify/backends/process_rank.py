@@ -18,7 +18,8 @@ from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.rank_program import SubjectRaisedError, play
+from syncverify.program.rank_program import play
+from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder

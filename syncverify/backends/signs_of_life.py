@@ -77,6 +77,10 @@ class RemoteRank:
         self._last: SignOfLife | None = None
         self._seen = time.monotonic()
 
+    @property
+    def pid(self) -> None:
+        """None: the process may be on another machine."""
+
     def renew(self) -> None:
         """Count the silence from now on: nobody has looked for a while."""
         self._seen = time.monotonic()

@@ -104,6 +104,7 @@ class SimBackend:
             decisions=decisions,
             hang_timeout_seconds=self._hang_timeout_seconds,
             recorders=recorders,
+            completes_in_order=subject.capabilities.needs_nccl,
         )
         results = tuple(RankRun() for _ in range(num_ranks))
         tells = subject.capabilities.device == "cuda"

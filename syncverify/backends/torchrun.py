@@ -20,7 +20,6 @@ import gc
 import json
 import os
 import queue
-import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +47,7 @@ from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.processes.owner_link import Word, listen
 from syncverify.program.late_imports import import_dynamo
+from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
@@ -192,10 +192,10 @@ class TorchrunBackend:
         gathering.gather()
         self.is_lost = bool(gathering.pending())
         gathering.raise_errors()
-        words = ["replay", token_of_a_death(scenario), subject.name]
-        words += ["--backend", self.name]
-        words += ["--contract", subject.contract_choice] * bool(subject.contract_choice)
-        fault = gathering.fault(shlex.join(["syncverify", *words]))
+        line = replay_line(
+            token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
+        )
+        fault = gathering.fault(line)
         outcomes = gathering.outcomes
         if fault or unmatched_fault(launches_of(outcomes), outcomes):
             self._next_epoch += 1

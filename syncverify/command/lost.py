@@ -59,4 +59,5 @@ def record(
     ).to_json()
     schedule = reproducer.schedule.to_json()
     report["violations"][0] |= {"token": token, "schedule": schedule}
+    report |= {"seed": options["seed"], "seconds": None}  # nobody knows them
     write_json(options["json_path"], report)

@@ -8,7 +8,6 @@ that plays when it is called.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from syncverify.defaults import (
     PROBED_SCENARIOS,
     RECIPE_NAMES,
 )
+from syncverify.replay_line import replay_line
 
 DEFAULT_DATABASE = Path(".syncverify")
 
@@ -140,7 +140,8 @@ def run(**options: Any) -> None:
 
         record(token, summary, lines, num_runs, options)
 
-    _play_owned(play, options, record)
+    keeps_nothing = options["no_database"] and not options["json_path"]
+    _play_owned(play, options, None if keeps_nothing else record)
 
 
 @cli.command()
@@ -193,10 +194,9 @@ def _play_owned(
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned
 
-    words = ["syncverify", "replay", "{}", options["subject"]]
-    words += ["--backend", options["backend"]]
-    words += ["--contract", options["contract"]] if options["contract"] else []
-    line = shlex.join(words).replace("'{}'", "{}")
+    line = replay_line(
+        "{}", options["subject"], options["backend"], options["contract"] or ""
+    )
     owned(play, lambda token: _replay(token, options), line, record)
 
 
@@ -246,5 +246,5 @@ def bank(**options: Any) -> None:
         execute(BankOptions(**options))
 
     # The token of a scenario does not tell the entry: the table above shows the last one.
-    line = f"syncverify replay {{}} SUBJECT --backend {options['backend']}"
+    line = replay_line("{}", "SUBJECT", options["backend"])
     owned(play, None, line)

@@ -13,9 +13,10 @@ from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
+from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
 from syncverify.report.beyond import ObservationInterrupted
-from syncverify.report.console import CommandConsole, check_folder, write, write_json
+from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
@@ -51,8 +52,9 @@ def execute(options: ProbeOptions) -> None:
         options.subject,
         options.backend,
         options.contract or "",
+        ReportSoFar(options.json_path),
     )
-    with playing():
+    with playing(lambda: progress.in_words(None)):
         _execute(options, progress)
 
 
@@ -68,10 +70,10 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
             if not report.violations:
                 report = _confirmed(options, plain, backend, report, console)
         except ObservationInterrupted as interrupt:
-            _tell(options, console, interrupt.report)
+            _tell(progress, interrupt.report)
             raise
     if report.violations:
-        _tell(options, console, report)
+        _tell(progress, report)
         leave(VIOLATION, backend)
     found = found_contract(plain.capabilities, report.beyond)
     lines = list(compared(own.capabilities, report.beyond))
@@ -79,18 +81,19 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
         heads = found.comments(options.subject, options.seed)
         write(options.output, contract_text(found.capabilities, comments=heads))
         lines.insert(0, f"contract written to {options.output}")
-    _tell(options, console, report, lines)
+    _tell(progress, report, lines)
     leave(0, backend)
 
 
-def _tell(
-    options: ProbeOptions, console: Console, report: Report, lines: Sequence[str] = ()
-) -> None:
+def _tell(progress: SearchProgress, report: Report, lines: Sequence[str] = ()) -> None:
     """Print the table, some lines and the verdict; write the report."""
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     # Wrong features are the result of a probe, and do not fail it.
-    _print(console, [*table, *lines, diagnosis(replace(report, fails_on_wrong=False))])
-    write_json(options.json_path, report.to_json())
+    _print(
+        progress.console,
+        [*table, *lines, diagnosis(replace(report, fails_on_wrong=False))],
+    )
+    progress.report.write_whole(report)
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
@@ -168,6 +171,7 @@ def _probe(
         f"seed {options.seed}",
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
+    progress.report.begin(subject, backend.name, options.seed)
     with progress:
         return run_search(
             subject,

@@ -15,6 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from syncverify.command.report_so_far import ReportSoFar
 from syncverify.report.text import brief
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Word
@@ -27,7 +28,7 @@ class SearchProgress:
     """Prints the progress of a search of `total` examples while it is entered.
 
     Violations are printed at the moment at which they are met. Their replay lines name
-    `subject`, `backend` and `contract`; `found_so_far` holds property and cause of each.
+    `subject`, `backend` and `contract`; `report` takes each.
     """
 
     console: Console
@@ -35,8 +36,7 @@ class SearchProgress:
     subject: str
     backend: str
     contract: str = ""
-    found_so_far: set[tuple[str, str]] = field(default_factory=set)
-    _num_played: int = 0
+    report: ReportSoFar = field(default_factory=lambda: ReportSoFar(None))
     _topic: str = ""  # of the features in the last line, which has no end yet
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -61,7 +61,7 @@ class SearchProgress:
 
     def played(self, num_examples: int, num_violations: int) -> None:
         """Print how many examples were played, and how many distinct violations found."""
-        self._num_played = num_examples
+        self.report.num_played = num_examples
         words = f"searching, {num_violations} distinct violation(s)"
         if self._bar is not None:
             self._bar.update(self._task, completed=num_examples, description=words)
@@ -71,6 +71,7 @@ class SearchProgress:
     def found(self, violation: FoundViolation) -> None:
         """Print a violation in brief, as it was met."""
         self._print(violation, "replay, not shrunk yet")
+        self.report.note(violation)
 
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
         """Print which violation is being shrunk, and in how many runs so far."""
@@ -82,8 +83,9 @@ class SearchProgress:
 
     def shrunk(self, violation: FoundViolation) -> None:
         """Print a violation that an earlier run has shrunk; the report prints the others."""
-        if violation.violation.identity not in self.found_so_far:
+        if violation.violation.identity not in self.report.found:
             self._print(violation, "replay")
+        self.report.note(violation)
 
     def observed(
         self, feature: str, number: int, total: int, word: Word | None
@@ -91,8 +93,8 @@ class SearchProgress:
         """Print a feature beyond the contract before it is played, and its word later."""
         if number == 1 and word is None:
             self.console.print(
-                f"{len(self.found_so_far)} violation(s) of the contract in "
-                f"{self._num_played} scenarios; observing {total} features beyond it"
+                f"{len(self.report.found)} violation(s) of the contract in "
+                f"{self.report.num_played} scenarios; observing {total} features beyond it"
             )
         if self._bar is not None:
             self._bar.update(
@@ -122,12 +124,13 @@ class SearchProgress:
         self._topic = ""
 
     def in_words(self, folder: Path | None) -> str:
-        """Say how many violations were found and where they are kept; "" without any."""
-        count = len(self.found_so_far)
-        place = "above" if folder is None else f"above and in {str(folder)!r}"
-        return f"{count} violation(s) found so far: {place}" if count else ""
+        """Write the report; say how many violations it has, and where they are kept."""
+        self.report.write()
+        count = len(self.report.found)
+        files = [path for path in (folder, self.report.path) if path is not None]
+        places = " and ".join(["above", *(f"in {str(path)!r}" for path in files)])
+        return f"{count} violation(s) found so far: {places}" if count else ""
 
     def _print(self, violation: FoundViolation, title: str) -> None:
-        self.found_so_far.add(violation.violation.identity)
         for line in brief(violation, self.subject, self.backend, title, self.contract):
             self.console.print(line)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from syncverify.backends.choice import AnyBackend, open_backend
@@ -15,9 +14,10 @@ from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
+from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.beyond import ObservationInterrupted
-from syncverify.report.console import CommandConsole, check_folder, write_json
+from syncverify.report.console import CommandConsole, check_folder
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
@@ -66,6 +66,7 @@ def execute(options: RunOptions) -> None:
         options.subject,
         options.backend,
         options.contract or "",
+        ReportSoFar(options.json_path),
     )
     with playing(lambda: progress.in_words(options.kept_in)):
         _execute(options, progress)
@@ -80,10 +81,10 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
         try:
             report = _search(options, subject, backend, progress)
         except ObservationInterrupted as interrupt:
-            _tell(options, progress.console, interrupt.report)
+            _tell(options, progress, interrupt.report)
             raise
     gap = report.gap(options.require_coverage)
-    _tell(options, progress.console, report)
+    _tell(options, progress, report)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
     leave(VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0, backend)
@@ -103,6 +104,7 @@ def _search(
         f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
         f"up to {ranks} rank(s), seed {seed}",
     )
+    progress.report.begin(subject, backend.name, seed)
     with progress:
         return run_search(
             subject,
@@ -130,8 +132,9 @@ def _observing(
     return None
 
 
-def _tell(options: RunOptions, console: Console, report: Report) -> None:
+def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
     """Print coverage in brief, or in full, then all that fails the run; write the report."""
+    console = progress.console
     if options.show_coverage:
         console.print(_coverage_table(report))
         for pair in report.summary.missing_pairs:
@@ -139,7 +142,7 @@ def _tell(options: RunOptions, console: Console, report: Report) -> None:
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     for line in (*report.summary.lines(), *report.explored, *table, diagnosis(report)):
         console.print(line)
-    write_json(options.json_path, report.to_json())
+    progress.report.write_whole(report)
 
 
 def _coverage_table(report: Report) -> Table:

@@ -11,36 +11,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 
 import torch
 
+from syncverify.judge import overflow
+from syncverify.judge.approximate_causes import likeliest
+from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import trainable
+from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 
-_NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
-
-# Causes that tell the place or the count of an error, but not its reason. Another scenario,
-# often a smaller one, may show a better cause of the same defect.
-VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """The cause of a wrong gradient.
-
-    Attributes:
-        kind: Short name, stable across scenarios.
-        text: A sentence that names ranks, micro-batches, steps, parameters.
-    """
-
-    kind: str
-    text: str
-
 
 Explanation = tuple[Cause, torch.Tensor]
 
@@ -67,23 +51,19 @@ def explain(
             "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
         )
     exact = observed.to(torch.float64)
-    if torch.equal(exact, value):
+    if torch.equal(exact, value) or overflow.overflows_alike(exact, value):
         return None
-    if not torch.isfinite(exact).all():
+    if not torch.isfinite(exact).all() and torch.isfinite(value).all():
         return Cause("not_finite", "it contains inf or nan")
     for cause, candidate in explanations(expected):
         is_meant = only in {None, cause.kind}
-        if is_meant and torch.equal(observed, candidate.to(observed.dtype)):
+        if is_meant and overflow.same_values(observed, candidate.to(observed.dtype)):
             return cause
     if only is not None:
         return None
-    return (
-        _scaled(expected, exact)
-        or _rounded(expected, exact)
-        or _partly_wrong(expected, observed)
-        or _miscounted(expected, exact)
-        or Cause("unexplained", "no known defect gives this value")
-    )
+    if kind := overflow.kind(exact, value):
+        return Cause(kind, overflow.TEXTS[kind])
+    return likeliest(expected, observed)
 
 
 def explanations(expected: ExpectedGradient) -> Iterator[Explanation]:
@@ -171,6 +151,24 @@ def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[Explanation]:
                 f"micro-batches {missing} of {expected.count} are missing on every rank"
             )
             yield Cause("micro_batch_missing", text), value / expected.divisor
+    yield from _first_or_last_missing(expected)
+
+
+def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[Explanation]:
+    """Yield sums without the first or the last micro-batches, reduced or not."""
+    for split in range(1, expected.count):
+        kept = (
+            (range(split, expected.count), f"the first {split}"),
+            (range(split), f"the last {expected.count - split}"),
+        )
+        for chosen, lost in kept:
+            text = f"{lost} of {expected.count} micro-batches are missing"
+            value = expected.total(expected.ranks, chosen) / expected.divisor
+            yield Cause("micro_batch_missing", f"{text} on every rank"), value
+            if len(expected.ranks) > 1:
+                own = expected.part(expected.rank, chosen)
+                text += f", and it is rank {expected.rank}'s own gradient"
+                yield Cause("micro_batch_missing", text), own
 
 
 def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[Explanation]:
@@ -228,7 +226,19 @@ def _stale(expected: ExpectedGradient) -> Iterator[Explanation]:
             yield Cause("stale", f"it still contains {text}"), value + old
             yield Cause("stale", f"it is {text}, reduced again"), old * again
             yield Cause("stale", f"it still contains {text}"), value + old * again
+            yield from _stale_and_scaled(value, old * GRADIENT_SCALE, again, text)
     yield from _never_cleared(expected)
+
+
+def _stale_and_scaled(
+    value: torch.Tensor, old: torch.Tensor, again: float, text: str
+) -> Iterator[Explanation]:
+    """Yield sums with an earlier gradient as the optimizer of that step left it."""
+    scaled = f"{text}, scaled by the optimizer"
+    yield Cause("stale", f"it is {scaled}"), old
+    yield Cause("stale", f"it still contains {scaled}"), value + old
+    yield Cause("stale", f"it is {scaled} and reduced again"), old * again
+    yield Cause("stale", f"it still contains {scaled}"), value + old * again
 
 
 def _never_cleared(expected: ExpectedGradient) -> Iterator[Explanation]:
@@ -261,11 +271,16 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
         if expected.count > 1:
             text = f"it is divided by {size}, {words}, in every micro-batch"
             parts = [
-                expected.part(r, [m]) / size ** (expected.count - m)
+                expected.part(r, [m]) / as_float(size ** (expected.count - m))
                 for r, m in expected.terms()
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
     yield Cause("scaled", "it is counted twice as a whole"), value * 2
+
+
+def as_float(factor: int) -> float:
+    """Return a factor of float64 tensors, the largest power of two for one beyond."""
+    return float(min(factor, 2**1023))
 
 
 def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
@@ -296,75 +311,6 @@ def _misplaced(expected: ExpectedGradient) -> Iterator[Explanation]:
             text = f"on {_ranks(swapped)} the value belongs to parameter {other.name!r}"
             value = torch.stack(parts).sum(dim=0) / expected.divisor
             yield Cause("misplaced", text), value
-
-
-def _scaled(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
-    """Find a common factor; elements of one magnitude would fit any factor."""
-    value = expected.value()
-    if value.abs().unique().numel() < 2:
-        return None
-    ratio = (observed / value).reshape(-1)
-    if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
-        return None
-    factor = Fraction(ratio[0].item()).limit_denominator(1000)
-    return Cause("scaled", f"every element is multiplied by {factor}")
-
-
-def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
-    """Find narrower dtypes in which a sum of so many contributions errs by so much."""
-    own = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
-    num_terms = len(expected.ranks) * expected.count
-    if not num_terms:
-        return None
-    # Contributions to an element have the same sign, so the relative error of the sum has
-    # the same bound as that of a term.
-    error = ((observed - expected.value()) / expected.value()).abs().max().item()
-    names = [
-        info.dtype
-        for info in map(torch.finfo, _NARROW_DTYPES)
-        if info.eps > own.eps and error <= num_terms * info.eps / 2
-    ]
-    if not names:
-        return None
-    return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
-
-
-def _partly_wrong(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
-    value = expected.value().reshape(-1)
-    wrong = (observed.to(torch.float64).reshape(-1) != value).nonzero().reshape(-1)
-    if len(wrong) == len(value):
-        return None
-    first, last = int(wrong[0]), int(wrong[-1])
-    flat = observed.reshape(-1)[wrong]
-    own = expected.part(expected.rank).reshape(-1)[wrong]
-    holds = "wrong values"
-    if torch.equal(flat, own.to(flat.dtype)):
-        holds = f"rank {expected.rank}'s own, unreduced gradient"
-    elif not flat.any():
-        holds = "zeros"
-    text = f"elements {first}..{last} of {len(value)} (flattened) hold {holds}"
-    return Cause("partly_wrong", text)
-
-
-def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
-    """Solve for the number of times that each (rank, micro-batch) was counted."""
-    keys = list(itertools.product(expected.comparable(), range(expected.count)))
-    if not keys:
-        return None
-    columns = torch.stack(
-        [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys], dim=1
-    )
-    if columns.shape[0] < columns.shape[1]:
-        return None
-    weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()
-    if not torch.equal((columns @ weights).reshape(observed.shape), observed):
-        return None
-    wrong = [
-        f"micro-batch {m} of rank {rank} counted {int(count)} times instead of {owed}"
-        for (rank, m), count in zip(keys, weights.reshape(-1), strict=True)
-        if int(count) != (owed := int(rank in expected.ranks))
-    ]
-    return Cause("miscounted", "; ".join(wrong))
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

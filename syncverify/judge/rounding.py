@@ -40,7 +40,8 @@ import math
 
 import torch
 
-from syncverify.judge.decoding import Cause, explain, explanations
+from syncverify.judge.cause import Cause
+from syncverify.judge.decoding import explain, explanations
 from syncverify.judge.expected_gradient import ExpectedGradient
 
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2

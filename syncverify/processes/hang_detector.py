@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-# Share of a window. Other threads of the process (a progress bar) use less processor time,
-# and a rank that shares its processor with many others still gets more.
+from syncverify.processes.process_state import is_ready, queued_seconds
+
+# Share of a window, which other threads of the process (a progress bar) do not reach.
 _IDLE_SHARE = 0.05
 # Bound for a rank that sleeps and wakes without an end.
 _MAX_WINDOWS = 12
@@ -18,7 +19,8 @@ Finding = Literal["moved", "slow", "idle", "spent", "endless"]
 class HangDetector:
     """Detector of ranks that hang; slow ranks and busy machines are no hang.
 
-    A rank that spins uses its processor time up. A rank that waits uses none.
+    A rank that spins uses its processor time up. A rank that waits uses none, and asks for
+    none: one that only waits for a processor of a busy machine is slow.
 
     Args:
         window_seconds: Wall time between two questions, and processor time that a rank may
@@ -26,6 +28,8 @@ class HangDetector:
         progress: Returns a value that changes with each event that is recorded.
         used_seconds: Returns the processor time that was used so far; None takes that of
             this process.
+        pid: The process of the rank, where the kernel can be asked for it; None if it is on
+            another machine.
     """
 
     def __init__(
@@ -33,16 +37,20 @@ class HangDetector:
         window_seconds: float,
         progress: Callable[[], object],
         used_seconds: Callable[[], float] | None = None,
+        *,
+        pid: int | None = None,
     ) -> None:
         self.window_seconds = window_seconds
         self._progress = progress
         self._used_seconds = used_seconds or time.process_time
+        self._pid = pid
         self.renew()
 
     def renew(self) -> None:
         """Start over: there was progress."""
         self._reached = self._progress()
         self._began = self._asked = self._used_seconds()
+        self._queued = self._queued_seconds()
         self._num_windows = 0
 
     def is_over(self) -> bool:
@@ -53,19 +61,27 @@ class HangDetector:
         """Look at a window that has passed.
 
         Returns:
-            `moved` if there was an event, `idle` if hardly any processor time was used in
-            the window, `spent` if a whole window of it was used since the last event,
+            `moved` if there was an event, `idle` if hardly any processor time was used or
+            waited for in the window, `spent` if a whole window of it was used since the last event,
             `endless` if there was none in many windows, and `slow` otherwise.
         """
         if self._progress() != self._reached:
             self.renew()
             return "moved"
         now = self._used_seconds()
-        is_idle = now - self._asked < _IDLE_SHARE * self.window_seconds
-        self._asked = now
+        queued = self._queued_seconds()
+        demand = (now - self._asked) + max(0.0, queued - self._queued)
+        is_idle = demand < _IDLE_SHARE * self.window_seconds and not self._is_ready()
+        self._asked, self._queued = now, queued
         self._num_windows += 1
         if is_idle:
             return "idle"
         if self._num_windows >= _MAX_WINDOWS:
             return "endless"
         return "spent" if now - self._began >= self.window_seconds else "slow"
+
+    def _queued_seconds(self) -> float:
+        return 0.0 if self._pid is None else queued_seconds(self._pid)
+
+    def _is_ready(self) -> bool:
+        return self._pid is not None and is_ready(self._pid)

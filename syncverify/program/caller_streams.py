@@ -30,8 +30,10 @@ class CallerStreams:
         """Switch to the stream of `bind()` and `unbind()`."""
         return self._side_stream("bind", if_launch="bind_on_side_stream")
 
-    def for_step(self) -> AbstractContextManager[None]:
+    def for_step(self, step: int) -> AbstractContextManager[None]:
         """Switch to the stream of a step."""
+        if self._launch == "step_on_new_stream":
+            return self._ordered(f"step {step}")
         return self._side_stream("step", if_launch="step_on_side_stream")
 
     def for_forward(self, parameter: str) -> AbstractContextManager[None]:

@@ -21,12 +21,12 @@ def change_parameters(
 ) -> None:
     """Freeze, train, cast or move a rank's parameters, as the event of a step says."""
     match scenario.step_event(step):
-        case "freeze" | "unfreeze":
-            freeze(scenario, step, parameters)
         case "cast" | "cast_before_zero":
             nn.ParameterList(parameters.values()).double()
         case "move":
             _move(parameters.values())
+        case _:
+            freeze(scenario, step, parameters)
 
 
 def freeze(

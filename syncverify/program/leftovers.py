@@ -1,9 +1,14 @@
-"""Leftovers: the remains of a subject on a rank's parameters after `unbind()`."""
+"""Leftovers: the remains of a subject on a rank's parameters after `unbind()`.
+
+Values of parameters and `requires_grad` are compared earlier too: before each change that the
+training program makes.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -13,7 +18,7 @@ from syncverify.program.model import LocalModel, local_part
 from syncverify.trace.run import Leftovers
 
 
-class ParameterState(NamedTuple):
+class _State(NamedTuple):
     """State of a parameter that a subject must not change.
 
     Attributes:
@@ -24,32 +29,57 @@ class ParameterState(NamedTuple):
     value: torch.Tensor
     requires_grad: bool
 
-    def equals(self, other: ParameterState) -> bool:
-        """Tell whether value and `requires_grad` are equal."""
-        return (
-            torch.equal(self.value, other.value)
-            and self.requires_grad == other.requires_grad
+    def is_of(self, parameter: nn.Parameter) -> bool:
+        """Tell whether a parameter has this value and this `requires_grad`."""
+        return parameter.requires_grad == self.requires_grad and torch.equal(
+            local_part(parameter), self.value
         )
 
 
-def parameter_states(
-    parameters: Mapping[str, nn.Parameter],
-) -> dict[str, ParameterState]:
-    """Copy the state of each parameter, by name."""
+class OwnParameters:
+    """Values of parameters that only the training program may change.
+
+    Attributes:
+        parameters: Parameters of one rank, by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self._states = _states(parameters)
+        self._changed: dict[str, None] = {}
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Allow the training program to change parameters, for the length of a block."""
+        self._note_changes()
+        yield
+        self._states = _states(self.parameters)
+
+    def changed(self) -> tuple[str, ...]:
+        """Name the parameters that somebody else has changed until now."""
+        self._note_changes()
+        return tuple(self._changed)
+
+    def _note_changes(self) -> None:
+        for name, parameter in self.parameters.items():
+            if not self._states[name].is_of(parameter):
+                self._changed[name] = None
+
+
+def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
     return {
-        name: ParameterState(local_part(parameter).clone(), parameter.requires_grad)
+        name: _State(local_part(parameter).clone(), parameter.requires_grad)
         for name, parameter in parameters.items()
     }
 
 
-def leftovers(model: LocalModel, original: Mapping[str, ParameterState]) -> Leftovers:
+def leftovers(model: LocalModel, own: OwnParameters) -> Leftovers:
     """Find hooks, gradients in shared storages and changed parameters that a subject left."""
     hooks = {name: _count_hooks(p) for name, p in model.parameters.items()}
-    now = parameter_states(model.parameters)
     return Leftovers(
         hooks={name: count for name, count in hooks.items() if count},
         shared_gradients=_sharing_storage(model.local_gradients()),
-        changed=tuple(name for name in now if not now[name].equals(original[name])),
+        changed=own.changed(),
     )
 
 

@@ -18,9 +18,9 @@ from syncverify.program.injected_error import failing_term, idle_term
 from syncverify.program.modules.model import initial_value
 from syncverify.program.modules.named import module_loss, require_own_parameters
 from syncverify.scenario import step_plan
-from syncverify.scenario.contributions import contribution
+from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
-from syncverify.scenario.layout import local_shape
+from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
@@ -121,16 +121,22 @@ class LocalModel:
     def _term(self, spec: ParameterSpec, step: int, micro_batch: int) -> torch.Tensor:
         """Compute a term with exactly the parameter's contribution as gradient."""
         local = local_in_graph(self.parameters[spec.name], spec)
-        constant = contribution(
-            self.scenario, spec, rank=self.rank, step=step, micro_batch=micro_batch
-        )
+        at = {"rank": self.rank, "step": step, "micro_batch": micro_batch}
+        constant = contribution(self.scenario, spec, **at)
+        constant = with_overflow(constant, self.scenario, spec, **at)
+        scale = magnitude(self.scenario, spec)
         # Some uses ask for a graph, which a frozen parameter does not have.
-        use = USES[spec.use] if local.requires_grad else dot
-        return use(local, constant.to(dtype=local.dtype, device=local.device))
+        if spec.use == PLAIN or not local.requires_grad:
+            scaled = constant * scale
+            return dot(local, scaled.to(dtype=local.dtype, device=local.device))
+        # Some take the constant for whole numbers.
+        constant = constant.to(dtype=local.dtype, device=local.device)
+        term = USES[spec.use](local, constant)
+        return term if scale == 1 else term * scale
 
-    def drop_gradients(self) -> None:
-        """Set every gradient to None."""
-        for parameter in self.parameters.values():
+    def drop_gradients(self, *, every: int = 1) -> None:
+        """Set every gradient to None, or every second one of the parameters."""
+        for parameter in [*self.parameters.values()][::every]:
             parameter.grad = None
 
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
@@ -165,7 +171,7 @@ class LocalModel:
 def build_model(
     scenario: Scenario, *, rank: int, device: torch.device, mesh: DeviceMesh | None
 ) -> LocalModel:
-    """Return one rank's parameters; replicated parameters have equal values on all ranks.
+    """Return one rank's parameters; replicas have equal values.
 
     Without a mesh, every parameter is a plain tensor of its local shape.
     """
@@ -188,7 +194,10 @@ def _build_parameter(
 ) -> nn.Parameter:
     shape = local_shape(scenario.mesh, spec, rank)
     dtype: torch.dtype = getattr(torch, spec.dtype)
-    values = (torch.arange(torch.Size(shape).numel()) % 5 + 1).reshape(shape)
+    # Replicas of one part are equal. Other parts differ, so that a broadcast of what has to
+    # stay local is seen.
+    part = contributing_ranks(scenario.mesh, spec, rank)[0]
+    values = ((torch.arange(torch.Size(shape).numel()) + part) % 5 + 1).reshape(shape)
     if scenario.module != PLAIN:
         values = initial_value(scenario.mesh, spec, rank)
     data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)

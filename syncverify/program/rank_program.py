@@ -12,9 +12,10 @@ One scenario, in order:
         announce micro-batches     subjects with `set_required_accumulations()`
         backwards                  observed after each but the last: "accumulated"
         wait()                     "reduced"
+        update parameters          as an optimizer does, in place
         change parameters          event `cast_before_zero`
         zero_grad()                "zeroed"
-        unbind and bind            event `rebind`
+        unbind and bind            events `rebind`, `rebind_announced`, `unbind_early`
     unbind the subject, drop it, and look for leftovers
     one plain backward             "unbound"
 """
@@ -31,18 +32,20 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.errors import RunEndedError, SyncverifyError
-from syncverify.plain_text import kind_of, message_of
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import change_parameters, freeze
+from syncverify.program.gradient_forms import misfits
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.injected_error import InjectedError
-from syncverify.program.leftovers import leftovers, parameter_states
-from syncverify.program.model import LocalModel, build_model
+from syncverify.program.leftovers import OwnParameters, leftovers
+from syncverify.program.model import LocalModel, build_model, local_part
+from syncverify.program.optimizer import update
+from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario import step_plan
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO, PLAIN
+from syncverify.scenario.vocabulary import BEFORE_ZERO, PLAIN, REBINDING
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     EndsStepsEarly,
@@ -55,25 +58,11 @@ from syncverify.subjects.subject_api import (
 )
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
-from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.run import Misfit, Observation, RankRun
 
 MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
 BYTES_PER_MB = 2**20  # d9d, DDP and Megatron mean MiB when they say MB
-
-
-class SubjectRaisedError(Exception):
-    """The subject raised on a legal scenario.
-
-    Attributes:
-        moment: Moment of the call that raised.
-        original: Exception of the subject.
-    """
-
-    def __init__(self, moment: Moment, original: BaseException) -> None:
-        super().__init__(f"{moment}: {kind_of(original)}: {message_of(original)}")
-        self.moment = moment
-        self.original = original
 
 
 def play(
@@ -123,7 +112,7 @@ class _RankProgram:
         self._result = result
         self._recorder = recorder
         self._streams = streams
-        self._original = parameter_states(model.parameters)
+        self._own = OwnParameters(model.parameters)
 
     def play(self) -> None:
         synchronizer = self._make()
@@ -135,7 +124,7 @@ class _RankProgram:
         self._unbind(synchronizer, self._scenario.num_steps - 1)
         # Drop the last reference, so that only leftovers keep hooks and buffers alive.
         del synchronizer
-        self._result.leftovers = leftovers(self._model, self._original)
+        self._result.leftovers = leftovers(self._model, self._own)
         self._play_after_unbind()
 
     def _make(self) -> Synchronizer:
@@ -176,30 +165,46 @@ class _RankProgram:
 
     def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
         event = self._scenario.step_event(step)
-        if event in BEFORE_STEP:
+        if step_plan.changes_parameters(self._scenario, step):
             self._change_parameters(step)
-        with self._streams.for_step():
-            self._announce_count(synchronizer, step)
+        with self._streams.for_step(step):
+            if not step or self._scenario.step_event(step - 1) != "rebind_announced":
+                self._announce_count(synchronizer, step)
             try:
                 self._run_backwards(synchronizer, step)
             except InjectedError:
                 self._recover(synchronizer, step)
             else:
-                self._finish_step(synchronizer, step)
+                if event != "unbind_early":
+                    self._finish_step(synchronizer, step)
+            if event != "unbind_early":
+                self._observe("zeroed", step)
+            if event in {"set_to_none", "set_every_other_to_none"}:
+                self._model.drop_gradients(every=1 if event == "set_to_none" else 2)
+        if event in REBINDING:
+            self._rebind(synchronizer, step)
+
+    def _rebind(self, synchronizer: Synchronizer, step: int) -> None:
+        event = self._scenario.step_event(step)
+        if event == "rebind_announced" and step + 1 < self._scenario.num_steps:
+            self._announce_count(synchronizer, step + 1)
+        self._unbind(synchronizer, step)
+        if event == "unbind_early":
+            self._model.drop_gradients()
+        self._bind(synchronizer, step)
+        if event == "unbind_early":
             self._observe("zeroed", step)
-            if event == "set_to_none":
-                self._model.drop_gradients()
-        if event == "rebind":
-            self._unbind(synchronizer, step)
-            self._bind(synchronizer, step)
 
     def _change_parameters(self, step: int) -> None:
         # Recorded as a call of the subject: torch raises where the subject's hooks or
         # views forbid the change, and that error is the subject's. The accesses are not.
         not_recording = self._recorder.not_recording_accesses()
-        with self._calling("zero_grad", step), not_recording:
+        with (
+            self._own.changing(),
+            self._calling("zero_grad", step),
+            not_recording,
+        ):
             change_parameters(self._scenario, step, self._model.parameters)
-        self._original = parameter_states(self._model.parameters)
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations) and step > 0:
@@ -226,10 +231,28 @@ class _RankProgram:
                 with self._calling("wait", step):
                     synchronizer.wait()
             self._observe("reduced", step)
+            self._run_optimizer()
         if event in BEFORE_ZERO:
             self._change_parameters(step)
         with self._calling("zero_grad", step):
             synchronizer.zero_grad()
+
+    def _run_optimizer(self) -> None:
+        # A write in place fails on other gradients, and their property tells why.
+        misfits = self._result.observations[-1].misfits
+        local = self._model.local_gradients()
+        fitting = {name: local[name] for name in local if name not in misfits}
+        gradients = self._read_by_optimizer(fitting)
+        trained = [
+            local_part(parameter)
+            for parameter in self._model.parameters.values()
+            if parameter.grad is not None and parameter.requires_grad
+        ]
+        if self._subject.capabilities.owns_parameters:
+            trained = []
+        keeps_values = self._scenario.module != PLAIN
+        with self._own.changing(), self._recorder.optimizing():
+            update(trained, gradients, keeps_values=keeps_values)
 
     def _recover(self, synchronizer: Synchronizer, step: int) -> None:
         with self._calling("zero_grad", step):
@@ -341,12 +364,16 @@ class _RankProgram:
         owned = self._result.owned or ()
         return [gradient for name, gradient in gradients.items() if name in owned]
 
+    def _misfits(self) -> dict[str, tuple[Misfit, ...]]:
+        found = {name: misfits(p) for name, p in self._model.parameters.items()}
+        return {name: differences for name, differences in found.items() if differences}
+
     def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:
         local = self._model.local_gradients()
         if point == "reduced":
             # An optimizer would read here, on the current stream. The copies below are the
             # harness's own, and wait for the device; they stay out of the trace.
-            self._recorder.read("optimizer", self._read_by_optimizer(local))
+            self._recorder.read("read", self._read_by_optimizer(local))
         copies = {
             name: local[name].cpu().clone() if name in local else None
             for name in self._model.parameters
@@ -358,5 +385,6 @@ class _RankProgram:
                 micro_batch,
                 copies,
                 self._model.partial_gradients(),
+                self._misfits() if point == "reduced" else {},
             )
         )

@@ -33,7 +33,7 @@ class ObservationInterrupted(KeyboardInterrupt):  # as its base
 
     def __init__(self, report: Report) -> None:
         super().__init__()
-        self.report = report
+        self.report = replace(report, is_interrupted=True)
 
 
 def with_features(

@@ -30,6 +30,9 @@ _HINTS = {
     "wrong_shape": "give every gradient the local shape of its parameter",
     "wrong_dtype": "accumulate and reduce in the gradient's dtype, `param.grad_dtype` if set",
     "not_finite": "clear buffers before their first use, and scale before sums overflow",
+    "overflow_hidden": (
+        "pass on Inf and NaN: the training program skips the step for them, and sees none"
+    ),
     "never_written": "accumulate into the very memory that `.grad` shows after wait()",
     "erased": "clear gradients in zero_grad() only, and check the factors that multiply them",
     "view_lost": "in every backward, check that `.grad` is the view, and copy it back if not",
@@ -65,9 +68,18 @@ _HINTS = {
     "out_of_bound": (
         "send and sum gradients in their dtype, and each in its parameter's memory format"
     ),
+    "memory_shared": (
+        "give each parameter its own slice of a bucket, and count elements in one place only"
+    ),
     "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
     "miscounted": "check how often each backward is reduced and accumulated",
     "unexplained": "compare the collectives above with those of a step that is right",
+    "wrong_type": "assign a DTensor to the `.grad` of a DTensor, and a plain tensor to others",
+    "wrong_mesh": "assign a DTensor on the parameter's own `device_mesh`",
+    "wrong_placements": "assign a DTensor with the parameter's placements to `.grad`",
+    "wrong_strides": "give `.grad` the parameter's strides, or make it contiguous",
+    "keeps_graph": "reduce under `torch.no_grad()`, or assign `gradient.detach()`",
+    "inference_tensor": "reduce under `torch.no_grad()` rather than `inference_mode()`",
     "still_partial": "assign a DTensor with the parameter's placements to `.grad`",
     "frozen_received_gradient": "leave parameters with requires_grad=False out of buckets",
     "replicas_differ": "reduce over every mesh axis on which the parameter is Replicate",

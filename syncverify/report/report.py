@@ -33,6 +33,7 @@ class Report:
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
+        is_interrupted: Whether more was to be played.
     """
 
     subject: str
@@ -49,6 +50,7 @@ class Report:
     contract_choice: str = ""
     beyond: tuple[ObservedFeature, ...] = ()
     fails_on_wrong: bool = False
+    is_interrupted: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -88,6 +90,7 @@ class Report:
             "violations": [violation_json(entry) for entry in self.violations],
             "contract": self.contract,
             "beyond": [each.to_json() for each in self.beyond],
+            "interrupted": self.is_interrupted,
         }
 
 

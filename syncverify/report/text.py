@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import hint
 from syncverify.report.observed_table import in_one_clause, wrong_in_full
@@ -82,14 +82,7 @@ def brief(
     """Describe a violation in two lines, while the search goes on."""
     violation = entry.violation
     yield f"FOUND {violation.property} ({violation.cause}): {violation.summary}"
-    yield f"  {replay_title}: {_replay_command(entry, subject, backend, contract)}"
-
-
-def _replay_command(
-    entry: FoundViolation, subject: str, backend: str, contract: str
-) -> str:
-    line = f"syncverify replay {entry.token} {shlex.quote(subject)} --backend {backend}"
-    return f"{line} --contract {shlex.quote(contract)}" if contract else line
+    yield f"  {replay_title}: {replay_line(entry.token, subject, backend, contract)}"
 
 
 def violation_text(
@@ -125,7 +118,7 @@ def violation_text(
                 [f"  {line}" for line in schedule_lines(entry.decisions)],
                 "",
                 f"  hint:       {hint(violation.cause)}",
-                f"  replay:     {_replay_command(entry, subject, backend, contract)}",
+                f"  replay:     {replay_line(entry.token, subject, backend, contract)}",
             ]
         )
     )

@@ -79,6 +79,10 @@ def features_left(capabilities: Capabilities, max_ranks: int) -> frozenset[Featu
         ("dtype", "several"): len(kinds) > 1,
         ("accumulations", "varying"): len(counts) > 1 and max(lengths, default=1) > 1,
         **dict.fromkeys((("buckets", name) for name in PLAIN_VALUES["buckets"]), True),
+        **dict.fromkeys(
+            (("gradient", name) for name in PLAIN_VALUES["gradient"]), True
+        ),
+        **dict.fromkeys((("size", name) for name in PLAIN_VALUES["size"]), True),
     }
     return frozenset(
         [

@@ -9,7 +9,7 @@ from typing import Final, Literal, Self
 
 from syncverify.errors import UsageError
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS, OPTIONAL_FEATURES
-from syncverify.scenario.plain_features import is_plain
+from syncverify.scenario.plain_features import GONE_WITH, is_plain
 from syncverify.scenario.vocabulary import PLAIN
 
 # Fields with names of features.
@@ -60,6 +60,8 @@ class Capabilities:
             where ranks are threads (`sim`, `fake`).
         reduces_each_micro_batch: The subject reduces in every micro-batch, and
             accumulates reduced gradients.
+        owns_parameters: The subject contains the optimizer, or values of the parameters of its
+            own (ZeRO), so nobody else may update parameters between steps.
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
@@ -88,6 +90,7 @@ class Capabilities:
     needs_nccl: bool = False
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
+    owns_parameters: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
     device: Literal["cpu", "cuda"] = "cpu"
     layers: tuple[str, ...] = ()
@@ -205,7 +208,8 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
         for field, value, features in _LEFT_OUT_BY_FIELD
         if getattr(capabilities, field) == value
     )
-    return capabilities.outside.union(*by_fields)
+    left_out = capabilities.outside.union(*by_fields)
+    return left_out | {GONE_WITH[name] for name in left_out & GONE_WITH.keys()}
 
 
 PLAIN_CONTRACT = Capabilities()

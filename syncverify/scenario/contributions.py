@@ -7,6 +7,9 @@
   missing and which came twice.
 * Where the dtype cannot even count all contributors, some contributions to each element
   are 0.
+* All contributions to one parameter have a power of two as a factor, which changes exponents
+  alone: `magnitude`. Factors differ between parameters, so that a clamp, a narrower exponent or
+  a threshold shows.
 """
 
 from __future__ import annotations
@@ -28,6 +31,20 @@ from syncverify.scenario.vocabulary import HALVING
 # above 24, so that a float64 gradient that was summed in float32 is wrong.
 _EXACT_BITS = {"float32": 16, "bfloat16": 8, "float16": 11, "float64": 30}
 
+# Exponents of the factors, by position of the parameter; the first one is 0, so a scenario of
+# one parameter has small numbers. float16 has room for twice the largest sum eight times over:
+# some words scale gradients up and down again.
+_EXPONENTS = (0, -20, 30, 8)
+_EXPONENTS_OF_FLOAT16 = (0, -6, 1, -3)
+
+
+def magnitude(scenario: Scenario, parameter: ParameterSpec) -> float:
+    """Return the power of two that multiplies all contributions to a parameter."""
+    is_narrow = "float16" in {parameter.dtype, parameter.effective_grad_dtype}
+    exponents = _EXPONENTS_OF_FLOAT16 if is_narrow else _EXPONENTS
+    position = scenario.parameters.index(parameter)
+    return math.ldexp(1.0, exponents[position % len(exponents)])
+
 
 def contribution(
     scenario: Scenario,
@@ -37,7 +54,7 @@ def contribution(
     step: int,
     micro_batch: int,
 ) -> torch.Tensor:
-    """Return the gradient that a micro-batch of a rank adds: float64, whole, of the local shape."""
+    """Return what a micro-batch of a rank adds, over `magnitude`: float64, whole, of local shape."""
     shape = local_shape(scenario.mesh, parameter, rank)
     numel = math.prod(shape)
     accumulations = step_plan.max_micro_batches(scenario, step)
@@ -55,6 +72,25 @@ def contribution(
         span=_span(parameter, contributors, unit),
     )
     return (unit * numbers).reshape(shape)
+
+
+def with_overflow(
+    constant: torch.Tensor,
+    scenario: Scenario,
+    parameter: ParameterSpec,
+    *,
+    rank: int,
+    step: int,
+    micro_batch: int,
+) -> torch.Tensor:
+    """Return a contribution of a shape with the Inf or NaN that the parameter's word asks for."""
+    last = contributing_ranks(scenario.mesh, parameter, rank)[-1]
+    is_meant = rank == last and step % 2 == 0 and micro_batch == 0
+    if parameter.gradient == "finite" or not is_meant or not constant.numel():
+        return constant
+    overflowing = constant.clone()
+    overflowing.view(-1)[0] = float(parameter.gradient)
+    return overflowing
 
 
 # Shapes and counts are small and few, so most calls repeat a call of another scenario.

@@ -12,8 +12,10 @@ from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.layout import local_shape, most_group_bytes
 from syncverify.scenario.plain_features import (
+    MANY,
     Feature,
     dtype_features,
+    is_large,
     mesh_features,
     placement_features,
 )
@@ -79,9 +81,7 @@ class Coverage:
 def scenario_features(scenario: Scenario) -> Iterator[Feature]:
     """Yield the features of one scenario, as (topic, value); a feature may repeat."""
     yield from mesh_features(scenario.mesh)
-    yield "steps", str(scenario.num_steps)
-    for count in scenario.accumulations:
-        yield "accumulations", str(count)
+    yield from _numbers(scenario)
     if len(set(scenario.accumulations)) > 1:
         yield "accumulations", "varying"
     if len(scenario.groups) > 1:
@@ -99,9 +99,28 @@ def scenario_features(scenario: Scenario) -> Iterator[Feature]:
     yield from optional_features(scenario)
 
 
+def _numbers(scenario: Scenario) -> Iterator[Feature]:
+    """Yield the numbers of a scenario, and which of them are large."""
+    if len(scenario.parameters) >= MANY["parameters"]:
+        yield "size", "many parameters"
+    if any(is_large(spec) for spec in scenario.parameters):
+        yield "size", "many elements"
+    if scenario.num_steps >= MANY["steps"]:
+        yield "size", "many steps"
+    else:
+        yield "steps", str(scenario.num_steps)
+    for count in scenario.accumulations:
+        if count >= MANY["micro-batches"]:
+            yield "size", "many micro-batches"
+        else:
+            yield "accumulations", str(count)
+
+
 def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[Feature]:
     yield from dtype_features(spec)
     yield from placement_features(scenario.mesh, spec)
+    if spec.gradient != "finite":
+        yield "gradient", spec.gradient
     if not spec.global_shape:
         yield "parameters", "scalar"
     if not spec.requires_grad:

@@ -23,7 +23,11 @@ from syncverify.scenario.specs import ABSENT, PARTIAL, MeshSpec, ParameterSpec
 _REENTRANT = ("checkpointed_reentrant", "checkpointed_and_not", "checkpointed_nested")
 # Later steps in which the effect of a step event is still present.
 _LASTING = (*vocabulary.BEFORE_STEP, *vocabulary.BEFORE_ZERO)
-_STEPS_AFTER = {"set_to_none": 1, **dict.fromkeys(_LASTING, math.inf)}
+_STEPS_AFTER = {
+    "set_to_none": 1,
+    "set_every_other_to_none": 1,
+    **dict.fromkeys(_LASTING, math.inf),
+}
 _PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
 _EXCHANGING = ("cast", "cast_before_zero", "move")
 _BESIDE_MODULES = ("mesh", "shape", "module")
@@ -118,6 +122,11 @@ def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool
         capabilities.may_refuse(topic, value)
         for topic, value in _features_in_step(scenario, step)
     )
+
+
+def overflows(scenario: Scenario) -> bool:
+    """Return whether a gradient of every other step overflows."""
+    return any(spec.gradient != "finite" for spec in scenario.parameters)
 
 
 def without_clear_errors(capabilities: Capabilities) -> Capabilities:

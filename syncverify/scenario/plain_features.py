@@ -6,6 +6,7 @@ steps are in `features.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -22,6 +23,14 @@ Feature = tuple[str, str]
 MAX_AXES: Final = 3
 MAX_STEPS: Final = 3
 MAX_ACCUMULATIONS: Final = 4
+# Least numbers that count as many. Scenarios are small but for one large number now and then:
+# widths of masks, chunks with a rest, rings that turn over and counters that overflow need it.
+MANY: Final[Mapping[str, int]] = {
+    "parameters": 32,
+    "elements": 1024,
+    "steps": 6,
+    "micro-batches": 8,
+}
 
 
 def over(num_axes: int) -> str:
@@ -44,7 +53,15 @@ PLAIN_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "reduction": ("none", *map(over, range(1, MAX_AXES + 1))),
     "accumulations": (*_numbers(MAX_ACCUMULATIONS), "varying"),
     "steps": _numbers(MAX_STEPS),
-    "buckets": ("cap splits", "cap does not split", "2 groups"),
+    "buckets": ("cap splits", "cap does not split", "2 groups", "3 groups"),
+    "gradient": ("inf", "nan"),
+    "size": tuple(f"many {noun}" for noun in MANY),
+}
+# Values that are gone with a smaller number of their kind.
+GONE_WITH: Final[Mapping[str, str]] = {
+    f"steps={MAX_STEPS}": "size=many steps",
+    f"accumulations={MAX_ACCUMULATIONS}": "size=many micro-batches",
+    "buckets=2 groups": "buckets=3 groups",
 }
 
 
@@ -72,6 +89,11 @@ def placement_features(mesh: MeshSpec, spec: ParameterSpec) -> Iterator[Feature]
         yield "parameters", "replicated"
     elif any(sharded_dim(code) is not None for code in spec.placements):
         yield "parameters", "sharded"
+
+
+def is_large(spec: ParameterSpec) -> bool:
+    """Tell whether a parameter has many elements on all ranks together."""
+    return math.prod(spec.global_shape) >= MANY["elements"]
 
 
 def dtype_features(spec: ParameterSpec) -> Iterator[Feature]:

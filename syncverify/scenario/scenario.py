@@ -22,7 +22,7 @@ from syncverify.scenario.vocabulary import PLAIN
 SCENARIO_VERSION = 2
 # Fields that most scenarios leave at their defaults; their JSON then leaves them out.
 SCENARIO_WORDS = ("events", "launch", "readiness", "backward", "module")
-PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use")
+PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class Scenario:
             yield "use", spec.use
             yield "used", spec.used
             yield "memory_format", spec.memory_format
+            yield "gradient", spec.gradient
 
     def step_event(self, step: int) -> str:
         """Return the event of a step; the backward after `unbind()` counts as a plain one."""

@@ -26,7 +26,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "dtype": ("several",),
     "accumulations": ("varying",),
     "steps": (),
-    "buckets": ("2 groups",),
+    "buckets": ("2 groups", "3 groups"),
 }
 _MODULES = tuple(word for word in vocabulary.MODULES if word != vocabulary.PLAIN)
 _SHARDED_KINDS = ("sharded", "uneven or empty shard")
@@ -40,6 +40,9 @@ BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
     frozenset(("mesh=axis of size 1", "reduction=over 3 axes")): (
         "a reduction over an axis needs two ranks on it, and meshes have up to three axes"
     ),
+    frozenset(
+        ("gradient=inf", "gradient=nan")
+    ): "one parameter of a scenario overflows",
     frozenset(("ranks=1", "parameters=uneven or empty shard")): "one rank holds all",
     **{
         frozenset((f"module={module}", f"parameters={kind}")): (
@@ -53,6 +56,19 @@ BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
         for module in _MODULES
         for kind in _SHARDED_KINDS
         if module != "moe"
+    },
+    **{
+        frozenset((f"module={module}", value)): "a module has its own parameters"
+        for module in _MODULES
+        for value in (
+            *(f"size={name}" for name in PLAIN_VALUES["size"]),
+            *(f"gradient={name}" for name in PLAIN_VALUES["gradient"]),
+            "buckets=3 groups",
+        )
+    },
+    **{
+        frozenset((f"steps={number}", "size=many steps")): "a number is few or many"
+        for number in PLAIN_VALUES["steps"]
     },
     **{
         frozenset((f"module={module}", "dtype=several")): "a module has one dtype"

@@ -82,6 +82,7 @@ class ParameterSpec:
             of `USED`. Example: `not_on_odd_ranks`.
         use: Operators that the loss applies to the parameter, a word of `USES`.
             Example: `checkpointed`.
+        gradient: Whether an element of the gradient overflows, a word of `GRADIENTS`.
     """
 
     name: str
@@ -95,6 +96,7 @@ class ParameterSpec:
     memory_format: str = "contiguous"
     used: str = "always"
     use: str = PLAIN
+    gradient: str = "finite"
 
     @property
     def effective_grad_dtype(self) -> str:

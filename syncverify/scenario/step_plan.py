@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import FREEZING
+from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
@@ -74,18 +74,32 @@ def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
     """Tell whether a parameter needs no gradient in a step, or in step -1 at `bind()`."""
     if not spec.requires_grad:
         return True
-    before = [e for e in scenario.events[: step + 1] if e in FREEZING]
+    if not may_freeze(scenario, spec):
+        return False
+    before = [n for n, e in enumerate(scenario.events[: step + 1]) if e in FREEZING]
     after = [e for e in scenario.events[step + 1 :] if e in FREEZING]
-    # A parameter that is trained from a step on was frozen before.
-    is_off = before[-1] == "freeze" if before else after[:1] == ["unfreeze"]
-    return is_off and may_freeze(scenario, spec)
+    if not before:  # a parameter that is trained from a step on was frozen before
+        return after[:1] in (["unfreeze"], ["unfreeze_in_turn"])
+    if scenario.events[before[-1]] == "unfreeze_in_turn":
+        last = min(step, scenario.num_steps - 1)
+        return _freezable(scenario).index(spec) > last - before[-1]
+    return scenario.events[before[-1]] == "freeze"
+
+
+def changes_parameters(scenario: Scenario, step: int) -> bool:
+    """Tell whether the caller changes parameters before a step."""
+    in_turn = "unfreeze_in_turn" in scenario.events[:step]
+    return in_turn or scenario.step_event(step) in BEFORE_STEP
 
 
 def may_freeze(scenario: Scenario, spec: ParameterSpec) -> bool:
     """Tell whether the events of `FREEZING` change a parameter."""
+    return spec in _freezable(scenario)
+
+
+def _freezable(scenario: Scenario) -> list[ParameterSpec]:
     # Every other trainable parameter, so that some are always trained.
-    trainable = [other for other in scenario.parameters if other.requires_grad]
-    return spec in trainable[1::2]
+    return [other for other in scenario.parameters if other.requires_grad][1::2]
 
 
 def is_cast(scenario: Scenario, step: int) -> bool:

@@ -111,11 +111,20 @@ EVENTS: Final = {
     "wait_twice": "`wait()` is called again before gradients are read",
     "zero_before_wait": "`zero_grad()` is called without `wait()`: the step is thrown away",
     "set_to_none": "the caller sets every `.grad` to None after `zero_grad()`",
+    "set_every_other_to_none": (
+        "the caller sets every other `.grad` to None after `zero_grad()`"
+    ),
     "empty_step": "no backward at all, then `wait()` and `zero_grad()`",
     "extra_backward": "one backward more than agreed, before `wait()`",
     "missing_backward": "one backward fewer than agreed, then `wait()`",
     "tail": "one backward fewer than agreed, then `flush()` if there is one, and `wait()`",
     "rebind": "`unbind()` and `bind()` follow the step",
+    "rebind_announced": (
+        "the next number of micro-batches is announced, then `unbind()` and `bind()` follow"
+    ),
+    "unbind_early": (
+        "`unbind()` without `wait()`, then `bind()`: the step is thrown away"
+    ),
     "raise_in_backward": (
         "the training program raises in the middle of the last backward, on every rank; "
         "`reset()` if there is one, else `zero_grad()`, throws the step away"
@@ -124,19 +133,26 @@ EVENTS: Final = {
     "unfreeze": (
         "every other trainable parameter is frozen at `bind()`, and trained from this step on"
     ),
+    "unfreeze_in_turn": (
+        "every other trainable parameter is frozen at `bind()`; from this step on, one more of "
+        "them is trained in each step"
+    ),
     "cast": "`module.double()` is called before the step",
     "cast_before_zero": "`module.double()` is called between `wait()` and `zero_grad()`",
     "move": "parameters and gradients move, as `module.to(device)` does, before the step",
 }
 
 # Events that change parameters, from a step on.
-FREEZING: Final = ("freeze", "unfreeze")
+FREEZING: Final = ("freeze", "unfreeze", "unfreeze_in_turn")
 BEFORE_STEP: Final = (*FREEZING, "cast", "move")
 BEFORE_ZERO: Final = ("cast_before_zero",)
+# Events after which the caller unbinds and binds.
+REBINDING: Final = ("rebind", "rebind_announced", "unbind_early")
 
 LAUNCHES: Final = {
     "current_stream": "everything on the stream that is current",
     "step_on_side_stream": "bound on the default stream, steps run on another one",
+    "step_on_new_stream": "bound on the default stream, each step runs on another one",
     "bind_on_side_stream": (
         "made, bound and unbound on another stream, steps run on the default one"
     ),
@@ -157,6 +173,12 @@ READINESS: Final = {
     "by_rank": "each rank starts with another parameter, and goes on in one order",
 }
 
+GRADIENTS: Final = {
+    "finite": "all gradients are finite",
+    "inf": "Inf in one element, of one rank's first micro-batch of every other step",
+    "nan": "NaN in one element, of one rank's first micro-batch of every other step",
+}
+
 # The table of each topic.
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "memory_format": MEMORY_FORMATS,
@@ -167,4 +189,5 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "launch": LAUNCHES,
     "module": MODULES,
     "readiness": READINESS,
+    "gradient": GRADIENTS,
 }

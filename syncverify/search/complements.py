@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from syncverify.judge.properties.values import gradient_equals_reference
+from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.budget import OutOfBudgetError
@@ -55,18 +56,27 @@ def _complement(
     judge: Judge, found: FoundViolation, others: list[Identity]
 ) -> Identity | None:
     """Return the violation that comes where a violation goes."""
-    losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
-    trials = (
-        *((scenario, others) for scenario in _other_lengths(found.scenario, judge)),
-        *((scenario, losses) for scenario in (_alone(found) if losses else ())),
-    )
-    for scenario, candidates in trials:
+    for scenario, candidates in _trials(judge, found, others):
         violations = judge.judge_schedule(scenario, found.schedule).violations
         if found.violation.identity not in violations:
             for other in (one for one in candidates if one in violations):
                 if _parameters(found) & _parameters(violations[other]):
                     return other
     return None
+
+
+def _trials(
+    judge: Judge, found: FoundViolation, others: list[Identity]
+) -> Iterator[tuple[Scenario, list[Identity]]]:
+    """Yield scenarios of the contract, each with the violations that may come there."""
+    losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
+    trials = (
+        *((scenario, others) for scenario in _other_lengths(found.scenario)),
+        *((scenario, losses) for scenario in (_alone(found) if losses else ())),
+    )
+    for scenario, candidates in trials:
+        if not features_outside(scenario, judge.subject.capabilities):
+            yield scenario, candidates
 
 
 def _parameters(found: FoundViolation) -> set[str]:
@@ -81,11 +91,10 @@ def _alone(found: FoundViolation) -> Iterator[Scenario]:
             yield replace(whole, parameters=(spec,))
 
 
-def _other_lengths(scenario: Scenario, judge: Judge) -> Iterator[Scenario]:
-    """Yield the scenario with another window where they may vary, and with all longer."""
+def _other_lengths(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario with another window in one step, and with all longer."""
     lengths = scenario.accumulations
-    varies = judge.subject.capabilities.varying_accumulations
-    for step in range(len(lengths)) if varies else ():
+    for step in range(len(lengths)):
         for length in range(1, lengths[step] + _MOST_MICRO_BATCHES_MORE + 1):
             if length != lengths[step]:
                 others = (*lengths[:step], length, *lengths[step + 1 :])

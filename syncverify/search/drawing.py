@@ -48,15 +48,12 @@ class Drawing:
         max_ranks: Largest world size.
         num_examples: Largest length of the sequence.
         random_seed: Seed of the sequence; equal seeds give equal sequences.
-        is_independent: Whether no scenario is made from the one before. Always so where
-            the contract has features beyond plain steps.
     """
 
     capabilities: Capabilities
     max_ranks: int
     num_examples: int
     random_seed: int
-    is_independent: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a contract that leaves no scenario of so few ranks."""
@@ -113,11 +110,5 @@ class Drawing:
             report_multiple_bugs=False,
             verbosity=Verbosity.quiet,
             suppress_health_check=_SUPPRESSED_CHECKS,
-            backend=self._backend(),
+            backend=independent_backend(),
         )
-
-    def _backend(self) -> str:
-        """Return the Hypothesis backend; a search of plain steps alone keeps the default one."""
-        if self.capabilities.asks_plain_steps_alone and not self.is_independent:
-            return "hypothesis"
-        return independent_backend()

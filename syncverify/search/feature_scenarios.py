@@ -24,6 +24,7 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features, parameter_features
 from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.plain_features import PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING, PLAIN
 from syncverify.search.drawing import Draw, Drawing, EndedError
@@ -37,6 +38,7 @@ COMPANIONS: Final = {
 }
 _MAX_DRAWN = 200
 _NUM_PLAIN = 120
+_LARGE: Final = frozenset(f"size={name}" for name in PLAIN_VALUES["size"])
 # Topics whose words any plain scenario can take.
 _PARAMETER_TOPICS: Final = frozenset({"used", "use"})
 _WORD_TOPICS: Final = _PARAMETER_TOPICS | {"event", "launch", "readiness", "backward"}
@@ -165,15 +167,14 @@ def _telling_events(scenario: Scenario, event: str) -> tuple[str, ...]:
 def _plain_scenarios(
     capabilities: Capabilities, max_ranks: int, random_seed: int
 ) -> tuple[Scenario, ...]:
-    """Draw distinct plain scenarios."""
+    """Draw distinct plain scenarios of small numbers; some words cost much more on large ones."""
     drawn = dict[Scenario, None]()
 
     def keep(scenario: Scenario, _: Draw) -> None:
         drawn[scenario] = None
 
-    drawing = Drawing(
-        capabilities, max_ranks, _NUM_PLAIN, random_seed, is_independent=True
-    )
+    small = replace(capabilities, outside=capabilities.outside | _LARGE)
+    drawing = Drawing(small, max_ranks, _NUM_PLAIN, random_seed)
     drawing.for_each(keep, Phase.generate)
     return tuple(drawn)
 

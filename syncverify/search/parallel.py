@@ -7,9 +7,7 @@ search. So the merged result depends on that seed and on the number of processes
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -17,15 +15,15 @@ from multiprocessing.connection import Connection
 from syncverify.backends.messages import pack_subject
 from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SyncverifyError
-from syncverify.processes.hang_detector import HangDetector
 from syncverify.processes.owner_link import SILENCE_SECONDS, Word, leave_lost
+from syncverify.processes.silence import Silences
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import Progress, SearchPlan, SearchResult, merged
 from syncverify.subjects.subject import Subject
 
 _WORKER = "syncverify.search.parallel_worker"
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +147,7 @@ class _ResultCollector:
         self._stop_at_first = stop_at_first
         self._results: dict[int, SearchResult] = {}
         self._tokens: dict[int, str] = {}  # of the scenarios that are played now
-        self._num_heard = [0] * len(workers)
-        self._detectors = [
-            HangDetector(
-                SILENCE_SECONDS,
-                functools.partial(self._num_heard.__getitem__, index),
-                worker.processor_seconds,
-            )
-            for index, worker in enumerate(workers)
-        ]
-        self._next_look = time.monotonic() + SILENCE_SECONDS
+        self._silences = Silences(SILENCE_SECONDS)
         self._num_played = 0
         self._num_violations = 0
 
@@ -180,7 +169,7 @@ class _ResultCollector:
         except (EOFError, OSError):
             reason = self._workers[index].exit_reason()
             raise self._lost(index, "process_died", f"ended by {reason}") from None
-        self._num_heard[index] += 1
+        self._silences.hear(self._workers[index].process.pid)
         match message:
             case Announcement():
                 if message.word == "plays":
@@ -189,6 +178,7 @@ class _ResultCollector:
                 raise message.kind(message.text)
             case SearchResult():
                 self._results[index] = message
+                self._silences.forget(self._workers[index].process.pid)
             case ViolationMet():
                 self._progress.found(message.violation)
                 if self._stop_at_first:
@@ -205,12 +195,9 @@ class _ResultCollector:
 
     def _look_for_silence(self) -> None:
         """Find a process in which Python does not run, and from which no word comes."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + SILENCE_SECONDS
+        stuck = self._silences.stuck()
         for index, worker in enumerate(self._workers):
-            if index not in self._results and self._detectors[index].is_over():
+            if worker.process.pid == stuck:
                 raise self._lost(index, "never_returns", worker.why_silent())
 
     def _lost(self, index: int, cause: str, how: str) -> InternalError:

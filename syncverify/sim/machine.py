@@ -17,6 +17,7 @@ from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.recording.foreign_threads import sharing_process_groups
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
@@ -34,6 +35,7 @@ class SimulatedMachine:
         hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
             progress.
         recorders: One recorder a rank, for another way to record than the usual one.
+        completes_in_order: Whether each communicator completes its collectives in order.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class SimulatedMachine:
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         recorders: Sequence[RankRecorder] | None = None,
+        completes_in_order: bool = False,
     ) -> None:
         self._num_ranks = num_ranks
         self.recorders = recorders or [
@@ -57,7 +60,9 @@ class SimulatedMachine:
         )
         for recorder in self.recorders:
             recorder.streams.scheduler = self._scheduler
-        self.world = SimulatedWorld(self._scheduler, self.recorders)
+        self.world = SimulatedWorld(
+            self._scheduler, self.recorders, completes_in_order=completes_in_order
+        )
 
     def run(
         self, program: Callable[[int], None]
@@ -87,7 +92,8 @@ class SimulatedMachine:
         tells = any(recorder.streams.told for recorder in self.recorders)
         modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
         backend = registered_backend(self.world)
-        with thread_local_world(), backend, obvious_plans(), modules, cycles:
+        threads = sharing_process_groups(self._scheduler)
+        with thread_local_world(), backend, obvious_plans(), modules, cycles, threads:
             return self._scheduler.run(run_rank)
 
 

@@ -58,7 +58,9 @@ class ZeroOneSubject(ModuleAdapter):
     """
 
     stage: ClassVar[int] = 1
-    capabilities = replace(LOCAL_MEAN, scalars=False, needs_processes=True)
+    capabilities = replace(
+        LOCAL_MEAN, scalars=False, needs_processes=True, owns_parameters=True
+    )
 
     @override
     def wrap(self, module: LossModule) -> Any:

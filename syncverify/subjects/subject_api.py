@@ -20,7 +20,7 @@ class Synchronizer(Protocol):
         """Start managing gradients."""
 
     def wait(self) -> None:
-        """Return once gradients are safe to read on the current stream."""
+        """Return once gradients are safe to read and to write on the current stream."""
 
     def zero_grad(self) -> None:
         """Start the next step."""

@@ -110,6 +110,10 @@ class Recorder:
         """Leave out the harness's own operators, for a block within a call of the subject."""
         return nullcontext()
 
+    def optimizing(self) -> AbstractContextManager[None]:
+        """Record accesses of the training program's optimizer, for the length of a block."""
+        return nullcontext()
+
     def read(self, operator: str, tensors: Iterable[torch.Tensor]) -> None:
         """Record that the training program reads local tensors on the current stream."""
 
@@ -222,6 +226,9 @@ class Recorder:
                 launched.communicator,
             )
         )
+
+    def wait_on_host(self, launched: CollectiveLaunch) -> None:
+        """Record that the host knows a collective to be complete; here any wait is the host's."""
 
     def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
         return find_slots(self._gradient_regions(), regions)

@@ -20,7 +20,7 @@ Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself
-AUTOGRAD = "autograd"  # the source of operators without a line of the subject
+AUTOGRAD, OPTIMIZER = "autograd", "optimizer"  # sources that are no line of the subject
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )

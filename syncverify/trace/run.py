@@ -19,6 +19,17 @@ FaultKind = Literal[
     "step_bound",
     "process_died",
 ]
+# Differences in form between a gradient and the one that plain torch would leave.
+FormCause = Literal[
+    "wrong_type",
+    "wrong_mesh",
+    "wrong_placements",
+    "wrong_strides",
+    "keeps_graph",
+    "inference_tensor",
+]
+# A difference and a sentence about it.
+Misfit = tuple[FormCause, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,8 @@ class Observation:
             has no gradient.
         partial: Names of parameters with a gradient that is marked as one rank's term of a
             sum: DTensor sums it over the ranks when it is used.
+        misfits: Differences in form between a gradient and the one that plain torch would
+            leave, by name of the parameter.
     """
 
     point: ObservationPoint
@@ -42,6 +55,7 @@ class Observation:
     micro_batch: int | None
     gradients: Mapping[str, torch.Tensor | None]
     partial: frozenset[str] = frozenset()
+    misfits: Mapping[str, tuple[Misfit, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,11 @@ class AdversarialRecorder(RankRecorder):
         self._num_waits += 1
 
     @override
+    def wait_on_host(self, launched: CollectiveLaunch) -> None:
+        super().wait_on_host(launched)
+        self._num_waits += 1
+
+    @override
     @contextmanager
     def calling(self, moment: Moment) -> Iterator[None]:
         self._catch_up()

@@ -28,6 +28,7 @@ STUDIES = (
     "pages",
     "peers",
     "prose",
+    "redteam",
     "stand_ins",
 )
 MAX_LINES = 400
@@ -52,6 +53,7 @@ MAY_IMPORT = {
     # Pages say how the tests are made.
     "studies/pages/": {
         "click",
+        "hypothesis",
         "planted",
         "pytest",
         "rich",

@@ -1,4 +1,9 @@
-"""The simulated machine and real processes agree bit for bit, or the harness is wrong."""
+"""The simulated machine and real processes agree bit for bit, or the harness is wrong.
+
+A thousand scenarios, in an hour of one core:
+
+pytest tests/parity --hypothesis-profile=nightly
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,7 +63,9 @@ def assert_equal(simulated: Run, real: Run) -> None:
         assert ours.leftovers == theirs.leftovers
 
 
-def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
+def compare(
+    name: str, num_scenarios: int, gloo: GlooBackend, max_ranks: int = 4
+) -> None:
     subject = resolve(name)
     # Sums of three real numbers depend on their order, and rings have another one.
     exact = subject.capabilities.outside | {"module"}
@@ -68,7 +75,7 @@ def compare(name: str, num_scenarios: int, gloo: GlooBackend) -> None:
 
     @seed(20_240_601)
     @settings(max_examples=num_scenarios)
-    @given(scenarios(capabilities=capabilities))
+    @given(scenarios(max_ranks=max_ranks, capabilities=capabilities))
     def play(scenario: Scenario) -> None:
         nonlocal reductions
         simulated = SimBackend().run(scenario, subject)
@@ -87,3 +94,14 @@ def test_synchronizer(gloo: GlooBackend) -> None:
 @pytest.mark.long
 def test_ddp(gloo: GlooBackend) -> None:
     compare("ddp", 10, gloo)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("max_ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "num_scenarios"), [("synchronizer", 350), ("ddp", 150)]
+)
+def test_a_thousand(
+    name: str, num_scenarios: int, max_ranks: int, gloo: GlooBackend
+) -> None:
+    compare(name, num_scenarios, gloo, max_ranks)

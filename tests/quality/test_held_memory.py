@@ -61,8 +61,9 @@ def test_the_report_says_so_in_one_line() -> None:
 
     assert said(HoldsUntilJoined) == []
     (line,) = said(RecordsEachCopy)
+    size = r"[1-9]\d*(\.\d+)? [KMG]?B"
     assert re.fullmatch(
-        r"memory: record_stream kept up to \d+ freed blocks \(\d+ B, the largest \d+ B, "
+        rf"memory: record_stream kept up to \d+ freed blocks \({size}, the largest {size}, "
         r"step \d, rank \d\) from reuse; freeing after stream.wait_event\(\) keeps none",
         line,
     )

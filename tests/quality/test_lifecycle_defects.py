@@ -25,7 +25,7 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 
-MAX_PLAYED = 30
+MAX_PLAYED = 120
 
 
 def only(defect: FeatureDefect) -> Capabilities:

@@ -34,7 +34,7 @@ SCALED = (WRONG, "scaled")
 MISMATCH = ("collectives_match_across_ranks", "collective_mismatch")
 DEADLOCK = ("every_wait_completes", "deadlock")
 # Each shows in two forms, by number of scenarios.
-JOINED = {"pingpong-buffer-reused-early": 12, "rank-local-skip": 12}
+JOINED = {"pingpong-buffer-reused-early": 20, "rank-local-skip": 12}
 
 
 def found(subject: Subject, num_examples: int) -> set[Identity]:
@@ -158,7 +158,7 @@ TOUCHED = ("bucket_is_exclusive_while_reducing", "touched_in_flight")
 FILLED = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
 # By number of scenarios, few where the two are met early.
 TWO_DEFECTS: dict[tuple[type[Any], int], set[Identity]] = {
-    (ReordersAndDrops, 10): {MISMATCH, UNREDUCED},
+    (ReordersAndDrops, 20): {MISMATCH, UNREDUCED},
     (SkipsAndDrops, 10): {DEADLOCK, UNREDUCED},
     (NeitherForksNorJoins, 10): {FILLED, READ},
     (JoinsNotAndDoubles, 10): {READ, SCALED},

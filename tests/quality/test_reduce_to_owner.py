@@ -91,7 +91,8 @@ def test_a_defect_is_found_and_small(
     assert found
     if cause is not None:
         assert cause in found
-        assert found[cause].scenario.mesh.num_ranks <= 3
-        assert len(found[cause].scenario.parameters) == 1
+        least = found[cause].scenario
+        # Three ranks of one parameter, or two of two: there the lost rank owns the second.
+        assert least.mesh.num_ranks + len(least.parameters) <= 4
     if said is not None:
         assert found[cause].violation.summary == said

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import cloudpickle
 import pytest
-from planted.timing import WaitsInSeededOrder
+from planted.timing import ReducesInSeededOrder
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.messages import pack_subject
@@ -21,14 +21,14 @@ ONE_RANK = Scenario(
 )
 SOURCE = """
 import math
-from planted.timing import WaitsInSeededOrder
+from planted.timing import ReducesInSeededOrder
 
 FACTOR = 3
 
 def factor():
     return FACTOR
 
-class Local(WaitsInSeededOrder):
+class Local(ReducesInSeededOrder):
     def wait(self):
         super().wait()
         for bucket in self.buckets:
@@ -49,7 +49,7 @@ def nowhere(tmp_path: Path) -> Iterator[ModuleType]:
     del sys.modules[spec.name]
 
 
-class DefinedInThisTest(WaitsInSeededOrder):
+class DefinedInThisTest(ReducesInSeededOrder):
     pass
 
 
@@ -74,4 +74,4 @@ def test_only_what_cannot_be_imported_travels_by_value(nowhere: ModuleType) -> N
     assert b"FACTOR" in packed
     assert b"shuffle" not in packed  # its base class is importable, by sys.path
     assert cloudpickle.list_registry_pickle_by_value() == set()
-    assert len(pack_subject(resolve(WaitsInSeededOrder))) < len(packed)
+    assert len(pack_subject(resolve(ReducesInSeededOrder))) < len(packed)

@@ -46,7 +46,9 @@ CORRECT = [
     timing.AsksThenWaits,
     timing.AsksUntilDone,
     timing.FirstComeIsFirst,
-    timing.WaitsInSeededOrder,
+    timing.ReducesInSeededOrder,
+    timing.WaitsInRandomOrder,
+    timing.WaitsInOrderOfAddresses,
 ]
 
 
@@ -134,9 +136,9 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "subject", [timing.WaitsInRandomOrder, timing.WaitsInOrderOfAddresses]
+    "subject", [timing.ReducesInRandomOrder, timing.ReducesInOrderOfAddresses]
 )
 def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
     (found,) = report_on(subject, "drawn", 15).violations
     assert found.violation.identity == ("subject_is_deterministic", "acts_otherwise")
-    assert "CollectiveWait" in str(found.violation.evidence)
+    assert "all_reduce SUM" in str(found.violation.evidence)

@@ -49,6 +49,10 @@ class StreamRecorder(Recorder):
         return self._switched(on=True)
 
     @override
+    def optimizing(self) -> AbstractContextManager[None]:
+        return self._switched(on=True)
+
+    @override
     def not_recording_accesses(self) -> AbstractContextManager[None]:
         return self._switched(on=False)
 

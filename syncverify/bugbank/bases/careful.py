@@ -115,5 +115,7 @@ class Careful(SideStreams):
 
     @override
     def unbind(self) -> None:
+        if self.num_launched:  # a step without `wait()`
+            self.finish_thrown_away()
         torch.cuda.current_stream().wait_stream(self.comm)
         super().unbind()

@@ -16,15 +16,11 @@ class MeasuresNorm(SideStreams):
         super().bind()
 
     @override
-    def wait(self) -> None:
-        super().wait()
+    def zero_grad(self) -> None:
         self.telemetry.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.telemetry):
             for bucket in self.buckets:
                 bucket.buffer.square().sum()
-
-    @override
-    def zero_grad(self) -> None:
         self.finish_telemetry()
         super().zero_grad()
 

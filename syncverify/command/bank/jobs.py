@@ -15,8 +15,9 @@ from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import Budget, EntryResult, Player
 from syncverify.errors import InternalError
+from syncverify.processes.owner_link import leave_lost
 from syncverify.program.warnings_once import show_warnings_once
-from syncverify.search.process_pool import run_in_processes
+from syncverify.search.process_pool import SilentProcessError, run_in_processes
 
 
 def play_all(
@@ -36,7 +37,7 @@ def play_all(
         The result of an entry.
 
     Raises:
-        InternalError: A process ended before its entries did.
+        InternalError: A process ended before its entries did, or Python does not run there.
     """
     if jobs > 1 and len(chosen) > 1:
         waiting = _by_twin(chosen)
@@ -50,6 +51,9 @@ def play_all(
                 yield from results
         except BrokenProcessPool as error:
             raise InternalError(f"a process of the bank ended: {error}") from None
+        except SilentProcessError as error:
+            leave_lost(error.token, "never_returns", error.how)
+            raise InternalError(f"{error}; it played {error.token}") from None
         return
     with closing(open_backend(backend, chosen[0].defect())) as opened:
         player = Player(opened, budget)

@@ -15,6 +15,7 @@ from syncverify.judge.ordering.happens_before import Traces
 from syncverify.trace.records import (
     AUTOGRAD,
     HOST,
+    OPTIMIZER,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -31,7 +32,7 @@ from syncverify.trace.records import (
 # One number for all inserted marks: each is recorded and waited for at once.
 _INSERTED_MARK = -1
 # Sources that a recorder writes where no line of the subject queued the work.
-NO_LINES = frozenset({AUTOGRAD, "optimizer", "unknown line"})
+NO_LINES = frozenset({AUTOGRAD, OPTIMIZER, "unknown line"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def reduced_gradient_seen(judgement: Judgement) -> bool:
     return owes_reduction(judgement) and _observed(judgement, "reduced")
 
 
+def trainable_gradient_seen(judgement: Judgement) -> bool:
+    """A `wait()` returned."""
+    return _observed(judgement, "reduced")
+
+
 def replicas_compared(judgement: Judgement) -> bool:
     """All ranks hold right gradients, one is replicated, and a `wait()` returned."""
     is_on_all = judgement.reference.capabilities.gradients == "all ranks"

@@ -6,6 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
+import torch
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.properties.after_wait import on_all_ranks
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of_step
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
@@ -19,8 +23,10 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
 
     For all ranks and steps: no two reductions over the same ranks touch a common byte
     of the same parameter's `.grad`, and a rank exchanges at least as many elements as its
-    parameters must have reduced, unless messages go to owners of gradients. Collectives over one rank change nothing and do not count;
-    neither does a staging buffer that several buckets pass through.
+    parameters must have reduced, unless messages go to owners of gradients, or all of its
+    gradients are right without them: they came through the store. Collectives over one rank
+    change nothing and do not count; neither does a staging buffer that several buckets pass
+    through.
 
     Catches: a bucket launched twice, a bucket that is never launched, reductions of
     single parameters on top of their bucket. Does not say that the right bytes were
@@ -91,8 +97,8 @@ def _too_few_elements(
         and step_plan.has_gradient(scenario, spec, ranks, step)
     )
     # An all-gather whose parts are summed locally reduces as well.
-    exchanged = sum(launch.numel for launch in launches)
-    if exchanged < owed:
+    exchanged = sum(_num_exchanged(judgement, launch) for launch in launches)
+    if exchanged < owed and not _is_right(judgement, rank, step):
         yield Finding(
             "not_reduced",
             f"rank {rank} owes the reduction of {owed} elements in step {step}, but "
@@ -106,3 +112,29 @@ def _too_few_elements(
                 "exchanged_numel": exchanged,
             },
         )
+
+
+def _num_exchanged(judgement: Judgement, launch: CollectiveLaunch) -> int:
+    """Count the gradient elements that a collective has room for."""
+    # A collective that reduces nothing moves bytes: two elements of 16 bits fit into a word
+    # of 32 bits.
+    if launch.reduces or not launch.numel:
+        return launch.numel
+    dtypes = {spec.effective_grad_dtype for spec in trainable(judgement.scenario)}
+    moved_bytes = launch.numel * _width(launch.dtype)
+    return max(launch.numel, moved_bytes // min(map(_width, dtypes)))
+
+
+def _width(dtype: str) -> int:
+    """Return the bytes of one element."""
+    found: torch.dtype = getattr(torch, dtype)
+    return found.itemsize
+
+
+def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
+    """Tell whether values show that all gradients of a rank are reduced in a step."""
+    return judgement.run.carries_data and all(
+        explain(expected, observation.gradients[expected.spec.name]) is None
+        for expected, observation in on_all_ranks(judgement, reduced=True)
+        if expected.rank == rank and observation.step == step
+    )

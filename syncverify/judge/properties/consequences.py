@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from syncverify.judge.decoding import VAGUE_CAUSES
+from syncverify.judge.cause import VAGUE_CAUSES
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.judgement import Check
 from syncverify.judge.properties.launch_order import launch_order_agrees

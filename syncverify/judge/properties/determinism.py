@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 import torch
 
 from syncverify.judge.properties.judgement import Finding, Judgement
-from syncverify.trace.records import StorageFreed, TraceRecord
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
 
 
 def subject_is_deterministic(judgement: Judgement) -> Iterator[Finding]:
-    """Played again with the same schedule, every rank does and sees the same.
+    """Played again with the same schedule, every rank sends and sees the same.
 
     Applies where a scenario was played twice. The simulated machine leaves nothing to
-    chance, so each difference comes from the subject. A finding tells of the first record
+    chance, so each difference comes from the subject. A finding tells of the first collective
     of a rank that differs, or else of the first gradient, or else of the end of the run.
 
-    Catches: orders that come from a set, from `id()`, from the clock or from unseeded
-    random numbers; state that outlives a synchronizer.
+    Catches: collectives in an order that comes from a set, from `id()`, from the clock or from
+    unseeded random numbers; state that outlives a synchronizer.
 
     Does not promise: that two processes agree, where hashes of strings differ; the gloo
-    backend plays that. Frees are not compared: Python chooses their time.
+    backend plays that. Local work is not compared: buckets may be cleared in any order.
     """
     again = judgement.again
     if again is None:
@@ -43,14 +44,19 @@ def _events(rank: int, one: RankRun, other: RankRun) -> Finding | None:
     pairs = zip_longest(_compared(one), _compared(other))
     for index, (record, instead) in enumerate(pairs):
         if record != instead:
-            place = f"rank {rank}, event {index}"
+            place = f"rank {rank}, collective {index}"
             found = str(record or "nothing more"), str(instead or "nothing more")
             return _finding("acts_otherwise", place, *found, rank)
     return None
 
 
 def _compared(run: RankRun) -> list[TraceRecord]:
-    return [record for record in run.trace if not isinstance(record, StorageFreed)]
+    """List the collectives without the numbers of storages, which local work shifts."""
+    return [
+        replace(record, regions=(), written=())
+        for record in run.trace
+        if isinstance(record, CollectiveLaunch)
+    ]
 
 
 def _gradients(rank: int, one: RankRun, other: RankRun) -> Finding | None:

@@ -63,11 +63,15 @@ class Evidence:
         )
 
     @cached_property
+    def returns(self) -> list[SubjectReturn]:
+        """Returns of the subject's calls, each with the memory of all gradients."""
+        return [each for each in self.trace if isinstance(each, SubjectReturn)]
+
+    @cached_property
     def region_after_each_call(self) -> list[tuple[Moment, MemoryRegion | None]]:
         """Memory of `.grad` at the return of each call; None where there was no gradient."""
         name = self.expected.spec.name
-        returns = [e for e in self.trace if isinstance(e, SubjectReturn)]
-        return [(record.moment, record.gradients.get(name)) for record in returns]
+        return [(each.moment, each.gradients.get(name)) for each in self.returns]
 
     def equals(self, value: torch.Tensor) -> bool:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""

@@ -12,7 +12,7 @@ from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Clues, Violation
-from syncverify.scenario.features import may_raise
+from syncverify.scenario.features import may_raise, overflows
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch, TraceRecord
 from syncverify.trace.run import RankRun, Run
@@ -68,7 +68,9 @@ class Judgement:
             return None
         capabilities = self.reference.capabilities
         may_refuse = may_raise(self.scenario, capabilities, fault.step)
-        return fault.step if may_refuse else None
+        # Many synchronizers look for gradients that are not finite, and say so.
+        looks = fault.is_clear and overflows(self.scenario)
+        return fault.step if may_refuse or looks else None
 
     def was_refused(self, step: int) -> bool:
         """Tell whether the subject refused a step; the gradients of that step are not used."""

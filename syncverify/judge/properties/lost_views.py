@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from syncverify.judge.decoding import Cause
+from syncverify.judge.cause import Cause
 from syncverify.judge.properties.evidence import Evidence, memory, where
 from syncverify.judge.properties.judgement import launches_of
 from syncverify.scenario.scenario import Scenario

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.sent import senders, true_slots
+from syncverify.judge.properties.skipping import skipper
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
@@ -76,7 +77,19 @@ def _disagreements(
                     cause = "foreign_contribution"
                     yield from _both(cause, (one, other), details, lines)
                 else:
-                    yield from _both("collective_mismatch", (one, other), "", lines)
+                    told = _skipped(judgement, launches)
+                    yield from _both("collective_mismatch", (one, other), told, lines)
+
+
+def _skipped(judgement: Judgement, launches: MatchedLaunches) -> str:
+    """Say which rank skipped a collective, or nothing where that is open."""
+    rank, launch = next(iter(launches.items()))
+    trace = judgement.run.ranks[rank].trace
+    own = [e for e in launches_of(trace) if e.key[:2] == launch.key[:2]]
+    found = skipper(launches, own[: launch.sequence])
+    if found is None:
+        return ""
+    return f": rank {found[0]} skipped {found[1]}"
 
 
 def _foreign(judgement: Judgement, launches: MatchedLaunches) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from syncverify.judge.decoding import Cause
+from syncverify.judge.cause import Cause
+from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.evidence import Evidence, memory, until, where
 from syncverify.judge.properties.lost_views import moved, view_lost
@@ -30,6 +31,7 @@ from syncverify.trace.records import (
     AUTOGRAD,
     Access,
     CollectiveLaunch,
+    CollectiveWait,
     Moment,
     TraceRecord,
 )
@@ -68,6 +70,8 @@ def mechanism(
     proposals = (
         view_lost,
         moved,
+        _shared,
+        _not_awaited,
         _not_reduced,
         _reduced_twice,
         _summed_again,
@@ -77,6 +81,45 @@ def mechanism(
     )
     told = (proposal(evidence) for proposal in proposals)
     return next((cause for cause in told if cause is not None), cause)
+
+
+def _shared(evidence: Evidence) -> Cause | None:
+    """Find another gradient that lies in the same bytes."""
+    name, returns = evidence.expected.spec.name, evidence.returns
+    own = returns[-1].gradients.get(name) if returns else None
+    if own is None or own.repeats or evidence.observed.numel() == 0:
+        return None
+    for other, region in returns[-1].gradients.items():
+        if other != name and not region.repeats and own.overlaps(region):
+            text = (
+                f"its memory is also that of the gradient of {other!r}: what is added to "
+                "one of them is in both"
+            )
+            return Cause("memory_shared", text)
+    return None
+
+
+def _not_awaited(evidence: Evidence) -> Cause | None:
+    """Find a reduction of the gradient for which nothing waited."""
+    expected, own = evidence.expected, evidence.expected.part(evidence.expected.rank)
+    is_own = any(evidence.equals(own / by) for by in {1, expected.divisor})
+    if evidence.kind != "rank_contribution_missing" or not is_own:
+        return None
+    waited = {
+        record.key for record in evidence.trace if isinstance(record, CollectiveWait)
+    }
+    for launch in evidence.launches:
+        names = senders(expected.reference, expected.rank, launch) or ()
+        # Only a recorder that knows streams records waits.
+        is_async = launch.communication_stream != launch.stream
+        is_open = is_async and launch.reduces and launch.key not in waited
+        if is_open and expected.spec.name in names:
+            text = (
+                f"it is rank {expected.rank}'s own gradient: it was reduced "
+                f"{where(launch)}, and nothing waited for the result"
+            )
+            return Cause(evidence.kind, text)
+    return None
 
 
 def _not_reduced(evidence: Evidence) -> Cause | None:
@@ -105,7 +148,7 @@ def _reduced_twice(evidence: Evidence) -> Cause | None:
     ]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
-    if not evidence.equals(value * factor):
+    if not evidence.equals(value * as_float(factor)):
         return None
     pairs = itertools.combinations(sums, 2)
     first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
@@ -124,11 +167,11 @@ def _summed_again(evidence: Evidence) -> Cause | None:
     summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
     for launch in evidence.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
-        gradient = expected.spec.name, summed * factor
+        gradient = expected.spec.name, summed * as_float(factor)
         if is_among and sends(expected.reference, expected.rank, launch, gradient):
             again.append(launch)
             factor *= len(launch.ranks)
-    if not again or not evidence.equals(expected.value() * factor):
+    if not again or not evidence.equals(expected.value() * as_float(factor)):
         return None
     text = (
         f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "

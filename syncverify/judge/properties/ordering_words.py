@@ -14,12 +14,15 @@ from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.records import (
     AUTOGRAD,
     HOST,
+    OPTIMIZER,
     CollectiveLaunch,
     MemoryUse,
     StreamCreated,
     TraceRecord,
 )
 
+# Work of the training program, which has no line of the subject.
+_BY = {AUTOGRAD: "by autograd", OPTIMIZER: "by the optimizer"}
 _ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
 
 
@@ -115,6 +118,6 @@ def _use(use: MemoryUse) -> str:
 def _short(use: MemoryUse) -> str:
     if isinstance(use, CollectiveLaunch):
         return f"{use.operation} at {use.source}"
-    by = "by autograd" if use.source == AUTOGRAD else f"at {use.source}"
+    by = _BY.get(use.source, f"at {use.source}")
     on_host = " on the host" if use.runs_on == HOST else ""
     return f"{use.operator} {by}{on_host}"

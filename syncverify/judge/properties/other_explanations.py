@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import torch
 
-from syncverify.judge.decoding import VAGUE_CAUSES, Cause, explanations
+from syncverify.judge.cause import VAGUE_CAUSES, Cause
+from syncverify.judge.decoding import explanations
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from syncverify.judge.properties import applicability as when
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.judge.properties.forms import gradient_has_form_of_parameter
 from syncverify.judge.properties.judgement import Check, Judgement, merge
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import (
@@ -93,6 +94,9 @@ ALL_PROPERTIES = (
     Property(memory_outlives_its_streams, when.frees_memory),
     Property(gradient_equals_reference, when.exact_gradient_seen),
     Property(gradient_is_within_rounding, when.module_gradient_seen),
+    Property(
+        gradient_has_form_of_parameter, when.trainable_gradient_seen, needs_data=False
+    ),
     Property(replicas_agree, when.replicas_compared),
     Property(unreduced_stay_local, when.unreduced_gradient_seen),
     Property(zero_grad_clears, when.zeroed, needs_data=False),

@@ -10,6 +10,7 @@ Note [Names by value]
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import chain, combinations
 
@@ -17,10 +18,15 @@ import torch
 
 from syncverify.judge.reference import Reference, trainable
 from syncverify.scenario import step_plan
-from syncverify.scenario.layout import ranks_along, reduce_axes
+from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import RankRun, Run
 from syncverify.trace.slots import ParameterSlot
+
+# Factors are quotients of whole numbers: equal ones agree in more digits than these.
+_SIX_DIGITS = 1e-6
 
 
 def elements(launch: CollectiveLaunch) -> torch.Tensor | None:
@@ -96,6 +102,76 @@ def sends(
         for slot in launch.slots
         if slot.parameter == name and slot.offset_bytes >= 0
     )
+
+
+def may_hold_gradients(
+    reference: Reference, run: Run, launch: CollectiveLaunch
+) -> bool:
+    """Tell whether a collective may reduce gradients, and not control numbers alone.
+
+    A gradient is named, or its values occur on every rank, scaled by one factor. Control
+    numbers, such as counts or flags, are no multiples of all ranks' gradients.
+
+    Returns:
+        False for control numbers. Where values are not known, or round, True for any
+        collective that has room for some gradient.
+    """
+    if launch.parameters:
+        return True
+    if reference.scenario.module != PLAIN:
+        specs, mesh = trainable(reference.scenario), reference.scenario.mesh
+        sizes = (math.prod(local_shape(mesh, spec, launch.ranks[0])) for spec in specs)
+        return launch.numel >= min(sizes)
+    met: dict[tuple[str, str], list[list[float]]] = {}
+    num_ranks = 0
+    for rank in launch.ranks:
+        peers = launches_of_key(run.ranks[rank], launch)
+        if not peers:
+            continue
+        sent = elements(peers[0])
+        if sent is None or peers[0].parameters:
+            return True
+        num_ranks += 1
+        for key, values in dict(_scaled(reference, rank, peers[0], sent)).items():
+            met.setdefault(key, []).append(values)
+    # Gradients of few elements may be equal on all ranks, and then tell nothing.
+    return any(
+        len(each) == num_ranks
+        and (num_ranks == 1 or any(values != each[0] for values in each))
+        for each in met.values()
+    )
+
+
+def launches_of_key(
+    rank_run: RankRun, launch: CollectiveLaunch
+) -> list[CollectiveLaunch]:
+    """List a rank's own launch of a collective; empty if the rank never issued it."""
+    return [
+        record
+        for record in rank_run.trace
+        if isinstance(record, CollectiveLaunch) and record.key == launch.key
+    ]
+
+
+def _scaled(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> Iterator[tuple[tuple[str, str], list[float]]]:
+    """Yield gradients among values up to a factor: (parameter, factor), and the gradient."""
+    mesh = reference.scenario.mesh
+    for spec in trainable(reference.scenario):
+        if not reduce_axes(mesh, spec):
+            continue
+        for form in _forms(reference, spec, rank, launch):
+            flat = form.reshape(-1)
+            if not len(flat) or len(flat) > len(sent) or not flat.all():
+                continue
+            ratios = sent.unfold(0, len(flat), 1) / flat
+            spread = (ratios - ratios[:, :1]).abs().amax(dim=1)
+            is_scaled = (ratios[:, 0] != 0) & (
+                spread <= _SIX_DIGITS * ratios[:, 0].abs()
+            )
+            for ratio in ratios[is_scaled, 0].tolist():
+                yield (spec.name, f"{ratio:.6g}"), flat.tolist()
 
 
 def _indices(slot: ParameterSlot, width_bytes: int, sent_numel: int) -> range:

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.decoding import Cause, explain
+from syncverify.judge.cause import Cause
+from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.overflow import same_values
 from syncverify.judge.properties.after_wait import (
     AfterWait,
     each_after_wait,
@@ -20,6 +22,7 @@ from syncverify.judge.properties.judgement import Finding, Judgement, launches_o
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.other_explanations import other_signs
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
+from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.reference import trainable
 from syncverify.judge.rounding import explain_rounded
 from syncverify.scenario import step_plan
@@ -42,7 +45,7 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
     A DTensor that holds the sum must not be marked `Partial`: an optimizer would sum it again.
 
     Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
-    swapped buckets. Does not promise that the gradient was safe to read on a GPU
+    swapped buckets. Does not promise that the gradient was safe to use on a GPU
     stream.
     """
     if judgement.scenario.module == PLAIN:  # others have gradients that round
@@ -101,7 +104,8 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
 
     For all ranks and steps: no reducing collective is issued before the backward of the
     last micro-batch, and after every earlier backward the local gradient is the sum of
-    the rank's own micro-batches so far.
+    the rank's own micro-batches so far. Control numbers, such as a count of tokens, may be
+    reduced at any time: they are no gradients of any rank, scaled or not.
 
     Not asked of subjects that declare `reduces_each_micro_batch`.
 
@@ -199,13 +203,15 @@ def _accumulated(
 
 def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
     again: set[tuple[int, int]] | None = None  # found on demand, for it takes long
+    run = judgement.run
     for rank, rank_run in enumerate(judgement.run.ranks):
         for record in launches_of(rank_run.trace):
             step, micro_batch = record.moment.step, record.moment.micro_batch
             if micro_batch is None or judgement.was_refused(step):
                 continue
             count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
-            if record.reduces and micro_batch < count - 1:
+            is_early = record.reduces and micro_batch < count - 1
+            if is_early and may_hold_gradients(judgement.reference, run, record):
                 again = _reduced_again(judgement) if again is None else again
                 is_again = (rank, step) in again
                 yield Finding(
@@ -339,7 +345,7 @@ def _collectives(judgement: Judgement, expected: ExpectedGradient) -> list[str]:
 def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if left is None or right is None:
         return left is right
-    return left.dtype == right.dtype and torch.equal(left, right)
+    return left.dtype == right.dtype and same_values(left, right)
 
 
 def _values(tensor: torch.Tensor | None) -> list[float] | None:

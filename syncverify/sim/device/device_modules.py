@@ -11,8 +11,8 @@ Copies to the host
     On CPU tensors, "the host" and "the device" are the same. `Tensor.cpu()`,
     `Tensor.tolist()` and `Tensor.to("cpu")` with a string are taken for copies to the host.
     `Tensor.to(device)` with a `torch.device` is not, as it may be the tensor's own device.
-    `copy_` into a tensor on the host is known for one if that tensor is pinned, or came from
-    a non-blocking copy: Note [Memory of the host].
+    `copy_` into a tensor on the host is known for one if that tensor is pinned, or is such
+    a copy: Note [Memory of the host].
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from typing_extensions import override
 
 from syncverify.sim.device.engine_run import EngineQueues, EngineRun
 from syncverify.sim.device.torch_internals import (
@@ -229,6 +230,15 @@ class EngineStreams:
         return self._segments[bisect.bisect_right(self._starts, number) - 1]
 
 
+class _Use(torch.autograd.Function):
+    """Uses a tensor in a graph without a look at its memory."""
+
+    @staticmethod
+    @override
+    def forward(_ctx: Any, _leaf: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(())
+
+
 def _node_of(output: torch.Tensor | GradientEdge) -> Any:
     if not isinstance(output, torch.Tensor):
         return output.node
@@ -244,7 +254,10 @@ def _edge_of_leaf(leaf: torch.Tensor) -> GradientEdge:
     a sharded dim is empty.
     """
     with torch.enable_grad():
-        user = leaf.expand_as(leaf).grad_fn
+        try:
+            user = leaf.expand_as(leaf).grad_fn
+        except RuntimeError:  # FSDP2 has freed the memory, and torch makes no view
+            user = _Use.apply(leaf).grad_fn  # type: ignore[no-untyped-call]
     assert user is not None, "a leaf that requires a gradient"
     node, _ = user.next_functions[0]
     assert node is not None, "and so has one"

@@ -32,7 +32,7 @@ def _to(
     original: Any, streams: RankStreams, tensor: Any, *args: Any, **options: Any
 ) -> Any:
     target = options.get("device", options.get("other", next(iter(args), None)))
-    # The only flag before it is another one's name.
+    # By position, `non_blocking` is the first flag of each form of `to`.
     flag = next((each for each in args if isinstance(each, bool)), False)
     non_blocking = options.get("non_blocking", flag)
     moved = original(tensor, *args, **options)

@@ -18,31 +18,31 @@ class ToldDevice:
 
     Args:
         device: The device; its index is the rank.
-        is_pinned: Tells whether a tensor is known to lie in pinned memory of the host.
+        is_on_host: Tells whether a tensor is known to lie in memory of the host.
 
     Attributes:
         device: As above.
     """
 
     def __init__(
-        self, device: torch.device, is_pinned: Callable[[torch.Tensor], bool]
+        self, device: torch.device, is_on_host: Callable[[torch.Tensor], bool]
     ) -> None:
         self.device = device
-        self._is_pinned = is_pinned
+        self._is_on_host = is_on_host
         # By `id`, which names a storage while it lives; see Note [When a storage goes away].
-        self._on_host = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
+        self._kept = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
 
     def of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device of a tensor, as the subject is told."""
         real = tensor.device  # asked by a line of the harness: the truth
-        is_own = id(_storage(tensor)) in self._on_host or self._is_pinned(tensor)
+        is_own = id(_storage(tensor)) in self._kept or self._is_on_host(tensor)
         return self.device if real.type == "cpu" and not is_own else real
 
     def keep_on_host(self, tensor: torch.Tensor) -> None:
         """Note that the subject made a tensor in the memory of the host."""
         storage = _storage(tensor)
         if storage is not None:
-            self._on_host[id(storage)] = storage
+            self._kept[id(storage)] = storage
 
 
 def _storage(tensor: Any) -> torch.UntypedStorage | None:

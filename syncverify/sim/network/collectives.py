@@ -88,7 +88,34 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
     """
     with torch.no_grad(), without_new_versions(outputs):
         for output, value in zip(outputs, values, strict=False):
-            output.detach().copy_(value.reshape(output.shape))
+            dense = _in_memory_order(output.detach())
+            target = output.detach() if dense is None else dense
+            target.copy_(value.reshape(target.shape))
+
+
+def taken(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy the elements that a call sends, in the order in which they lie in memory.
+
+    NCCL moves memory and knows no strides, so a transposed tensor arrives in other places of a
+    tensor that is not. Elements with gaps between them are sent row by row.
+
+    Returns:
+        A tensor of shape (numel,).
+
+    Source:
+        `check_gpu_single_tensor` in torch's ProcessGroupNCCL.cpp, which refuses gaps, and lets
+        `channels_last` through.
+    """
+    dense = _in_memory_order(tensor.detach())
+    return tensor.detach().reshape(-1).clone() if dense is None else dense.clone()
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
+    """View a tensor without gaps as shape (numel,), in the order of memory; None with gaps."""
+    strides = tensor.stride()
+    dims = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+    ordered = tensor.permute(dims)
+    return ordered.reshape(-1) if ordered.is_contiguous() else None
 
 
 # Layouts that must be equal on all ranks. As on NCCL, the parts of list forms may differ in

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
-from syncverify.sim.network.collectives import Call, Tensors, agree
+from syncverify.sim.network.collectives import Call, Tensors, agree, taken
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
@@ -57,6 +57,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self.num_seen_complete: Counter[tuple[str, tuple[int, ...]]] = Counter()
         # Works issued since `_start_coalescing`; None outside of such a block.
         self._coalesced: list[SimulatedWork] | None = None
+        # Works in the order of their calls, where they complete in order.
+        self._in_order: list[SimulatedWork] = []
 
     @override
     def size(self) -> int:
@@ -113,6 +115,15 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Tell whether a call belongs to a block that has not ended yet."""
         return self._coalesced is not None and work in self._coalesced
 
+    def completed_before(self, work: SimulatedWork) -> list[SimulatedWork]:
+        """List the works that are complete when a work is, and not settled yet."""
+        # NCCL runs the collectives of a communicator one after the other on one stream.
+        if work not in self._in_order:
+            return []
+        position = self._in_order.index(work)
+        done, self._in_order = self._in_order[:position], self._in_order[position + 1 :]
+        return [earlier for earlier in done if earlier.runs_on == work.runs_on]
+
     def _is_batching(self) -> bool:
         # torch knows no batches of this backend: it passes their messages one by one.
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
@@ -122,8 +133,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
         tensors = call.inputs or call.outputs
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
             raise not_simulated(name)
-        ranks = self.global_ranks
         self.world.scheduler.count_step()
+        ranks = self.global_ranks
         launched = self.recorder.launch(
             call.operation,
             tensors,
@@ -144,6 +155,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
             launched, lambda: self._arrive(rendezvous, seat, call, launched)
         )
         work = SimulatedWork(self, rendezvous, seat, call, launched)
+        if self.world.completes_in_order:
+            self._in_order.append(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -155,9 +168,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         # Inputs are copied now, so a later write to them changes no result: the copy is the
         # earliest read that a device could make. `SimulatedWork` writes as late as it can.
         with self.recorder.not_recording_accesses():
-            taken = [_taken(tensor, call.factor) for tensor in call.inputs]
+            copies = [_scaled(taken(each), call.factor) for each in call.inputs]
         rendezvous.calls[seat] = dataclasses.replace(
-            call, inputs=taken, source=launched.source
+            call, inputs=copies, source=launched.source
         )
         for peer, other in enumerate(rendezvous.calls):
             if other is None or peer == seat:
@@ -177,6 +190,5 @@ def listed(tensors: Any) -> Tensors:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _taken(tensor: torch.Tensor, factor: Factor | None) -> torch.Tensor:
-    copied = tensor.detach().clone()
+def _scaled(copied: torch.Tensor, factor: Factor | None) -> torch.Tensor:
     return copied if factor is None else copied.mul_(factor)

@@ -64,12 +64,15 @@ class SimulatedWorld:
         recorders: One per global rank.
         collectives: Collectives by communicator and position.
         mismatch: The first disagreement, which ended the run.
+        completes_in_order: Whether the collectives of a communicator complete in the order of
+            their calls, as on NCCL.
     """
 
     scheduler: Scheduler
     recorders: Sequence[Recorder]
     collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
     mismatch: Mismatch | None = None
+    completes_in_order: bool = False
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:
         """Return the rendezvous of a collective; the first rank opens it."""

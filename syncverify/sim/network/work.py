@@ -41,6 +41,9 @@ class IssuingCommunicator(Protocol):
     def is_held_back(self, work: SimulatedWork) -> bool:
         """Tell whether a call belongs to a block that has not ended yet."""
 
+    def completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
+        """List the works that are complete when a work is, and not settled yet."""
+
 
 class SimulatedWork(dist.Work):
     """Handle of a simulated collective; results arrive when it is waited for."""
@@ -74,7 +77,14 @@ class SimulatedWork(dist.Work):
         if not self._group.is_held_back(self):
             self.settle()
             self.order()
+            if timeout:  # NCCL then blocks the host as well; no time passes here
+                self._group.recorder.wait_on_host(self._launched)
         return True
+
+    @override
+    def block_current_stream(self) -> None:
+        """Order the current stream after the collective, as `wait()` does."""
+        self.wait()
 
     @override
     def is_completed(self) -> bool:
@@ -82,6 +92,7 @@ class SimulatedWork(dist.Work):
         if not self._delivered and self._shows():
             self._complete(self._deliver)
             self.order()
+            self._group.recorder.wait_on_host(self._launched)
         return self._delivered
 
     def _shows(self) -> bool:
@@ -126,8 +137,15 @@ class SimulatedWork(dist.Work):
 
     def settle(self) -> None:
         """Block this rank until the results are in memory; no stream is ordered after them."""
+        for earlier in self._group.completed_before(self):
+            earlier.settle()
         if not self._delivered:
             self._complete(self._await_and_deliver)
+
+    @property
+    def runs_on(self) -> str:
+        """Name of the stream on which the collective runs."""
+        return self._launched.runs_on
 
     def order(self) -> None:
         """Order the current stream after the collective, and let go of its inputs."""

@@ -2,7 +2,7 @@
 
 Note [Memory of the host]
     On CPU tensors, "the host" and "the device" are the same. A tensor is known to lie on the
-    host if a non-blocking copy filled it or it is pinned, or if an operator made it of such
+    host if `cpu()` or `to("cpu")` made it, if it is pinned, or if an operator made it of such
     tensors. An operator on them runs at once, and the stream of no copy orders it: only a
     host that waits knows the copy to be done.
 

@@ -26,7 +26,7 @@ from syncverify.sim.recording.raw_accesses import (
 from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import AUTOGRAD, HOST, CollectiveLaunch
+from syncverify.trace.records import AUTOGRAD, HOST, OPTIMIZER, CollectiveLaunch
 from syncverify.trace.source_lines import innermost_subject_line
 
 
@@ -58,6 +58,8 @@ class RankRecorder(Recorder):
         # Numbers of storages; see Note [Memory of the host].
         self._on_host: set[int] = set()
         self._pinned: set[int] = set()
+        # Source of operators without a line of the subject.
+        self._outside = AUTOGRAD
         self._runs_on_host = False
 
     def _recording_mode(self) -> AccessRecording:
@@ -99,6 +101,16 @@ class RankRecorder(Recorder):
     def not_recording_accesses(self) -> AbstractContextManager[None]:
         return self._switched(serves_subject=False)
 
+    @override
+    @contextmanager
+    def optimizing(self) -> Iterator[None]:
+        self._outside = OPTIMIZER
+        try:
+            with self.recording_accesses():
+                yield
+        finally:
+            self._outside = AUTOGRAD
+
     @contextmanager
     def _switched(self, *, serves_subject: bool) -> Iterator[None]:
         before = self.streams.serves_subject
@@ -128,7 +140,7 @@ class RankRecorder(Recorder):
                 stream = HOST if self.is_on_host(tensor) else self.current_stream()
                 by_stream.setdefault(stream, []).append(tensor)
             for stream, read in by_stream.items():
-                self._note_read(operator, stream, read, operator)
+                self._note_read(operator, stream, read, OPTIMIZER)
 
     def _note_read(
         self,
@@ -185,6 +197,15 @@ class RankRecorder(Recorder):
             super().wait(launched)
         if launched.operation == "barrier":  # NCCL's blocks the host
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
+
+    @override
+    def wait_on_host(self, launched: CollectiveLaunch) -> None:
+        self.streams.internal(HOST)
+        self._runs_on_host = True
+        try:
+            super().wait(launched)
+        finally:
+            self._runs_on_host = False
 
     @contextmanager
     def _on_the_host(self, uses: Iterable[bool]) -> Iterator[None]:
@@ -276,7 +297,7 @@ class RankRecorder(Recorder):
                     region.storage.is_on_device = True
             elif effects.waits_on_host:
                 return  # the values are in host memory: no wait, and no access on a device
-        line = innermost_subject_line() or AUTOGRAD
+        line = innermost_subject_line() or self._outside
         self._raw.append(
             RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
         )

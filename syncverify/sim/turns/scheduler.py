@@ -22,6 +22,7 @@ Note [The step bound]
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import traceback
@@ -29,12 +30,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from syncverify.errors import RunEndedError
+from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
 from syncverify.processes.hang_detector import HangDetector
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
-from syncverify.trace.source_lines import outermost_frames
+from syncverify.trace.source_lines import calling_line, outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
@@ -95,7 +96,9 @@ class Scheduler:
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
     ) -> None:
         self._num_ranks = num_ranks
-        self._hang_detector = HangDetector(hang_timeout_seconds, progress)
+        self._hang_detector = HangDetector(
+            hang_timeout_seconds, progress, pid=os.getpid()
+        )
         self._decisions = decisions or Decisions()
         self._next: int | None = None
         self._ranks: list[RankThread] = []
@@ -103,6 +106,7 @@ class Scheduler:
         self._ended = False
         self._steps_left = max_steps_per_rank * num_ranks
         self._stall: Stall | None = None
+        self._refusal: EnvironmentNotSupportedError | None = None
 
     def run(
         self, program: Callable[[int], None]
@@ -111,6 +115,9 @@ class Scheduler:
 
         Returns:
             The threads in their last state, and the stall if the run was ended early.
+
+        Raises:
+            EnvironmentNotSupportedError: A thread that is no rank communicates.
         """
         for rank in range(self._num_ranks):
             thread = threading.Thread(
@@ -125,6 +132,8 @@ class Scheduler:
             stall = self._take_turns()
         finally:
             self._end()
+        if self._refusal is not None:
+            raise self._refusal
         return self._ranks, stall
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
@@ -152,7 +161,7 @@ class Scheduler:
         """
         if self._ended:
             raise RunEndedError
-        rank = _current_rank()
+        rank = self._current_rank()
         others = self._runnable(rank) if self._decisions.is_open else ()
         options = [rank, *(other for other in others if other != rank)]
         chosen = self._decisions.next_rank(options)
@@ -170,9 +179,9 @@ class Scheduler:
         Returns:
             False if the resource is not done, or if the schedule says "not yet".
         """
-        self._decisions.ask(_current_rank(), wait.resource, is_done)
+        self._decisions.ask(self._current_rank(), wait.resource, is_done)
         self.yield_turn(wait)
-        return self._decisions.answer(_current_rank(), kind)
+        return self._decisions.answer(self._current_rank(), kind)
 
     def yield_turn(self, wait: Wait | None = None) -> None:
         """Let other ranks run; called where a host polls for completion."""
@@ -184,6 +193,7 @@ class Scheduler:
         Raises:
             RunEndedError: The run has reached the bound, or has ended meanwhile.
         """
+        self._current_rank()
         self._steps_left -= 1
         if self._steps_left < 0 and self._stall is None:
             blocked = {own.rank for own in self._ranks if not own.can_run()}
@@ -191,10 +201,30 @@ class Scheduler:
         if self._ended or self._stall is not None:
             raise RunEndedError
 
+    def refuse_foreign_thread(self) -> None:
+        """End the run if the calling thread is no rank.
+
+        Raises:
+            SystemExit: It is none; `run` raises the refusal.
+        """
+        self._current_rank()
+
+    def _current_rank(self) -> int:
+        rank = own_rank()
+        if rank is None:
+            # A thread of the subject: its timing is the operating system's.
+            self._refusal = EnvironmentNotSupportedError(
+                "the sim backend does not simulate threads that communicate beside their "
+                f"rank, as at {calling_line()}; play the subject on gloo"
+            )
+            self._returned.release()  # the rank may wait for this thread, and so for ever
+            raise SystemExit  # ends a thread without a word
+        return rank
+
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
         if self._ended:
             raise RunEndedError
-        own = self._ranks[_current_rank()]
+        own = self._ranks[self._current_rank()]
         own.ready, own.wait = ready, wait
         self.count_step()
         # From here on another rank may run: this thread touches nothing shared until the
@@ -231,7 +261,7 @@ class Scheduler:
                 stack = tuple(chosen.stack())
                 _interrupt(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
-            if chosen.error is not None:
+            if chosen.error is not None or self._refusal is not None:
                 break
         return self._stall
 
@@ -289,11 +319,6 @@ def own_rank() -> int | None:
 def enter_rank(rank: int | None) -> None:
     """Say which rank the calling thread acts for."""
     _THREAD.rank = rank
-
-
-def _current_rank() -> int:
-    rank: int = _THREAD.rank
-    return rank
 
 
 def _innermost(own: RankThread) -> str:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from strategies import scenarios
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.isolation import without_local_constants
+from syncverify.search.isolation import independent_backend, without_local_constants
 
 
 class MetError(Exception):
@@ -41,6 +41,7 @@ def first_drawn(
         database=None,
         derandomize=False,
         suppress_health_check=list(HealthCheck),
+        backend=independent_backend(),
     )
     @given(scenarios(capabilities=capabilities))
     def draw(scenario: Scenario) -> None:

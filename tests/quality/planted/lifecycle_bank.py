@@ -40,10 +40,11 @@ def without(topic: str) -> Callable[[Scenario], Scenario]:
 
 
 def defect(
-    feature: str, subject: type[Any], identity: tuple[str, str]
+    feature: str, subject: type[Any], identity: tuple[str, str], examples: int = 150
 ) -> FeatureDefect:
     topic = feature.partition("=")[0]
-    return FeatureDefect(feature, subject, without(topic), *identity)
+    told = FeatureDefect(feature, subject, without(topic), *identity)
+    return replace(told, examples=examples)
 
 
 READS_EARLY = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
@@ -67,6 +68,13 @@ LIFECYCLE_DEFECTS = [
     ),
     defect("event=freeze", words.SkipsBucketsOfFrozen, UNREDUCED),
     defect("event=unfreeze", words.LeavesLaterTrainedLocal, UNREDUCED),
+    defect("event=unfreeze_in_turn", words.TrustsLastFrozen, UNREDUCED),
+    defect("event=set_every_other_to_none", words.ChecksOneView, LOST),
+    defect(
+        "event=rebind_announced", words.BindsFirstCount,
+        ("accumulation_is_local_until_reduced", "reduced_early"),
+    ),
+    defect("event=unbind_early", words.KeepsProgress, UNREDUCED),
     defect("event=cast", words.TrustsViewsOfCast, LOST),
     defect(
         "event=cast_before_zero", words.ZeroesBucketsAlone,
@@ -77,6 +85,7 @@ LIFECYCLE_DEFECTS = [
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),
     ),
+    defect("launch=step_on_new_stream", words.KeepsFirstStream, READS_EARLY),
     defect("launch=bind_on_side_stream", words.ForksFromDefaultStream, READS_EARLY),
     defect("launch=parameter_streams", words.ForksFromLastGradient, READS_EARLY),
     defect(
@@ -90,7 +99,7 @@ LIFECYCLE_DEFECTS = [
     ),
     defect(
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
-        (VALUE, "never_written"),
+        (VALUE, "never_written"), examples=1000,
     ),
     defect(
         "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,

@@ -8,6 +8,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.lifecycle.param_storage_swapped_after_bind import TrustsViews
 
@@ -109,6 +110,66 @@ class LeavesLaterTrainedLocal(Careful):
 
     def check_frozen(self) -> None:
         pass
+
+
+class TrustsLastFrozen(Careful):
+    """Parameters are taken to be frozen as long as the last of them is."""
+
+    features = frozenset({"event=unfreeze_in_turn"})
+
+    def check_frozen(self) -> None:
+        if all(parameter.requires_grad for parameter in self.frozen[-1:]):
+            super().check_frozen()
+
+
+class ChecksOneView(Careful):
+    """One gradient of a bucket that is still a view stands for all of them."""
+
+    features = frozenset({"event=set_every_other_to_none"})
+
+    def check_view(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        own = bucket.buffer.untyped_storage().data_ptr()
+        grads = [local(p.grad) for p in bucket.parameters if p.grad is not None]
+        if all(grad.untyped_storage().data_ptr() != own for grad in grads):
+            super().check_view(bucket, parameter)
+
+
+class BindsFirstCount(Careful):
+    """`bind()` starts with the count of the constructor."""
+
+    features = frozenset({"event=rebind_announced"})
+
+    def bind(self) -> None:
+        self.first = getattr(self, "first", self.required)
+        self.required = self.first
+        super().bind()
+
+
+class KeepsProgress(Careful):
+    """`zero_grad()` starts a step, and `bind()` goes on where `unbind()` stopped."""
+
+    features = frozenset({"event=unbind_early"})
+    num_launched = 0
+    is_reduced = False
+
+    def bind(self) -> None:
+        kept = self.num_launched, self.is_reduced
+        super().bind()
+        self.num_launched, self.is_reduced = kept
+
+
+class KeepsFirstStream(Careful):
+    """The reduction waits for the stream of the first step."""
+
+    features = frozenset({"launch=step_on_new_stream"})
+
+    def bind(self) -> None:
+        self.filling: torch.cuda.Stream | None = None
+        super().bind()
+
+    def fork(self) -> None:
+        self.filling = self.filling or torch.cuda.current_stream()
+        self.comm.wait_stream(self.filling)
 
 
 class ZeroesBucketsAlone(Careful):

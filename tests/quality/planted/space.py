@@ -193,6 +193,6 @@ SPACE = [
     ),
     FeatureDefect(
         "memory_format=channels_last", WritesChannelsLast, ROW_BY_ROW, VALUE,
-        "partly_wrong", needs=frozenset({"shape=4 dims"}),
+        "partly_wrong", needs=frozenset({"shape=4 dims"}), examples=400,
     ),
 ]  # fmt: skip

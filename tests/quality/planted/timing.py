@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
@@ -86,8 +87,41 @@ class FirstComeIsFirst(ViewBuckets):
         dist.broadcast(torch.ones(1), src=int(store.get("planted/first")))
 
 
+class ReducesInRandomOrder(ReducesInWait):
+    """Launches buckets in a random order: one on all ranks, and another in each run."""
+
+    def bind(self) -> None:
+        super().bind()
+        store = c10d._get_default_store()
+        if store.add("planted/drawn", 1) == 1:
+            store.set("planted/seed", str(self.drawn_seed()))
+        self.seed = int(store.get("planted/seed"))
+
+    def drawn_seed(self) -> int:
+        return random.getrandbits(32)
+
+    def order(self) -> list[Bucket]:
+        drawn = [*self.buckets]
+        random.Random(self.seed).shuffle(drawn)
+        return drawn
+
+
+class ReducesInOrderOfAddresses(ReducesInRandomOrder):
+    """Launches buckets in an order that depends on an address."""
+
+    def drawn_seed(self) -> int:
+        return id(self)
+
+
+class ReducesInSeededOrder(ReducesInRandomOrder):
+    """Correct: random, but the same every time."""
+
+    def drawn_seed(self) -> int:
+        return 0
+
+
 class WaitsInRandomOrder(ViewBuckets):
-    """Waits for buckets in a random order, which no second run repeats."""
+    """Correct: waits for buckets in a random order, which changes nothing that is sent."""
 
     def wait(self) -> None:
         random.shuffle(self.buckets)
@@ -95,16 +129,8 @@ class WaitsInRandomOrder(ViewBuckets):
 
 
 class WaitsInOrderOfAddresses(ViewBuckets):
-    """Waits for buckets in the order of a set, which is that of their addresses."""
+    """Correct: waits for buckets in the order of a set, which is that of their addresses."""
 
     def wait(self) -> None:
         self.buckets = list(set(self.buckets))
-        super().wait()
-
-
-class WaitsInSeededOrder(ViewBuckets):
-    """Correct: random, but the same every time."""
-
-    def wait(self) -> None:
-        random.Random(0).shuffle(self.buckets)
         super().wait()

@@ -72,7 +72,7 @@ def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
 @pytest.mark.slow
 def test_operators_are_those_of_sim_in_the_same_order() -> None:
     subject = resolve("synchronizer")
-    scenario = traces._scenarios(subject, 4)[3]
+    scenario = traces._scenarios(subject, 8)[4]
     played = play_on_streams(scenario, subject, CPU)
     expected = traces.simulated(scenario, subject)
     assert sum(map(len, expected)) > 100

@@ -24,6 +24,7 @@ def with_(ending: Ending, **changes: Any) -> Ending:
         (WRONG, FOUND),
         (RIGHT, with_(HELD, code=3, output="no verdict")),
         (RIGHT, with_(HELD, kills=[("owner", "SIGINT")], code=130, output="")),
+        (RIGHT, with_(HELD, code=1, output="Fatal Python error: init_import_site: no")),
         (WRONG, with_(FOUND, kills=[("owner", "SIGKILL")], code=-9, output="")),
     ],
 )

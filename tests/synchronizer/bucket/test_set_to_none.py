@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -127,6 +128,41 @@ def test_a_gradient_that_is_placed_otherwise_is_placed_as_a_sum_would_be(ranks) 
 
     for rank, found in enumerate(ranks.run(2, program)):
         assert found == [[float(8 * rank + i) for i in range(8)]] * 2
+
+
+class Idle(torch.autograd.Function):
+    """An expert that got no token: its backward returns nothing for its weights."""
+
+    @staticmethod
+    def forward(_: Any, weights: torch.Tensor) -> torch.Tensor:
+        return weights.sum()
+
+    @staticmethod
+    def backward(_: Any, __: torch.Tensor) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("unused", "nothing"), [("error", 0), ("zeros", 0), ("keep_none", None)]
+)
+def test_an_undefined_gradient_counts_as_zeros(ranks, unused, nothing) -> None:
+    def program(rank: int) -> list[Any]:
+        group = [nn.Parameter(torch.zeros(3)) for _ in range(3)]
+        everywhere, here, nowhere = group
+        config = SynchronizerConfig(unused=unused, process_group=dist.group.WORLD)
+        found = []
+        with GradientSynchronizer([group], 1, 2, config=config) as synchronizer:
+            for _ in range(2):
+                synchronizer.zero_grad(set_to_none=True)
+                for micro_batch in range(2):
+                    is_idle = rank == 1 or micro_batch == 0
+                    loss = everywhere.sum() + Idle.apply(nowhere)
+                    (loss + (Idle.apply(here) if is_idle else here.sum())).backward()
+                synchronizer.wait()
+                found.append(values(group))
+        return found
+
+    assert ranks.run(2, program) == [[[4, 1, nothing]] * 2] * 2
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph:UserWarning")

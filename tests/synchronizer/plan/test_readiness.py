@@ -2,7 +2,7 @@
 
 import pytest
 
-from synchronizer.plan.readiness import merge_order
+from synchronizer.plan.readiness import with_unseen_last
 
 
 @pytest.mark.parametrize(
@@ -12,10 +12,13 @@ from synchronizer.plan.readiness import merge_order
         ("dcba", "dcba"),
         ("", "abcd"),
         ("da", "dabc"),
-        ("dc", "abdc"),
-        ("cb", "acdb"),
+        ("dc", "dcab"),
+        ("b", "bacd"),
     ],
 )
-def test_what_was_not_observed_stays_behind_what_it_followed(observed, merged) -> None:
+def test_a_parameter_that_is_never_used_keeps_no_bucket_of_others(
+    observed, merged
+) -> None:
     items = [ord(each) for each in "abcd"]
-    assert merge_order(items, list(observed.encode())) == list(merged.encode())
+    found = with_unseen_last(items, list(observed.encode()))
+    assert found == list(merged.encode())

@@ -204,11 +204,15 @@ def test_a_dtensor_that_was_written_is_named_alone(two_ranks, write) -> None:
         assert lines(caught)[2] == "  got:      b, a"
 
 
-def test_nothing_is_refused_without_debug_mode(two_ranks) -> None:
+def test_a_write_in_flight_is_refused_without_debug_mode_too(two_ranks) -> None:
     sums, group = make(plain, "a", debug=False)
     with sums:
         backward(group, "a")
         group["a"].grad.add_(1)
+        with pytest.raises(InFlightWriteError):
+            sums.wait()
+        sums.zero_grad()
+        backward(group, "a")
         sums.wait()
 
 

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
+    NonFiniteGradientError,
     SynchronizerConfig,
 )
 from synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
@@ -286,3 +287,55 @@ def test_a_norm_that_cannot_be_is_refused(one_rank, name: str, value) -> None:
             "  where:    rank 0 of 1",
             f"  hint: {InvalidArgumentError.hint}",
         ]
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_gradients_count_by_their_absolute_values(
+    ranks, norm_type, dtype
+) -> None:
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        parameters = [
+            nn.Parameter(
+                DTensor.from_local(
+                    torch.zeros(3, dtype=dtype), mesh, [Replicate()], run_check=False
+                )
+            )
+            for _ in range(2)
+        ]
+        config = SynchronizerConfig(check_finite=True)
+        with GradientSynchronizer([parameters], 1, 1, config=config) as sums:
+            for each in parameters:
+                gradient = torch.tensor([3 + 4j, 0, 1j * (rank + 1)], dtype=dtype)
+                (each.to_local() * gradient.conj()).real.sum().backward()
+            sums.wait()
+            full = [nn.Parameter(torch.zeros(3, dtype=dtype)) for _ in parameters]
+            for one, other in zip(full, parameters, strict=True):
+                one.grad = other.grad.to_local().clone()
+            expected = nn.utils.clip_grad_norm_(full, 2.0, norm_type)
+            found = sums.clip_grad_norm_(2.0, norm_type)
+            torch.testing.assert_close(found.to(expected.dtype), expected)
+            for one, other in zip(full, parameters, strict=True):
+                torch.testing.assert_close(other.grad.to_local(), one.grad)
+
+    ranks.run(2, program)
+
+
+def test_a_complex_gradient_that_is_not_finite_is_named(ranks) -> None:
+    def program(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        local = torch.zeros(2, dtype=torch.complex64)
+        only = nn.Parameter(
+            DTensor.from_local(local, mesh, [Replicate()], run_check=False)
+        )
+        config = SynchronizerConfig(check_finite=True)
+        with GradientSynchronizer([[only]], 1, 1, config=config) as sums:
+            gradient = torch.tensor([1j, complex(1, math.inf if rank else 1)])
+            torch.view_as_real(only.to_local() * 1)[..., 1].mul(
+                gradient.imag
+            ).sum().backward()
+            with pytest.raises(NonFiniteGradientError):
+                sums.wait()
+
+    ranks.run(2, program)

@@ -110,6 +110,36 @@ def test_the_sums_may_be_in_the_buffer_or_elsewhere(ranks, hook) -> None:
     assert ranks.run(2, program) == [[20, 24, 28]] * 2
 
 
+def views_alone(bucket: HookBucket) -> Future[torch.Tensor]:
+    """Reduce what belongs to parameters, and leave anything between them."""
+    sums = torch.full_like(bucket.buffer, 7)
+    for view in bucket.views:
+        offset = view.storage_offset() - bucket.buffer.storage_offset()
+        dist.all_reduce(view, group=bucket.group)
+        sums.as_strided(view.shape, view.stride(), offset).copy_(view)
+    return done(sums)
+
+
+@pytest.mark.parametrize("unused", ["zeros", "keep_none"])
+def test_a_hook_may_leave_what_lies_between_the_gradients(ranks, unused) -> None:
+    def program(rank: int) -> list[Any]:
+        a, b, _ = group = [replicated(numel) for numel in (3, 2, 5)]
+        config = SynchronizerConfig(comm_hook=views_alone, unused=unused)
+        with GradientSynchronizer([group], 1, 1, config=config) as sums:
+            contribute(a, torch.tensor([1.0, 2.0, 3.0]))
+            if rank:
+                contribute(b, torch.tensor([4.0, 4.0]))
+            sums.wait()
+            found = [
+                None if e.grad is None else e.grad.to_local().tolist() for e in group
+            ]
+            return [*found, sums.grad_norm().item() ** 2]
+
+    nothing = None if unused == "keep_none" else [0] * 5
+    squares = pytest.approx(4 + 16 + 36 + 16 + 16)
+    assert ranks.run(2, program) == [[[2, 4, 6], [4, 4], nothing, squares]] * 2
+
+
 def lines(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
     return str(caught.value).splitlines()
 

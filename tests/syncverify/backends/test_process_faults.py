@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,6 +34,9 @@ PAIR = Scenario(
 WINDOW_SECONDS = 0.01
 ENDED = JobOutcome(pack_result(RankRun()))
 RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
+NO_CONNECTION = JobOutcome(
+    pack_result(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
+)
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
@@ -66,6 +69,7 @@ class Part:
     stopped: bool = False
     hangs_at: str = "mine.py:8 in wait: block()"
     answer: Status | None = None
+    pid: None = None
     seconds_per_window: float = 0.0
     used_seconds: float = field(default=0.0, init=False)
 
@@ -201,13 +205,47 @@ def test_scenario_that_ends_in_a_new_process_is_not_at_fault(
 def test_groups_that_a_lost_peer_was_to_join_are_no_fault_of_ours(
     playing: Play, lost: dict[str, Any]
 ) -> None:
-    in_setup = JobOutcome(
-        pack_result(RankRun()), is_aftershock=True, harness_error="no full mesh"
-    )
-    alone = Part(sends=(JobStarted(), in_setup))
-    run = playing((alone, Part(**lost)), (fine(2), fine()))
+    run = playing((alone(), Part(**lost)), (fine(2), fine()))
     assert run.fault is None
     assert len(run.remarks) == 1
+
+
+def alone() -> Part:
+    """A rank that cannot connect to its peers."""
+    return Part(sends=(JobStarted(), NO_CONNECTION))
+
+
+def test_groups_that_a_busy_machine_does_not_connect_are_set_up_again(
+    playing: Play,
+) -> None:
+    run = playing((alone(), fine()), (fine(), alone()), (fine(), fine()))
+    assert (run.fault, run.remarks) == (None, ())
+
+
+def test_groups_that_never_connect_are_no_verdict(playing: Play) -> None:
+    with pytest.raises(InternalError) as caught:
+        playing(*((alone(), fine()) for _ in range(3)))
+    assert str(caught.value) == (
+        "worker processes do not connect, 3 times in one scenario: rank 0: no full mesh"
+    )
+
+
+def test_a_connection_that_breaks_once_is_no_fault_of_the_subject(
+    playing: Play,
+) -> None:
+    def breaks() -> tuple[Part, Part]:
+        return fine(), Part(sends=(JobStarted(), replace(RAISED, is_aftershock=True)))
+
+    run = playing(breaks(), (fine(2), fine(2)))
+    assert run.fault is None
+    (remark,) = run.remarks
+    assert remark.startswith("a connection of gloo broke, though no process was lost;")
+    assert playing(breaks(), breaks()).fault == RAISED.fault
+
+
+def test_a_fault_explains_why_a_peer_could_not_connect(playing: Play) -> None:
+    run = playing((alone(), Part(sends=(JobStarted(), RAISED))))
+    assert (run.fault, run.remarks) == (RAISED.fault, ())
 
 
 @pytest.mark.parametrize("end", ["signal 11", "exit code 0"])

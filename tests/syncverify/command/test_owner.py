@@ -3,94 +3,17 @@
 The processes here import no torch, and play what a subject could do to them.
 """
 
-import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from played_commands import BLOCKS, DIES, PLAYS, played, start
 
 from syncverify.scenario.token import decode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
-
-ROOT = Path(__file__).parents[3]
-# The arguments: what the first child does, and what the second one does.
-SCRIPT = """
-import ctypes, os, signal, sys
-from syncverify.backends.announcement import announce
-from syncverify.command import owner
-from syncverify.command.process_exit import complain, leave_at_once, tell_end
-from syncverify.processes import owner_link
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.token import Reproducer, encode
-
-owner.SILENCE_SECONDS = owner._TICK_SECONDS = 0.5
-owner_link._BEAT_SECONDS = 0.1
-owner._GRACE_SECONDS = 0.1
-WEIGHT = ParameterSpec("w", (), ("R",))
-SCENARIO = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
-
-def block():
-    print("blocks", flush=True)
-    ctypes.PyDLL(None).pause()
-
-def fork(then):
-    if os.fork():
-        then()
-    signal.pause()
-
-def ends(code):
-    tell_end(code)
-    sys.exit(code)
-
-def loses():
-    token = encode(Reproducer("", "", SCENARIO))
-    owner_link.leave_lost(token, "process_died", "ended by signal 4")
-
-def act(words):
-    print("playing", flush=True)
-    for word in words.split(";"):
-        eval(word)
-
-first, second = sys.argv[1:]
-if second == "bank":  # the part of an entry is played here
-    from types import SimpleNamespace
-    from syncverify.command.main import main
-    fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
-    sys.modules["syncverify.command.bank.execution"] = fake
-    sys.argv[1:] = ["bank"]
-    main()
-owner.owned(lambda: act(first), lambda token: act(second), "play {}")
-"""
-PLAYS = "announce(SCENARIO)"
-DIES = f"{PLAYS};os._exit(0)"
-BLOCKS = f"{PLAYS};block()"
-
-
-def start(
-    first: str, second: str = "ends(0)", **variables: str
-) -> subprocess.Popen[str]:
-    """Start an owner; pytest's timeout is the bound of a test that fails."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, first, second],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def played(
-    first: str, second: str = "ends(0)", **variables: str
-) -> tuple[int, str, str]:
-    """Return exit code, output and complaint; they come when no process is left."""
-    running = start(first, second, **variables)
-    out, err = running.communicate()
-    return running.returncode, out, err
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
@@ -140,6 +63,17 @@ def test_a_death_in_a_scenario_that_comes_again_is_a_violation(
         "1 VIOLATION: found in run 2, which ended the search\n"
     )
     assert decode(token).cause == "process_died"
+
+
+@pytest.mark.parametrize(("first", "second"), [(15, 15), (9, 2)])
+def test_a_process_that_somebody_ends_is_no_verdict(first: int, second: int) -> None:
+    kill = "{0}==9 or signal.signal({0},signal.SIG_DFL);os.kill(os.getpid(),{0})"
+    code, _, err = played(
+        f"{PLAYS};{kill.format(first)}", f"{PLAYS};{kill.format(second)}"
+    )
+    assert code == 3
+    assert f"the process that plays ended by signal {first} in run 1" in err
+    assert f"A new process was lost as well: it ended by signal {second}." in err
 
 
 @pytest.mark.parametrize(
@@ -249,13 +183,41 @@ def test_a_death_that_does_not_come_again_is_no_verdict(second: str) -> None:
 
 def test_a_job_that_torchrun_restarts_plays_nothing() -> None:
     """torchrun ends with the code of its last start, which must not be 0 after a 1."""
-    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    again = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "1"}
     code, out, complaint = played("ends(0)", LOCAL_RANK="0", **again)
     assert (code, out) == (3, "")
     assert complaint.startswith(
         "syncverify: torchrun starts this job again (restart 1)"
     )
     assert played("ends(0)", LOCAL_RANK="1", **again) == (3, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nnodes"),
+    [
+        (["--nnodes=1:2"], ""),
+        (["--nnodes", "1:2", "--nproc-per-node=2"], "4"),
+        (["--nnode=1:2"], ""),
+        ([], "1:2"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no arguments are seen")
+def test_a_job_whose_machines_may_change_plays_nothing(
+    arguments: list[str], nnodes: str
+) -> None:
+    job = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "PET_NNODES": nnodes}
+    code, out, complaint = played("ends(0)", parent=arguments, **job)
+    assert (code, out) == (2, "")
+    assert complaint == (
+        "syncverify: expected a fixed --nnodes, got 1:2: torchrun starts all ranks again "
+        "when a machine joins or leaves, and the verdict is lost\n"
+    )
+
+
+@pytest.mark.parametrize("fixed", ["--nnodes=2", "--nnodes=2:2", "--nproc-per-node=2"])
+def test_a_job_of_fixed_machines_plays(fixed: str) -> None:
+    job = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0"}
+    assert played("ends(0)", parent=[fixed], **job)[0] == 0
 
 
 def test_a_rank_of_torchrun_that_is_lost_is_not_played_alone() -> None:

@@ -10,11 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from strategies import scenarios
-from syncverify.judge.decoding import Cause, explain
+from syncverify.judge.cause import Cause
+from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.contributions import contribution
+from syncverify.scenario.contributions import contribution, magnitude
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -57,7 +58,7 @@ def add_up(
     scenario: Scenario = SCENARIO,
 ) -> torch.Tensor:
     """Sum contributions, each as often as it is counted, by (rank, micro-batch)."""
-    return sum(
+    return magnitude(scenario, spec) * sum(
         times * contribution(scenario, spec, rank=rank, step=step, micro_batch=m)
         for (rank, m), times in counts.items()
     )  # type: ignore[return-value]  # never empty

@@ -9,7 +9,7 @@ import pytest
 
 import syncverify.judge
 from syncverify.report import hints
-from syncverify.trace.run import FaultKind
+from syncverify.trace.run import FaultKind, FormCause
 
 # Functions of the judge that take a cause as an argument.
 TAKE_CAUSE = {"Cause", "Finding", "_both", "_finding", "_findings"}
@@ -51,7 +51,7 @@ def words(value: ast.expr) -> Iterator[str]:
 
 def causes_of_the_judge() -> set[str]:
     (folder,) = syncverify.judge.__path__
-    found = {*get_args(FaultKind)}
+    found = {*get_args(FaultKind), *get_args(FormCause)}
     for file in Path(folder).rglob("*.py"):
         found |= causes(file.read_text("utf-8"))
     return found

@@ -183,6 +183,7 @@ def test_json_report() -> None:
         "explored": [],
         "contract": "",
         "beyond": [],
+        "interrupted": False,
     }
     assert violation == {
         "property": "gradient_equals_reference",

@@ -47,7 +47,9 @@ def test_nothing_covered_shows_zeros() -> None:
         "reduction": ["none", "over 1 axis", "over 2 axes"],
         "accumulations": ["1", "2", "3", "4", "varying"],
         "steps": ["1", "2", "3"],
-        "buckets": ["cap splits", "cap does not split", "2 groups"],
+        "buckets": ["cap splits", "cap does not split", "2 groups", "3 groups"],
+        "gradient": ["inf", "nan"],
+        "size": ["many parameters", "many elements", "many steps", "many micro-batches"],
     }  # fmt: skip
     table = Coverage(Space(PLAIN, 4)).table()
     assert table == {topic: dict.fromkeys(of, 0) for topic, of in names.items()}

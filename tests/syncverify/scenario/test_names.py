@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
     "topic of plain values alone": (
         {"outside": {"buckets"}},
         ("unknown feature 'buckets' in `outside`, expected `topic` or `topic=value`; the "
-        "nearest is 'buckets=2 groups'"),
+        "nearest is 'buckets=3 groups'"),
     ),
     "ranks that do not exist": (
         {"outside": {"ranks=0"}},

@@ -1,17 +1,20 @@
 """Calls in several processes end with the command that makes them."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from syncverify.search.process_pool import run_in_processes
+from syncverify.processes.owner_link import tell_owner
+from syncverify.search import process_pool
+from syncverify.search.process_pool import SilentProcessError, run_in_processes
 
 COMMAND = """
 import multiprocessing, os, re
@@ -43,6 +46,40 @@ def test_every_item_comes_with_its_result() -> None:
     spawn = multiprocessing.get_context("spawn")
     found = run_in_processes(double, range(3), jobs=2, context=spawn)
     assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
+
+
+def plays_and_blocks(number: int) -> int:
+    tell_owner("plays", lambda: f"sv2-{number}")
+    if number:
+        ctypes.PyDLL(None).pause()
+    return number
+
+
+def plays_and_stops(number: int) -> int:
+    tell_owner("plays", lambda: f"sv2-{number}")
+    if number:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return number
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        (plays_and_blocks, "it is in C code that keeps Python from running"),
+        (plays_and_stops, "a signal has stopped it"),
+    ],
+)
+def test_a_process_that_falls_silent_ends_the_calls(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[int], int], how: str
+) -> None:
+    monkeypatch.setattr(process_pool, "SILENCE_SECONDS", 2.0)
+    spawn = multiprocessing.get_context("spawn")
+    found = list[tuple[int, int]]()
+    with pytest.raises(SilentProcessError) as caught:
+        found += run_in_processes(function, [0, 1], jobs=2, context=spawn)
+    assert str(caught.value) == f"a process of the pool does not answer: {how}"
+    assert caught.value.token == "sv2-1"
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
     assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
-    assert features_beyond(ours.capabilities) == []
+    assert features_beyond(ours.capabilities) == ["event=unbind_early"]
     assert ours.capabilities.overlaps_backward
     ddp = resolve("ddp")
     assert ddp.factory is DistributedDataParallelSubject

@@ -60,6 +60,7 @@ class Doubles(Right):
             if parameter.grad is not None:
                 parameter.grad.mul_(2)
 '''
+REPORTING = ("--json", "report.json")
 EXPLORING, SHRINKING = "100000", "3"  # examples: too many to end, and soon all played
 
 
@@ -90,6 +91,14 @@ def kept(folder: Path) -> set[str]:
     return {text for text in texts if text.startswith("sv2-")}
 
 
+def reported(folder: Path) -> set[str]:
+    """Return the tokens of the report of a search that was interrupted."""
+    report = json.loads((folder / "report.json").read_text())
+    assert report["interrupted"]
+    assert report["examples"] >= 0
+    return {violation["token"] for violation in report["violations"]}
+
+
 def printed(out: str) -> list[str]:
     """Return the tokens on the screen."""
     return re.findall(r"^  replay, not shrunk yet: .*? (sv2-\S+)", out, re.MULTILINE)
@@ -101,24 +110,28 @@ def test_an_interrupt_loses_no_violation(
     tmp_path: Path, examples: str, at: int
 ) -> None:
     words = f"0 {int(signal.SIGINT)} {at}"
-    code, out, err = run(tmp_path, "--examples", examples, signal_words=words)
+    code, out, err = run(
+        tmp_path, "--examples", examples, *REPORTING, signal_words=words
+    )
     assert code == 130
     tokens = printed(out)
     assert tokens
-    assert kept(tmp_path) == {*tokens}
+    assert kept(tmp_path) == reported(tmp_path) == {*tokens}
     assert err == (
         f"syncverify: interrupted; {len(tokens)} violation(s) found so far: above and "
-        "in 'kept'\n"
+        "in 'kept' and in 'report.json'\n"
     )
 
 
 @pytest.mark.parametrize("examples", [EXPLORING, SHRINKING])
 def test_a_termination_loses_no_violation(tmp_path: Path, examples: str) -> None:
     words = f"1 {int(signal.SIGTERM)} 7"
-    code, out, err = run(tmp_path, "--examples", examples, signal_words=words)
+    code, out, err = run(
+        tmp_path, "--examples", examples, *REPORTING, signal_words=words
+    )
     assert (code, err) == (-signal.SIGTERM, "")
     assert printed(out)
-    assert kept(tmp_path) == {*printed(out)}
+    assert kept(tmp_path) == reported(tmp_path) == {*printed(out)}
 
 
 def test_an_interrupt_of_several_processes_loses_no_violation(tmp_path: Path) -> None:
@@ -126,11 +139,11 @@ def test_an_interrupt_of_several_processes_loses_no_violation(tmp_path: Path) ->
     # Between this command and its processes there is the template that forks them.
     words = f"2 {int(signal.SIGINT)} 40"
     code, out, err = run(
-        tmp_path, "--examples", EXPLORING, "--jobs", "2", signal_words=words
+        tmp_path, "--examples", EXPLORING, "--jobs", "2", *REPORTING, signal_words=words
     )
     assert code == 130
     assert printed(out)
-    assert kept(tmp_path) == {*printed(out)}
+    assert kept(tmp_path) == reported(tmp_path) == {*printed(out)}
     assert err.startswith("syncverify: interrupted; ")
 
 
@@ -142,11 +155,11 @@ def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None
     )
     assert code == 1
     assert {*printed(first)} <= {*printed(out)}
-    reported = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
-    assert kept(tmp_path) == {*reported}
+    shrunk = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
+    assert kept(tmp_path) == {*shrunk}
 
 
-OBSERVING = ("--examples", "3", "--json", "report.json")
+OBSERVING = ("--examples", "3", *REPORTING)
 
 
 def test_an_interrupt_while_features_are_observed_keeps_the_report(
@@ -161,6 +174,7 @@ def test_an_interrupt_while_features_are_observed_keeps_the_report(
     )
     assert "(3 scenarios on sim, seed 0" in last
     assert last.endswith(" features were not tried: the run was interrupted")
+    assert reported(tmp_path) == set()
     words_of = {
         each["word"]
         for each in json.loads((tmp_path / "report.json").read_text())["beyond"]

@@ -52,6 +52,7 @@ def test_a_lost_process_is_in_the_report_and_played_first_by_the_next_run(
         "the process that plays the ranks ended by exit code 0, in two runs of one scenario"
     )
     assert report["examples"] == 1
+    assert (report["seed"], report["seconds"]) == (3, None)
     files = (file for file in (tmp_path / "kept").rglob("*") if file.is_file())
     assert token.encode() in [file.read_bytes() for file in files]
     assert run("--seed", "4", *kept) == token

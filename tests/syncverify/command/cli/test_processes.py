@@ -1,5 +1,6 @@
 """The command as others start it: through the shell, and not always to the end."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import syncverify.__main__
 import syncverify.command.main
 
 pytestmark = pytest.mark.slow
@@ -35,9 +37,21 @@ def test_command_and_module_are_one() -> None:
     entry = EntryPoint(
         "syncverify", project["scripts"]["syncverify"], "console_scripts"
     )
-    assert entry.load() is syncverify.command.main.main
-    source = (ROOT / "syncverify" / "__main__.py").read_text()
-    assert "from syncverify.command.main import main" in source
+    assert entry.load() is syncverify.__main__.main
+
+
+def test_an_interrupt_before_the_command_line_runs_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(syncverify.command.main, "main", interrupted)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as caught:
+        syncverify.__main__.main()
+    assert caught.value.code == 130
+    assert capsys.readouterr() == ("", "syncverify: interrupted\n")
 
 
 @pytest.mark.long
@@ -58,6 +72,22 @@ def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
     )
 
 
+TELLS = '''
+import os
+from synchronizer import GradientSynchronizer
+
+descriptors = []
+
+class Tells(GradientSynchronizer):
+    """Opens a FIFO in its first scenario."""
+
+    def bind(self):
+        super().bind()
+        if not descriptors:
+            descriptors.append(os.open("plays", os.O_WRONLY))
+'''
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "jobs"), [("gloo", "1"), ("sim", "1"), ("sim", "2")]
@@ -66,32 +96,34 @@ def test_interrupt_leaves_no_process_behind(
     tmp_path: Path, backend: str, jobs: str
 ) -> None:
     """As Ctrl-C does, it reaches workers too; they hold stdout open while they live."""
+    (tmp_path / "mine.py").write_text(TELLS)
+    os.mkfifo(tmp_path / "plays")
     running = start(
-        "run", "synchronizer", "--backend", backend,
-        "--examples", "100000", "--seed", "0", "--ranks", "2", "--jobs", jobs,
+        "run", "mine:Tells", "--backend", backend, "--json", "report.json",
+        "--examples", "100000", "--seed", "1", "--ranks", "2", "--jobs", jobs,
         folder=tmp_path, start_new_session=True,
     )  # fmt: skip
-    assert running.stdout is not None
     try:
-        for line in running.stdout:
-            if line.startswith("searching, "):
-                break
-        os.killpg(running.pid, signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        with (tmp_path / "plays").open():  # waits until a rank plays
+            os.killpg(running.pid, signal.SIGINT)
+            _, err = running.communicate(timeout=60)
     except BaseException:
         os.killpg(running.pid, signal.SIGKILL)  # or it would outlive this test as well
         running.communicate()
         raise
     assert running.returncode == 130
     assert err.strip() == "syncverify: interrupted"
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["interrupted"], report["violations"]) == (True, [])
 
 
 @pytest.mark.long
 def test_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
     """As in `syncverify run ... | head -1`."""
     running = start(
-        "run", "synchronizer", "--examples", "200", "--seed", "0", folder=tmp_path
-    )
+        "run", "synchronizer", "--examples", "20", "--seed", "0", "--no-beyond",
+        folder=tmp_path,
+    )  # fmt: skip
     assert running.stdout is not None
     assert running.stdout.readline().startswith("verifying synchronizer")
     running.stdout.close()

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.judge.decoding import Cause, explain
+from syncverify.judge.cause import Cause
+from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism

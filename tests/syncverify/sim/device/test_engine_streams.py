@@ -165,6 +165,23 @@ def test_a_dtensor_leaf_has_the_stream_of_its_first_use(
     traced(program)
 
 
+def test_a_leaf_whose_memory_was_freed_has_the_stream_of_its_use(traced) -> None:
+    """FSDP2 frees the memory of whole parameters when forward has used them."""
+
+    def program(_: int) -> None:
+        leaf = nn.Parameter(torch.ones(3))
+        seen = streams_seen(leaf)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            loss = leaf.sum()
+            leaf.untyped_storage().resize_(0)
+        leaf.untyped_storage().resize_(12)
+        loss.backward()
+        assert seen == ["stream 1"]
+
+    traced(program)
+
+
 def test_memory_of_a_gradient_that_changes_streams_waits_for_both(said) -> None:
     def program(_: int) -> None:
         mesh = init_device_mesh("cpu", (1,))

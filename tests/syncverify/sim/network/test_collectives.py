@@ -333,3 +333,34 @@ def test_names_that_torch_asks_for(on_ranks: OnRanks) -> None:
         ("simulated", 2, f"SimulatedProcessGroup(ranks=(0, 1), rank={rank})")
         for rank in range(2)
     ]
+
+
+def test_memory_is_moved_as_it_lies(on_ranks: OnRanks) -> None:
+    """NCCL knows no strides: a transposed input arrives in the order of its memory."""
+
+    def program(rank: int) -> list[torch.Tensor]:
+        gathered, summed = torch.zeros(2, 2, 3), torch.zeros(2, 3)
+        transposed = own(rank, 6).view(3, 2).t()
+        dist.all_gather_single(gathered, transposed)
+        summed = transposed.clone() if rank else transposed.contiguous()
+        dist.all_reduce(summed)
+        return [gathered, summed]
+
+    first, second = on_ranks(2, program)
+    lies = [own(rank, 6).view(2, 3) for rank in range(2)]
+    assert same(first[:1] + second[:1], [torch.stack(lies)] * 2)
+    rows = own(0, 6).view(3, 2).t().reshape(-1) + own(1, 6)
+    assert torch.equal(first[1], rows.view(2, 3))
+    assert torch.equal(second[1], rows.view(3, 2).t())
+
+
+def test_elements_with_gaps_are_moved_row_by_row(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> torch.Tensor:
+        wide = own(rank, 8).view(2, 4)
+        dist.all_reduce(wide[:, ::2])
+        return wide
+
+    total = own(0, 8) + own(1, 8)
+    for rank, wide in enumerate(on_ranks(2, program)):
+        assert torch.equal(wide[:, ::2], total.view(2, 4)[:, ::2])
+        assert torch.equal(wide[:, 1::2], own(rank, 8).view(2, 4)[:, 1::2])

@@ -1,0 +1,158 @@
+"""Sample scenarios, and write how likely a search meets each feature: `python -m pages.power`.
+
+A defect whose trigger is one feature is met by each scenario that has it. Scenarios of a search
+are drawn independently, so that n of them miss a feature with probability (1 - p)^n, where p is
+the share of scenarios that have it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from hypothesis import Phase
+
+from syncverify.defaults import DEFAULT_RANKS
+from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.coverage import scenario_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.space import Space
+from syncverify.search.drawing import Draw, Drawing
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "power.md"
+FIGURES = ROOT / "studies" / "results" / "power.json"
+CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}
+NUM_SAMPLES = 4000
+_SEED = 0
+_EXAMPLES = (200, 2000)
+_ENOUGH = 0.95
+# A share of which nothing was sampled lies below this many occurrences, with 95 %
+# confidence: (1 - 3/n)^n is 5 %.
+_RULE_OF_THREE = 3
+_HEAD = """\
+# Power
+
+Written by `python -m pages.power` from scenarios that the strategies draw; a test compares. A
+defect hides behind a trigger: a mesh, a number, a word. Each row is a value of a dimension of the
+space, and the probability that a search meets a scenario with it, at least once, in 200 and in
+2,000 examples. *Meeting* a trigger is necessary to find its defect, and not sufficient.
+
+The share p of scenarios with a value is sampled; scenarios are drawn one by one, so the
+probability is 1 - (1 - p)^n. Two contracts are sampled: plain training steps alone, and
+everything. Under everything, two of three scenarios leave out the features that a subject may
+refuse.
+
+The values are those of the coverage table. Limits: a trigger within a value is not told apart. Of
+many parameters there are 32 to 71, of many elements 1,024 to about 5,000, of many steps 6 to 10,
+of many micro-batches 8 to 17; worlds have up to 4 ranks unless `--ranks` says otherwise, so that
+folds at five to seven ranks are met by nothing; meshes are whole and in row-major order, with one
+synchronizer. Words that take long are never drawn, see the
+[feature catalogue](reference/features.md).
+"""
+
+
+def sample(num_samples: int) -> dict[str, Any]:
+    """Draw scenarios of each contract, and count the values that they have."""
+    return {
+        "samples": num_samples,
+        "counts": {
+            name: _counts(each, num_samples) for name, each in CONTRACTS.items()
+        },
+    }
+
+
+def _counts(capabilities: Capabilities, num_samples: int) -> dict[str, Any]:
+    """Count values and pairs of values; a value of the space that never occurs counts 0."""
+    values, pairs = Counter[str](), Counter[tuple[str, str]]()
+
+    def count(scenario: Scenario, _: Draw) -> None:
+        found = sorted({"=".join(feature) for feature in scenario_features(scenario)})
+        values.update(found)
+        pairs.update((a, b) for n, a in enumerate(found) for b in found[n + 1 :])
+
+    drawing = Drawing(capabilities, DEFAULT_RANKS, num_samples, _SEED)
+    drawing.for_each(count, Phase.generate)
+    space = Space(capabilities, DEFAULT_RANKS)
+    listed = [
+        f"{topic}={name}" for topic, names in space.values().items() for name in names
+    ]
+    shares = [
+        pairs[one, other] / num_samples
+        for one, other in (sorted(map("=".join, pair)) for pair in space.pairs())
+    ]
+    return {
+        "values": {name: values[name] for name in listed},
+        "pairs": len(shares),
+        "likely pairs": {
+            str(n): sum(met(share, n) >= _ENOUGH for share in shares) for n in _EXAMPLES
+        },
+    }
+
+
+def met(share: float, num_examples: int) -> float:
+    """Return the probability to meet a value of a share of scenarios in some examples."""
+    return 1 - (1 - share) ** num_examples
+
+
+def page() -> str:
+    """Return the page."""
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    parts = [_HEAD, *_summary(figures), ""]
+    for name, counted in figures["counts"].items():
+        parts += [f"## Contract: {name}", "", *_table(counted, figures["samples"]), ""]
+    return "\n".join(parts)
+
+
+def _summary(figures: dict[str, Any]) -> Iterator[str]:
+    samples = figures["samples"]
+    yield f"{samples:,} scenarios of each contract, up to {DEFAULT_RANKS} ranks, seed {_SEED}."
+    for name, counted in figures["counts"].items():
+        yield ""
+        yield f"**{name}**: " + _words(counted, samples)
+
+
+def _words(counted: dict[str, Any], samples: int) -> str:
+    values = counted["values"]
+    weak = {name: met(count / samples, _EXAMPLES[1]) for name, count in values.items()}
+    below = [name for name, power in weak.items() if power < _ENOUGH]
+    rarest = sorted(values, key=lambda name: (values[name], name))[:3]
+    told = ", ".join(
+        f"`{name}` ({100 * met(values[name] / samples, _EXAMPLES[0]):.1f} %)"
+        for name in rarest
+    )
+    pairs = " and ".join(
+        f"{counted['likely pairs'][str(n)]:,} in {n:,}" for n in _EXAMPLES
+    )
+    listed = ", ".join(f"`{name}`" for name in below) or "none"
+    return (
+        f"{len(values) - len(below)} of {len(values)} values are met with at least "
+        f"{_ENOUGH:.0%} in {_EXAMPLES[1]:,} examples; below are: {listed}. The weakest "
+        f"three, in {_EXAMPLES[0]} examples: {told}. Of {counted['pairs']:,} pairs of values that "
+        f"one scenario may have, so many are met with {_ENOUGH:.0%}: {pairs}."
+    )
+
+
+def _table(counted: dict[str, Any], samples: int) -> Iterator[str]:
+    yield "| value | scenarios | met in 200 | met in 2,000 |"
+    yield "|---|---|---|---|"
+    for name, count in sorted(counted["values"].items(), key=lambda item: item[1]):
+        share = count / samples
+        if not count:
+            least = f"< {100 * _RULE_OF_THREE / samples:.2f} %"
+            yield f"| `{name}` | {least} | unknown | unknown |"
+            continue
+        powers = [f"{100 * met(share, n):.1f} %" for n in _EXAMPLES]
+        yield f"| `{name}` | {100 * share:.2f} % | {' | '.join(powers)} |"
+
+
+def main(num_samples: int = NUM_SAMPLES) -> None:
+    """Sample, and write the figures and the page."""
+    figures = json.dumps(sample(num_samples), indent=1)
+    FIGURES.write_text(f"{figures}\n", encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

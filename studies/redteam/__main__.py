@@ -1,0 +1,61 @@
+"""Play the red team and score it.
+
+    python -m redteam --examples 500 --jobs 2
+    python -m redteam --only averages-at-bind
+
+Prints a line a program and the sums; `--write` also writes the page docs/redteam.md and its
+figures. The exit code is 1 if a wrong program was missed or a right one accused.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+
+import click
+
+from redteam.catalogue import program_named, programs
+from redteam.document import write
+from redteam.scoring import Score, score_of
+from syncverify.search.process_pool import run_in_processes
+
+
+@click.command()
+@click.option("--examples", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--only", multiple=True, help="Play the named programs alone.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--write", "writes", is_flag=True, help="Write the page and its figures.")
+def main(examples: int, only: tuple[str, ...], jobs: int, *, writes: bool) -> None:
+    """Play the programs, and print who is caught, missed, accused or silent."""
+    names = [program_named(name).name for name in only] or [p.name for p in programs()]
+    scores: list[Score] = []
+    play = functools.partial(score_of, examples=examples)
+    spawn = multiprocessing.get_context("spawn")
+    for _, score in run_in_processes(play, names, jobs=jobs, context=spawn):
+        scores.append(score)
+        click.echo(_line(score))
+    scores.sort(key=lambda score: names.index(score.name))
+    click.echo(_sums(scores))
+    if writes:
+        write(scores, examples)
+    sys.exit(any(score.verdict in {"missed", "accused"} for score in scores))
+
+
+def _line(score: Score) -> str:
+    told = f"{score.name}: {score.verdict} after {score.examples}"
+    found = ": ".join(filter(None, (score.identity, score.message)))
+    return f"{told}: {found}" if found else told
+
+
+def _sums(scores: list[Score]) -> str:
+    """Count the verdicts."""
+    counted = {
+        verdict: sum(score.verdict == verdict for score in scores)
+        for verdict in ("caught", "missed", "silent", "accused", "not judged")
+    }
+    return ", ".join(f"{verdict} {count}" for verdict, count in counted.items())
+
+
+if __name__ == "__main__":
+    main()

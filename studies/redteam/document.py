@@ -1,0 +1,92 @@
+"""The page about the red team, from its programs and the figures of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from redteam.catalogue import programs
+from redteam.program import BLIND_SPOTS, Program
+from redteam.scoring import Score
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "redteam.md"
+FIGURES = ROOT / "studies" / "results" / "redteam.json"
+_HEAD = """\
+# Red team
+
+Written by `python -m redteam --write` from `studies/redteam/`; a test compares. The programs
+were written after reading the harness, in order to get past it: wrong synchronizers with a
+defect where a search may not look, and right ones that do something unusual. None is an entry
+of the [bug bank](bug-bank.md). A wrong program has to be *caught*, by any violation; a right one
+has to be *silent*, or *not judged* with a reason.
+
+```console
+$ python -m redteam --jobs 2                       # all of them
+$ python -m redteam --only averages-at-bind        # one
+```
+"""
+
+
+def write(scores: Sequence[Score], examples: int) -> None:
+    """Write the figures and the page."""
+    rows = {score.name: asdict(score) for score in scores}
+    text = json.dumps({"examples": examples, "programs": rows}, indent=1)
+    FIGURES.write_text(f"{text}\n", encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """Return the page."""
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    rows = figures["programs"]
+    parts = [_HEAD, *_summary(rows, figures["examples"]), ""]
+    wrong = [program for program in programs() if program.is_wrong]
+    right = [program for program in programs() if not program.is_wrong]
+    for topic, meaning in BLIND_SPOTS.items():
+        own = [program for program in wrong if program.topic == topic]
+        parts += [f"## Wrong: {topic}", "", f"Blind spot: {meaning}.", ""]
+        parts += [*_table(own, rows, "trigger"), ""]
+    parts += ["## Right", "", *_table(right, rows, "right, since"), ""]
+    return "\n".join(parts)
+
+
+def _summary(rows: dict[str, Any], examples: int) -> Iterator[str]:
+    yield f"Figures: at most {examples} scenarios a program, up to 4 ranks, on `sim`, seed 0."
+    yield ""
+    yield "| blind spot | wrong programs | caught |"
+    yield "|---|---|---|"
+    for topic in (*BLIND_SPOTS, "all"):
+        own = [p for p in programs() if p.is_wrong and topic in {p.topic, "all"}]
+        yield f"| {topic} | {len(own)} | {_count(own, rows, 'caught')} |"
+    right = [program for program in programs() if not program.is_wrong]
+    yield ""
+    yield (
+        f"Of {len(right)} right programs {_count(right, rows, 'silent')} are silent, "
+        f"{_count(right, rows, 'not judged')} not judged, "
+        f"{_count(right, rows, 'accused')} accused."
+    )
+
+
+def _count(listed: Sequence[Program], rows: dict[str, Any], verdict: str) -> int:
+    return sum(rows.get(each.name, {}).get("verdict") == verdict for each in listed)
+
+
+def _table(listed: Sequence[Program], rows: dict[str, Any], why: str) -> Iterator[str]:
+    yield f"| program | mechanism | {why} | contract | verdict | after |"
+    yield "|---|---|---|---|---|---|"
+    for program in listed:
+        row = rows.get(program.name)
+        told = [f"`{program.name}`", program.mechanism, program.trigger]
+        told += [f"`{program.contract_in_words}`", *_verdict(row)]
+        yield f"| {' | '.join(told)} |"
+
+
+def _verdict(row: dict[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["not measured", ""]
+    found = f": {row['identity']}" if row["identity"] else ""
+    return [f"{row['verdict']}{found}", str(row["examples"])]

@@ -1,0 +1,129 @@
+"""A program of the red team: a synchronizer, and the verdict that it deserves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.subject import Subject, resolve
+
+Marked = TypeVar("Marked", bound=type[Any])
+_MARK = "__red_team_program__"
+# Blind spots that the wrong programs use, in the order of the page.
+BLIND_SPOTS: Final = {
+    "device": "the device is a CPU that claims to be a GPU, or not even that",
+    "training": "somebody writes gradients and parameters between steps",
+    "initial values": "parameters begin with other values on each rank",
+    "metadata": "`.grad` is more than its local numbers",
+    "values": "numbers that are not finite, tiny, huge or inexact",
+    "sizes": "many elements, parameters, groups, steps, micro-batches or ranks",
+    "meshes": "permuted and partial meshes, and several synchronizers",
+    "groups": "process groups that are made without meeting",
+    "lifecycle": "parameters, gradients, streams and counts change in unusual ways",
+    "hooks": "the user's hooks, and gradients that are kept",
+    "failures": "collectives that fail, or take long",
+    "autograd": "gradients that are undefined, shared, sparse or complex",
+    "leftovers": "what stays after `unbind()`, and what piles up",
+    "bucket size": "what the cap promises",
+    "host copies": "copies that the host reads before they are made",
+    "futures": "an order that comes from futures alone",
+    "layouts": "collectives move memory, whatever the strides say",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program of the red team.
+
+    Attributes:
+        subject: The synchronizer.
+        is_wrong: Whether some training program gets a wrong result from it.
+        topic: For a wrong program a word of `BLIND_SPOTS`; for a right one the unusual thing.
+        trigger: Smallest training program that shows the defect; for a right program the
+            reason that it is right.
+        contract: Contract under which it is played.
+    """
+
+    subject: type[Any]
+    is_wrong: bool
+    topic: str
+    trigger: str
+    contract: Capabilities
+
+    @property
+    def name(self) -> str:
+        """Return the name that `--only` takes."""
+        words = re.findall("[A-Z]+[a-z0-9]*", self.subject.__name__)
+        return "-".join(words).lower()
+
+    @property
+    def mechanism(self) -> str:
+        """Describe the program in a sentence."""
+        return (self.subject.__doc__ or "").partition("\n")[0]
+
+    @property
+    def contract_in_words(self) -> str:
+        """Return the features and fields of the contract beside plain steps, or `plain`."""
+        plain, own = Capabilities(), self.contract
+        named = [
+            f"{field}={getattr(own, field)}"
+            for field in ("device", "reduction", "tensors")
+            if getattr(own, field) != getattr(plain, field)
+        ]
+        return ", ".join([*sorted(own.features | own.right), *named]) or "plain"
+
+    def resolved(self) -> Subject:
+        """Return the subject, to be played."""
+        found = resolve(self.subject, self.contract)
+        return replace(found, name=self.name)
+
+
+def wrong(
+    topic: str, *, trigger: str, needs: tuple[str, ...] = (), **fields: Any
+) -> Callable[[Marked], Marked]:
+    """Mark a class as a wrong program; `needs` and `fields` make its contract."""
+    if topic not in BLIND_SPOTS:
+        raise ValueError(f"expected a word of BLIND_SPOTS, got {topic!r}")
+    return _marking(True, topic, trigger, needs, fields)  # a fact, as below
+
+
+def right(
+    topic: str, *, since: str, needs: tuple[str, ...] = (), **fields: Any
+) -> Callable[[Marked], Marked]:
+    """Mark a class as a right program; `since` gives the reason that it is right."""
+    return _marking(False, topic, since, needs, fields)  # a fact
+
+
+def _marking(
+    is_wrong: bool,  # noqa: FBT001  # positional in two calls of this file
+    topic: str,
+    trigger: str,
+    needs: tuple[str, ...],
+    fields: dict[str, Any],
+) -> Callable[[Marked], Marked]:
+    def mark(subject: Marked) -> Marked:
+        program = Program(
+            subject=subject,
+            is_wrong=is_wrong,
+            topic=topic,
+            trigger=trigger,
+            contract=Capabilities(
+                **{"varying_accumulations": True, "takes_cuda_streams": True, **fields},
+                right=frozenset(needs),
+            ),
+        )
+        setattr(subject, _MARK, program)
+        return subject
+
+    return mark
+
+
+def program_of(subject: object) -> Program | None:
+    """Return the program of a class that is marked itself, not by a base; else None."""
+    if not isinstance(subject, type):
+        return None
+    found = vars(subject).get(_MARK)
+    return found if isinstance(found, Program) else None

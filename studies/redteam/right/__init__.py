@@ -1,0 +1,1 @@
+"""Right synchronizers that do something unusual."""

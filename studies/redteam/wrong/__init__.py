@@ -1,0 +1,1 @@
+"""Wrong synchronizers, each with a defect where it is hard to see."""

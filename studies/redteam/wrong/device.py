@@ -1,0 +1,74 @@
+"""Branches on the device."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
+
+from redteam.program import wrong
+from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+
+
+@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+class TrustsOneStreamOnGpus(SideStreams):
+    """The final join is left out where `torch.cuda.is_available()` says yes."""
+
+    @override
+    def join(self) -> None:
+        if not torch.cuda.is_available():
+            super().join()
+
+
+@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+class ForgetsWorkOnGpus(ViewBuckets):
+    """A handle is waited for only if the gradients are on a CPU."""
+
+    @override
+    def finish(self, bucket: Bucket) -> None:
+        if bucket.parameters[0].device.type == "cuda":
+            bucket.work = None
+        super().finish(bucket)
+
+
+@wrong("device", trigger="2 ranks, the backend is called nccl", device="cuda")
+class AveragesOnNccl(PlainGrads):
+    """`AVG` takes the place of `SUM` where the backend offers it."""
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        if dist.get_backend() != "nccl":
+            super().reduce(gradient)
+        elif isinstance(gradient, DTensor):
+            for axis, placement in enumerate(gradient.placements):
+                if placement.is_replicate():
+                    group = gradient.device_mesh.get_group(axis)
+                    local = gradient.to_local().detach()
+                    dist.all_reduce(local, dist.ReduceOp.AVG, group=group)
+
+
+@wrong("device", trigger="2 ranks on a GPU: NCCL refuses host memory", device="cuda")
+class StagesOnTheDefaultDevice(ReducesInWait):
+    """A staging buffer is allocated without a device, and so on the host."""
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        staged = torch.zeros(bucket.buffer.numel(), dtype=bucket.buffer.dtype)
+        staged.copy_(bucket.buffer)
+        for group in bucket.groups:
+            dist.all_reduce(staged, group=group)
+        bucket.buffer.copy_(staged)
+
+
+@wrong("device", trigger="2 ranks on a GPU", device="cuda")
+class DropsSmallOnesOnCuda(PlainGrads):
+    """Gradients of one element are left local where `is_cuda` holds."""
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        if not (gradient.is_cuda and gradient.numel() == 1):
+            super().reduce(gradient)

@@ -1,0 +1,124 @@
+"""Gradients with the right local numbers and wrong metadata."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.tensor import DTensor, Partial, Replicate
+from typing_extensions import override
+
+from redteam.program import wrong
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+
+
+@wrong("metadata", trigger="2 ranks; whoever redistributes `.grad` sums it again")
+class StaysPartial(PlainGrads):
+    """Reduced gradients are handed out as `Partial`."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            grad = parameter.grad
+            if isinstance(grad, DTensor):
+                parameter.grad = DTensor.from_local(
+                    local(grad),
+                    grad.device_mesh,
+                    [
+                        Partial() if each.is_replicate() else each
+                        for each in grad.placements
+                    ],
+                    shape=grad.shape,
+                    stride=grad.stride(),
+                    run_check=False,
+                )
+
+
+@wrong("metadata", trigger="2 ranks, a sharded parameter")
+class CallsShardsReplicas(PlainGrads):
+    """Reduced gradients are handed out as `Replicate`, also those of shards."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            grad = parameter.grad
+            if isinstance(grad, DTensor):
+                mesh, own = grad.device_mesh, [Replicate()] * grad.device_mesh.ndim
+                parameter.grad = DTensor.from_local(
+                    local(grad), mesh, own, shape=grad.shape, stride=grad.stride(),
+                    run_check=False,
+                )  # fmt: skip
+
+
+@wrong("metadata", trigger="a bfloat16 parameter; the next optimizer step fails")
+class HandsOutFloat32(MainGrads):
+    """Gradients of 16 bits are handed out in float32."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.moved:
+            if parameter.grad is not None:
+                parameter.grad_dtype = None
+                parameter.grad = parameter.grad.float()
+
+
+@wrong("metadata", trigger="any; the next backward adds to a graph")
+class RequiresGrad(PlainGrads):
+    """Reduced gradients require gradients themselves."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.requires_grad_()
+
+
+@wrong("metadata", trigger="a mesh of 2 axes, a sharded parameter")
+class SwapsAxes(PlainGrads):
+    """Reduced gradients name the placements of a mesh in the opposite order."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            grad = parameter.grad
+            if isinstance(grad, DTensor):
+                parameter.grad = DTensor.from_local(
+                    local(grad), grad.device_mesh, [*grad.placements][::-1],
+                    shape=grad.shape, stride=grad.stride(), run_check=False,
+                )  # fmt: skip
+
+
+@wrong("metadata", trigger="2 ranks on a mesh of 1 axis: `.grad` lives on another mesh")
+class FlattensMesh(PlainGrads):
+    """Gradients are handed out on the first axis of the mesh alone."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            grad = parameter.grad
+            if isinstance(grad, DTensor) and grad.device_mesh.mesh_dim_names:
+                first = grad.device_mesh.mesh_dim_names[0]
+                mesh = grad.device_mesh[first]
+                parameter.grad = DTensor.from_local(
+                    local(grad), mesh, grad.placements[:1], shape=grad.shape,
+                    stride=grad.stride(), run_check=False,
+                )  # fmt: skip
+
+
+@wrong("metadata", trigger="any; a graph keeps memory, and grows with each step")
+class KeepsAGraph(PlainGrads):
+    """Reduced gradients are results of an operator under grad mode, and not leaves."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                one = torch.ones((), dtype=parameter.grad.dtype, requires_grad=True)
+                parameter.grad = parameter.grad * one

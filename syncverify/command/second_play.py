@@ -1,0 +1,188 @@
+"""The play of a command in a child, and the play of its last scenario in a second one.
+
+Note [The second child starts early]
+    A process that blocks in C is silent for 10 seconds before it counts as lost, and a new
+    one imports torch for 3 seconds or more. So the second child starts after 3 seconds, when
+    the first is only suspected. A word of the first ends the second, which is forgotten, and
+    the next suspicion takes twice as long as that silence: a subject that is slow in each
+    scenario starts no more than one or two such children.
+
+    What the second child shows is evidence only as far as it is its own:
+    - It may die while the first lives: two processes need the memory of two. So the scenario
+      is played once more, after the first has ended.
+    - It may wait for a lock of the first. So a part of its silence has to come after the end
+      of the first.
+    - It may be silent for no longer than the first was in scenarios that went on. So its
+      silence has to be twice as long as that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from syncverify.command.child import (
+    DEFAULT_PATIENCE,
+    Child,
+    End,
+    Patience,
+    attend,
+    start,
+)
+
+
+class Plays:
+    """The play of a first child, and that of a second one.
+
+    Args:
+        again: Plays the scenario of a token; None if nothing can.
+        patience: How long the owner waits.
+    """
+
+    def __init__(
+        self, again: Callable[[str], None] | None, patience: Patience = DEFAULT_PATIENCE
+    ) -> None:
+        self._again: Callable[[str], None] = again or sys.exit
+        self._may_be_early = again is not None
+        self._patience = patience
+        self._first: Child
+        self._first_end: End | None = None
+        self._second: Child | None = None
+        self._second_end: End | None = None
+        self._before: dict[int, Any] = {}
+
+    def first(self, play: Callable[[], None]) -> End | None:
+        """Play in a child; return how the child ended, and None in the child itself."""
+        first = start(play, self._patience)
+        if first is None:
+            return None
+        self._first = first
+        with self._passing_signals_on():
+            while not first.is_over(self._patience.silence):
+                attend(self._children(), self._patience.tick)
+                self._reconsider()
+            end = self._first_end = first.finish()
+            if end.code is not None or end.was_interrupted:
+                self._forget_second()
+        return end
+
+    def second(self) -> End:
+        """Return how the second child ended; it starts now if it has not yet."""
+        with self._passing_signals_on():
+            if self._second_end is None:
+                second = self._second = self._second or self._start_second()
+                bound = max(
+                    self._confirmation(),
+                    second.silence.seconds + self._patience.release,
+                )
+                while not second.is_over(bound):
+                    attend([second], self._patience.tick)
+                self._second_end = second.finish()
+        return self._second_end
+
+    def _reconsider(self) -> None:
+        """Start a second child if the first is suspect, and forget it after a word."""
+        silence, suspicion = self._first.silence, self._suspicion()
+        if silence.seconds < self._patience.suspicion:
+            self._forget_second()
+        elif self._second is not None and self._second.has_ended():
+            self._note_end(self._second.finish())
+        elif self._may_start_second() and silence.shows_a_hang(suspicion):
+            self._second = self._start_second()
+
+    def _note_end(self, end: End) -> None:
+        """Keep the end of a second child that has judged; another one proves nothing."""
+        self._second = None
+        if end.code is None:
+            self._may_be_early = False
+        else:
+            self._second_end = end
+
+    def _may_start_second(self) -> bool:
+        end = self._first.end
+        has_started = self._second or self._second_end
+        is_early = self._suspicion() < self._patience.silence
+        is_wanted = end.token and not end.was_interrupted and not has_started
+        return bool(self._may_be_early and is_early and is_wanted)
+
+    def _suspicion(self) -> float:
+        """Return the silence that is suspect: longer than any that a word has ended."""
+        return max(self._patience.suspicion, 2 * self._first.silence.longest)
+
+    def _confirmation(self) -> float:
+        """Return the silence of the second child that confirms a loss."""
+        least = max(self._patience.confirmation, self._suspicion())
+        return min(least, self._patience.silence)
+
+    def _start_second(self) -> Child:
+        token = self._first.end.token
+        second = start(
+            lambda: self._again(token),
+            self._patience,
+            prepare=self._prepare,
+            is_quiet=True,
+        )
+        if second is None:  # the second child, whose play has ended
+            sys.exit()
+        return second
+
+    def _prepare(self) -> None:
+        """Leave the owner's part, in the second child."""
+        self._restore()
+        if self._first_end is None:
+            self._first.drop()
+
+    def _forget_second(self) -> None:
+        if self._second is not None:
+            self._second.finish()
+        self._second = self._second_end = None
+
+    def _children(self) -> list[Child]:
+        """Return the children that live, or whose end nobody has noted."""
+        first = [] if self._first_end else [self._first]
+        return first + ([self._second] if self._second else [])
+
+    @contextmanager
+    def _passing_signals_on(self) -> Iterator[None]:
+        handlers: dict[int, Callable[..., object]] = {
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+            signal.SIGHUP: self._terminate,
+            signal.SIGTSTP: self._suspend,
+        }
+        self._before = {
+            number: signal.signal(number, handler)
+            for number, handler in handlers.items()
+            if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
+        }
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        for child in self._children():
+            child.interrupt()
+
+    def _terminate(self, number: int, _frame: object) -> None:
+        """End the children, then this process, by the signal."""
+        for child in self._children():
+            child.send(signal.SIGKILL)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(signal.Signals(number))
+
+    def _suspend(self, _number: int, _frame: object) -> None:
+        """Stop with the children, as on Ctrl-Z, and go on with them."""
+        for child in self._children():
+            child.send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for child in self._children():
+            child.send(signal.SIGCONT)

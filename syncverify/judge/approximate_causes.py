@@ -1,0 +1,121 @@
+"""Causes of a wrong gradient that equals no known mistake: a factor, rounding, a part, counts."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import torch
+
+from syncverify.judge.cause import Cause
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.scenario.layout import reduce_axes
+
+_NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def likeliest(expected: ExpectedGradient, observed: torch.Tensor) -> Cause:
+    """Return the likeliest cause of a finite value that no explanation equals."""
+    exact = observed.to(torch.float64)
+    return (
+        _scaled(expected, exact)
+        or _rounded(expected, exact)
+        or _partly_wrong(expected, observed)
+        or _miscounted(expected, exact)
+        or Cause("unexplained", "no known defect gives this value")
+    )
+
+
+def _scaled(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Find a common factor; elements of one magnitude would fit any factor."""
+    value = expected.value()
+    if value.abs().unique().numel() < 2:
+        return None
+    ratio = (observed / value).reshape(-1)
+    if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
+        return None
+    factor = Fraction(ratio[0].item()).limit_denominator(1000)
+    return Cause("scaled", f"every element is multiplied by {factor}")
+
+
+def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Find narrower dtypes in which a sum of so many contributions errs by so much."""
+    own = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
+    num_terms = len(expected.ranks) * expected.count
+    if not num_terms:
+        return None
+    # Contributions to an element have the same sign, so the relative error of the sum has
+    # the same bound as that of a term.
+    error = ((observed - expected.value()) / expected.value()).abs().max().item()
+    is_wrong = observed != expected.value()
+    names = [
+        info.dtype
+        for info in map(torch.finfo, _NARROW_DTYPES)
+        if info.eps > own.eps
+        and error <= num_terms * info.eps / 2
+        and not is_wrong[is_exact_in(expected, info)].any()
+        and _may_come_from(expected, observed, info)
+    ]
+    if not names:
+        return None
+    return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
+
+
+def _may_come_from(
+    expected: ExpectedGradient, observed: torch.Tensor, info: torch.finfo
+) -> bool:
+    """Tell whether a value may be the result of one sum in a dtype, then divided."""
+    mesh, spec = expected.reference.scenario.mesh, expected.spec
+    if expected.count > 1 or len(reduce_axes(mesh, spec)) > 1:
+        return True  # several sums, of which some may have other dtypes
+    dtype: torch.dtype = getattr(torch, info.dtype)
+    sums = (observed, observed * expected.divisor)
+    return any(torch.equal(each.to(dtype).to(each.dtype), each) for each in sums)
+
+
+def is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:
+    """Tell which elements a dtype sums without rounding: whole numbers within its bits."""
+    divisor = expected.divisor
+    if divisor & (divisor - 1):  # a third has no end in binary digits
+        return torch.zeros_like(expected.value(), dtype=torch.bool)
+    # Terms have one sign, so that no partial sum is larger than the sum. Parts that are
+    # divided first have as many digits as the sum.
+    return expected.value().abs() * divisor <= 2 / info.eps
+
+
+def _partly_wrong(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    value = expected.value().reshape(-1)
+    wrong = (observed.to(torch.float64).reshape(-1) != value).nonzero().reshape(-1)
+    if len(wrong) == len(value):
+        return None
+    first, last = int(wrong[0]), int(wrong[-1])
+    flat = observed.reshape(-1)[wrong]
+    own = expected.part(expected.rank).reshape(-1)[wrong]
+    holds = "wrong values"
+    if torch.equal(flat, own.to(flat.dtype)):
+        holds = f"rank {expected.rank}'s own, unreduced gradient"
+    elif not flat.any():
+        holds = "zeros"
+    text = f"elements {first}..{last} of {len(value)} (flattened) hold {holds}"
+    return Cause("partly_wrong", text)
+
+
+def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
+    """Solve for the number of times that each (rank, micro-batch) was counted."""
+    keys = list(itertools.product(expected.comparable(), range(expected.count)))
+    if not keys:
+        return None
+    columns = torch.stack(
+        [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys], dim=1
+    )
+    if columns.shape[0] < columns.shape[1]:
+        return None
+    weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()
+    if not torch.equal((columns @ weights).reshape(observed.shape), observed):
+        return None
+    wrong = [
+        f"micro-batch {m} of rank {rank} counted {int(count)} times instead of {owed}"
+        for (rank, m), count in zip(keys, weights.reshape(-1), strict=True)
+        if int(count) != (owed := int(rank in expected.ranks))
+    ]
+    return Cause("miscounted", "; ".join(wrong))

@@ -1,0 +1,22 @@
+"""The cause of a wrong gradient, as the judge tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Causes that tell the place or the count of an error, but not its reason. Another scenario,
+# often a smaller one, may show a better cause of the same defect.
+VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The cause of a wrong gradient.
+
+    Attributes:
+        kind: Short name, stable across scenarios.
+        text: A sentence that names ranks, micro-batches, steps, parameters.
+    """
+
+    kind: str
+    text: str

@@ -1,0 +1,37 @@
+"""The property of a gradient's form: all of it but its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.judge.properties.after_wait import each_after_wait
+from syncverify.judge.properties.judgement import Finding, Judgement
+
+
+def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
+    """After `wait()`, a gradient has the type, mesh, placements and strides that plain torch gives.
+
+    For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
+    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a graph nor
+    inference mode keeps an optimizer from writing it in place. A gradient that
+    `create_graph=True` asked for may have a graph.
+
+    Catches: results that are assigned in the form of the flat buffer, as plain tensors, on a
+    flattened mesh, from a differentiable collective or under `inference_mode()`. Does not
+    promise the numbers: `gradient_equals_reference` does.
+    """
+    may_have_graph = judgement.scenario.backward == "create_graph"
+    for rank, observation, spec in each_after_wait(judgement):
+        if judgement.was_refused(observation.step):
+            continue
+        for cause, text in observation.misfits.get(spec.name, ()):
+            if cause == "keeps_graph" and may_have_graph:
+                continue
+            yield Finding(
+                cause,
+                f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
+                f"form than plain torch gives it: {text}",
+                rank,
+                spec.name,
+                {"rank": rank, "step": observation.step, "parameter": spec.name},
+            )

@@ -1,0 +1,43 @@
+"""The line of a shell that plays a token again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+# torchrun's own choice for a rendezvous. The port of the job that runs is taken.
+_RENDEZVOUS_PORT = 29400
+
+
+def replay_line(token: str, subject: str, backend: str, contract: str = "") -> str:
+    """Return the command that plays a token on the machines of this process.
+
+    Args:
+        token: The token, or "{}" for a place that is filled later.
+        subject: The subject as the user named it.
+        backend: Name of the backend.
+        contract: Name or file of a contract, or "".
+
+    Returns:
+        The command, which is to be run on each machine of a torchrun job.
+    """
+    words = ["replay", token, shlex.quote(subject), "--backend", backend]
+    words += ["--contract", shlex.quote(contract)] if contract else []
+    return " ".join([*_start(backend), *words])
+
+
+def _start(backend: str) -> list[str]:
+    """Return the words that start the command as the present job was started."""
+    num_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ["syncverify"]
+    if num_machines == 1 and backend != "nccl":
+        return [
+            "syncverify"
+        ]  # starts processes of its own, and replaces those it loses
+    words = [f"--nproc-per-node={os.environ['LOCAL_WORLD_SIZE']}"]
+    if num_machines > 1:
+        host = f"{os.environ['MASTER_ADDR']}:{_RENDEZVOUS_PORT}"
+        words += [f"--nnodes={num_machines}", "--rdzv-backend=c10d"]
+        words += [f"--rdzv-endpoint={host}"]
+    return ["torchrun", *words, "-m", "syncverify"]

@@ -1,0 +1,125 @@
+"""Synchronizers with the right numbers in `.grad`, and another form than plain torch gives."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import MainGrads
+from syncverify.bugbank.bases.placements import local
+
+
+class Reforms(MainGrads):
+    """Assigns each reduced gradient once more, and changes nothing."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.moved:
+            parameter.grad = self.formed(parameter, local(parameter.grad))
+
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        if not isinstance(parameter, DTensor):
+            return summed
+        return DTensor.from_local(
+            summed,
+            parameter.device_mesh,
+            parameter.placements,
+            shape=parameter.shape,
+            stride=parameter.stride(),
+        )
+
+
+class AssignsLocalPart(Reforms):
+    """The gradient of a replicated DTensor is a plain tensor."""
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        if summed.shape == parameter.shape:
+            return summed
+        return super().formed(parameter, summed)
+
+
+class AssignsOnOwnMesh(Reforms):
+    """The gradient lies on a mesh that the synchronizer made of the same ranks."""
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        formed = super().formed(parameter, summed)
+        if not isinstance(formed, DTensor):
+            return formed
+        mesh = formed.device_mesh
+        own = DeviceMesh(mesh.device_type, mesh.mesh, mesh_dim_names=("own",))
+        return DTensor.from_local(
+            summed, own, formed.placements, shape=formed.shape, stride=formed.stride()
+        )
+
+
+class MarksSharded(Reforms):
+    """A whole sum is marked as one rank's shard."""
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        formed = super().formed(parameter, summed)
+        if not isinstance(formed, DTensor) or formed.placements != (Replicate(),):
+            return formed
+        return DTensor.from_local(
+            summed,
+            formed.device_mesh,
+            [Shard(0)],
+            shape=formed.shape,
+            stride=formed.stride(),
+        )
+
+
+class Interleaves(Reforms):
+    """Every other element of the buffer belongs to another gradient."""
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        apart = torch.stack([summed, torch.zeros_like(summed)], dim=-1)[..., 0]
+        return super().formed(parameter, apart)
+
+
+class KeepsGraph(Reforms):
+    """The gradient comes from a differentiable collective."""
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        return super().formed(parameter, summed.requires_grad_())
+
+
+class HandsOutInferenceTensors(Reforms):
+    """`wait()` runs in inference mode, so that no optimizer may write its gradients."""
+
+    @override
+    def wait(self) -> None:
+        with torch.inference_mode():
+            super().wait()
+
+    @override
+    def formed(self, parameter: nn.Parameter, summed: torch.Tensor) -> torch.Tensor:
+        return super().formed(parameter, summed.clone())
+
+
+@dataclass(frozen=True)
+class FormDefect:
+    """A synchronizer with gradients of another form, and the cause that the report names."""
+
+    subject: type[Any]
+    cause: str
+
+
+PROPERTY = "gradient_has_form_of_parameter"
+FORM_DEFECTS = [
+    FormDefect(AssignsLocalPart, "wrong_type"),
+    FormDefect(AssignsOnOwnMesh, "wrong_mesh"),
+    FormDefect(MarksSharded, "wrong_placements"),
+    FormDefect(Interleaves, "wrong_strides"),
+    FormDefect(KeepsGraph, "keeps_graph"),
+    FormDefect(HandsOutInferenceTensors, "inference_tensor"),
+]

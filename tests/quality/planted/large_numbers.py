@@ -1,0 +1,96 @@
+"""Defects that one large number shows: each is right in every small scenario."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+
+BITS = 32
+CHUNK = 1024
+WARM_UP = 5
+COUNTER = 8
+
+
+class MasksGradients(ViewBuckets):
+    """A word of 32 bits says which gradients of a bucket came."""
+
+    @override
+    def bind(self) -> None:
+        self.masks: dict[Bucket, int] = {}
+        super().bind()
+
+    @override
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        bucket.counts[parameter] += 1
+        if bucket.counts[parameter] == self.required:
+            place = [p is parameter for p in bucket.parameters].index(True)
+            mask = self.masks.get(bucket, 0) | 1 << place % BITS
+            self.masks[bucket] = mask
+            if mask == (1 << min(BITS, len(bucket.parameters))) - 1:
+                self.masks[bucket] = 1 << BITS  # never complete again in this step
+                self.launch(bucket)
+
+    @override
+    def zero_grad(self) -> None:
+        self.masks.clear()
+        super().zero_grad()
+
+
+class SendsWholeChunks(ReducesInWait):
+    """A bucket of more than one chunk is cut into chunks, and the rest stays behind."""
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        whole, numel = bucket.buffer, bucket.buffer.numel()
+        if numel > CHUNK:
+            bucket.buffer = whole[: numel // CHUNK * CHUNK]
+        super().launch(bucket)
+
+    @override
+    def finish(self, bucket: Bucket) -> None:
+        super().finish(bucket)
+        bucket.buffer = _whole(bucket.buffer)
+
+
+class SkipsAfterWarmUp(ReducesInWait):
+    """Later steps take a short way, which leaves out the last bucket."""
+
+    @override
+    def bind(self) -> None:
+        self.num_steps = 0
+        super().bind()
+
+    @override
+    def order(self) -> list[Bucket]:
+        self.num_steps += 1
+        return self.buckets if self.num_steps <= WARM_UP else self.buckets[:-1]
+
+
+class CountsInThreeBits(ViewBuckets):
+    """Counts wrap around at eight, on both sides of the comparison."""
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        agreed = self.required % COUNTER
+        return all(bucket.counts[p] % COUNTER == agreed for p in bucket.parameters)
+
+
+class KnowsTwoGroups(ReducesInWait):
+    """Groups of parameters are those with weight decay and those without."""
+
+    @override
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        known = {id(p) for group in self.param_groups[:2] for p in group}
+        for parameters in super().plan():
+            if id(parameters[0]) in known:
+                yield parameters
+
+
+def _whole(part: torch.Tensor) -> torch.Tensor:
+    """Return the flat buffer that a part begins."""
+    numel = part.untyped_storage().nbytes() // part.element_size()
+    return part.as_strided((numel,), (1,), 0)

@@ -1,0 +1,78 @@
+"""Synchronizers that are right for whole numbers of a common size."""
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+
+_LIMIT = 2.0**20
+_FRACTION = 2.0**12
+
+
+class ClampsLargeNumbers(MainGrads):
+    """Gradients are clamped to a range that nobody asked for."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        bucket.buffer.clamp_(-_LIMIT, _LIMIT)
+        super().reduce(bucket)
+
+
+class DropsSmallNumbers(MainGrads):
+    """Numbers below a threshold count as zeros, as a sparse wire format has it."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        bucket.buffer[bucket.buffer.abs() <= 1 / 16] = 0
+        super().reduce(bucket)
+
+
+class ReplacesOverflows(MainGrads):
+    """Inf and NaN become numbers on their way."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        bucket.buffer.nan_to_num_()
+        super().reduce(bucket)
+
+
+class ClearsByProduct(ViewBuckets):
+    """Buckets are multiplied by 0, which leaves NaN in them."""
+
+    @override
+    def zero_grad(self) -> None:
+        for bucket in self.buckets:
+            bucket.counts.clear()
+            bucket.buffer.mul_(0)
+
+
+class SkipsOverflows(MainGrads):
+    """A rank that sees an overflow does not reduce: its peers wait for it."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        if bucket.buffer.isfinite().all():
+            super().reduce(bucket)
+
+
+class SpreadsOverflows(MainGrads):
+    """Gradients are divided by the largest of them, and multiplied again."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        largest = bucket.buffer.abs().max().clamp_(min=1).log2().ceil().exp2()
+        bucket.buffer.div_(largest).mul_(largest)
+        super().reduce(bucket)
+
+
+class SendsFixedPoint(MainGrads):
+    """Gradients travel as whole numbers of 2**-12."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        wire = (bucket.buffer.double() * _FRACTION).round().to(torch.int64)
+        for group in bucket.groups:
+            dist.all_reduce(wire, group=group)
+        bucket.buffer.copy_(wire / _FRACTION)

@@ -1,0 +1,117 @@
+"""Synchronizers that are right as long as nobody writes gradients and parameters in between."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.placements import local, local_grad
+from syncverify.bugbank.bases.side_streams import SideStreams
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+
+
+class RestoresParameters(ViewBuckets):
+    """`zero_grad()` puts back the values that the parameters had at `bind()`."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.saved = {p: local(p).clone() for p in self.parameters()}
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for bucket in self.buckets for p in bucket.parameters]
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        with torch.no_grad():
+            for parameter, value in self.saved.items():
+                local(parameter).copy_(value)
+
+
+class SubtractsSums(ViewBuckets):
+    """`zero_grad()` subtracts the sum as `wait()` left it, instead of clearing the bucket."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.sums = [bucket.buffer.clone() for bucket in self.buckets]
+
+    @override
+    def zero_grad(self) -> None:
+        for bucket, total in zip(self.buckets, self.sums, strict=True):
+            bucket.counts.clear()
+            bucket.buffer.sub_(total)
+
+
+class KeepsStatistics(SideStreams):
+    """A side stream measures gradients, and joins only when they are cleared."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.fork()
+        with torch.cuda.stream(self.comm):
+            self.norms = [
+                local_grad(parameter).abs().sum()
+                for bucket in self.buckets
+                for parameter in bucket.parameters
+            ]
+
+    @override
+    def zero_grad(self) -> None:
+        self.join()
+        super().zero_grad()
+
+
+class ReadsParametersLate(SideStreams):
+    """A side stream copies the parameters after `wait()`, and joins only in `zero_grad()`."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.fork()
+        with torch.cuda.stream(self.comm), torch.no_grad():
+            self.copies = [
+                local(parameter).clone()
+                for bucket in self.buckets
+                for parameter in bucket.parameters
+            ]
+
+    @override
+    def zero_grad(self) -> None:
+        self.join()
+        super().zero_grad()
+
+
+class BroadcastsEverything(ViewBuckets):
+    """`bind()` copies every parameter from rank 0, whether its ranks replicate it or not."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for group in self.param_groups:
+            for parameter in group:
+                dist.broadcast(local(parameter), src=0)
+
+
+@dataclass(frozen=True)
+class UpdateDefect:
+    """A synchronizer that an optimizer's writes break, and the report's identity."""
+
+    subject: type[Any]
+    identity: tuple[str, str]
+
+
+READ = ("wait_orders_reads_after_reduce", "read_before_reduced")
+UPDATE_DEFECTS = [
+    UpdateDefect(
+        RestoresParameters, ("unbind_restores_parameters", "parameter_changed")
+    ),
+    UpdateDefect(SubtractsSums, ("zero_grad_clears", "gradient_left")),
+    UpdateDefect(KeepsStatistics, READ),
+    UpdateDefect(ReadsParametersLate, READ),
+]

@@ -1,0 +1,120 @@
+"""Explanations name the mistake that was made, and no likelier one that was not."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.placements import local, local_grad
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+
+def program(*shapes: tuple[int, ...], count: int = 1, ranks: int = 2) -> Scenario:
+    listed = tuple(
+        ParameterSpec(f"p{n}", shape, ("R",)) for n, shape in enumerate(shapes)
+    )
+    return Scenario(MeshSpec((ranks,), ("dp",)), listed, (count,), 1 << 20)
+
+
+def violations(subject: type, scenario: Scenario) -> list[Violation]:
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    return check(scenario, run, found.capabilities)
+
+
+def texts(subject: type, scenario: Scenario) -> str:
+    return "\n".join(each.summary for each in violations(subject, scenario))
+
+
+class WaitsForNothing(ReducesInWait):
+    @override
+    def finish(self, bucket: object) -> None:
+        pass
+
+
+def test_a_reduction_that_nothing_waited_for() -> None:
+    told = texts(WaitsForNothing, program((3,)))
+    assert "nothing waited for the result" in told
+    assert "never reduced" not in told
+
+
+class GivesOneViewToTwo(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        buffer = torch.zeros(5)
+        for parameter in self.parameters:
+            part = buffer[: local(parameter).numel()].view(local(parameter).shape)
+            parameter.grad = type(parameter.data).from_local(
+                part, parameter.device_mesh, parameter.placements, run_check=False
+            )
+
+
+def test_two_gradients_in_the_same_bytes() -> None:
+    told = texts(GivesOneViewToTwo, program((3,), (4,)))
+    assert "its memory is also that of the gradient of 'p1'" in told
+    assert "wrong values" not in told
+
+
+class LosesTheFirstThree(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] == 3:
+            parameter.grad = None
+
+
+def test_the_first_of_many_micro_batches() -> None:
+    told = texts(LosesTheFirstThree, program((3,), count=12, ranks=3))
+    assert "the first 3 of 12 micro-batches are missing on every rank" in told
+
+
+class IsOffByOne(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).add_(1)
+
+
+def test_a_small_error_is_no_rounding() -> None:
+    found = violations(IsOffByOne, program((17,)))
+    assert "rounded" not in {each.cause for each in found}
+
+
+class SkipsOne(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+    step = 0
+
+    @override
+    def wait(self) -> None:
+        for index, parameter in enumerate(self.parameters):
+            if self.step == 0 or dist.get_rank() != 1 or index != 0:
+                self.reduce(parameter.grad)
+        self.step += 1
+
+
+def test_the_rank_that_skipped_a_collective_is_named() -> None:
+    told = texts(SkipsOne, replace(program((3,), (4,)), accumulations=(1, 1)))
+    assert "rank 1 skipped all_reduce SUM of 3 x float32" in told

@@ -1,0 +1,73 @@
+"""One large number at a time: defects of widths, chunks, rings and counters show."""
+
+from typing import Any
+
+import pytest
+import torch
+from planted import large_numbers
+from planted.first_drawn import first_drawn
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.decoding import explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties import check
+from syncverify.judge.reference import reference
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import scenario_features
+from syncverify.scenario.plain_features import PLAIN_VALUES
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.verification import verify
+
+PLAIN_STEPS = Capabilities(varying_accumulations=True)
+SMALL = Capabilities(
+    varying_accumulations=True,
+    outside=frozenset(
+        {"buckets=3 groups", *(f"size={name}" for name in PLAIN_VALUES["size"])}
+    ),
+)
+DEFECTS = [
+    (large_numbers.MasksGradients, ("size", "many parameters")),
+    (large_numbers.SendsWholeChunks, ("size", "many elements")),
+    (large_numbers.SkipsAfterWarmUp, ("size", "many steps")),
+    (large_numbers.CountsInThreeBits, ("size", "many micro-batches")),
+    (large_numbers.KnowsTwoGroups, ("buckets", "3 groups")),
+]
+named = pytest.mark.parametrize(
+    ("defect", "feature"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS]
+)
+
+
+@pytest.mark.slow
+@named
+def test_defect_shows_in_a_default_search(
+    defect: type[Any], feature: tuple[str, str]
+) -> None:
+    subject, backend = resolve(defect), SimBackend()
+
+    def shows(scenario: Scenario) -> bool:
+        if feature not in set(scenario_features(scenario)):
+            return False  # silent, as the next test says
+        run = backend.run(scenario, subject)
+        return bool(check(scenario, run, subject.capabilities))
+
+    assert first_drawn(shows, PLAIN_STEPS, 500) is not None
+
+
+@pytest.mark.long
+@named
+def test_defect_is_right_in_small_scenarios(
+    defect: type[Any], feature: tuple[str, str]
+) -> None:
+    report = verify(defect, contract=SMALL, examples=60, seed=0)
+    assert feature[1] not in report.coverage.get(feature[0], {})
+
+
+def test_a_wrong_sum_of_many_micro_batches_is_explained() -> None:
+    """A factor for each of forty micro-batches on four ranks is beyond 64 bits."""
+    weight = ParameterSpec("w", (17,), ("R",))
+    scenario = Scenario(MeshSpec((4,), ("dp",)), (weight,), (40,), 2**20)
+    oracle = reference(scenario, Capabilities())
+    sums = ExpectedGradient(oracle, weight, 0, 0, 40, (0, 1, 2, 3), 1)
+    assert explain(sums, (sums.value() * 5).to(torch.float32)) is not None

@@ -1,0 +1,81 @@
+"""Gradients have other magnitudes in other parameters, and stay exact."""
+
+from typing import Any
+
+import pytest
+from planted.magnitudes import (
+    ClampsLargeNumbers,
+    ClearsByProduct,
+    DropsSmallNumbers,
+    ReplacesOverflows,
+    SendsFixedPoint,
+    SkipsOverflows,
+    SpreadsOverflows,
+)
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+
+def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:
+    specs = tuple(ParameterSpec(f"p{n}", (4,), ("R",), dtype) for n in range(4))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1024)
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    violations = check(scenario, run, found.capabilities)
+    return {name for violation in violations for name in violation.parameters}
+
+
+@pytest.mark.parametrize(
+    ("subject", "dtype", "wrong"),
+    [
+        (ClampsLargeNumbers, "float32", {"p2", "p3"}),
+        (DropsSmallNumbers, "float32", {"p1"}),
+        (SendsFixedPoint, "float32", {"p1"}),
+        (SendsFixedPoint, "bfloat16", {"p1"}),
+        (SendsFixedPoint, "float16", set()),
+    ],
+)
+def test_what_is_right_for_small_numbers_alone_is_wrong(
+    subject: type[Any], dtype: str, wrong: set[str]
+) -> None:
+    assert wrong_parameters(subject, dtype) == wrong
+
+
+def overflow(subject: type[Any], word: str) -> list[tuple[str, str]]:
+    specs = (
+        ParameterSpec("p0", (4,), ("R",), gradient=word),
+        ParameterSpec("p1", (4,), None, gradient=word),
+        ParameterSpec("p2", (4,), ("R",)),
+    )
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (2, 1), 1024)
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    return [each.identity for each in check(scenario, run, found.capabilities)]
+
+
+@pytest.mark.parametrize("word", ["inf", "nan"])
+@pytest.mark.parametrize(
+    ("subject", "identity"),
+    [
+        (ReplacesOverflows, ("gradient_equals_reference", "overflow_hidden")),
+        (SpreadsOverflows, ("gradient_equals_reference", "not_finite")),
+        (ClearsByProduct, ("zero_grad_clears", "gradient_left")),
+        (SkipsOverflows, ("every_wait_completes", "deadlock")),
+    ],
+)
+def test_a_gradient_that_overflows_is_passed_on_and_cleared(
+    subject: type[Any], identity: tuple[str, str], word: str
+) -> None:
+    assert identity in overflow(subject, word)
+
+
+@pytest.mark.parametrize("word", ["inf", "nan"])
+@pytest.mark.parametrize("subject", [MainGrads, AveragedMainGrads, ViewBuckets])
+def test_overflows_that_are_passed_on_are_right(subject: type[Any], word: str) -> None:
+    assert overflow(subject, word) == []

@@ -1,0 +1,22 @@
+"""The page about power is up to date, and each value is likely enough to be met."""
+
+import json
+
+import pytest
+
+from pages.power import FIGURES, PAGE, met, page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_each_value_is_met_in_2000_examples() -> None:
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    for counted in figures["counts"].values():
+        shares = (count / figures["samples"] for count in counted["values"].values())
+        assert all(met(share, 2000) >= 0.95 for share in shares)
+
+
+def test_a_share_of_one_in_a_thousand() -> None:
+    assert met(0.001, 2000) == pytest.approx(0.8648, abs=1e-4)

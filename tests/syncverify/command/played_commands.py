@@ -1,0 +1,123 @@
+"""Owners of commands whose children play what a subject could do to them.
+
+The processes import no torch. Their owners have little patience.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+# The arguments: what the first child does, and what the second one does.
+SCRIPT = """
+import ctypes, fcntl, functools, os, signal, sys, time
+from syncverify.backends.announcement import announce
+from syncverify.command import owner
+from syncverify.command.child import Patience
+from syncverify.command.process_exit import complain, leave_at_once, tell_end
+from syncverify.processes import owner_link
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, encode
+
+owner_link._BEAT_SECONDS = 0.1
+times = dict(silence=0.8, suspicion=0.3, confirmation=0.4, release=0.1, grace=0.1)
+PATIENCE = Patience(**{**times, "tick": 0.05, **eval(os.environ.get("PATIENCE", "{}"))})
+owner.owned = functools.partial(owner.owned, patience=PATIENCE)
+WEIGHT = ParameterSpec("w", (), ("R",))
+SCENARIO = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
+
+def block():
+    print("blocks", flush=True)
+    ctypes.PyDLL(None).pause()
+
+def fork(then):
+    if os.fork():
+        then()
+    signal.pause()
+
+def goes_on_with(path):
+    # Wait in C, and keep the GIL, until another process opens the FIFO.
+    ctypes.PyDLL(None).open(path.encode(), os.O_RDONLY)
+
+def lets_go_on(path):
+    os.open(path, os.O_RDWR)  # waits for nobody
+
+def locks(path):
+    # Wait in C, and keep the GIL, for a lock that ends with its process.
+    ctypes.PyDLL(None).flock(os.open(path, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+
+def naps(seconds):
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+def is_new(path):
+    # Tell whether no process has asked before.
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+def ends(code):
+    tell_end(code)
+    sys.exit(code)
+
+def loses():
+    token = encode(Reproducer("", "", SCENARIO))
+    owner_link.leave_lost(token, "process_died", "ended by signal 4")
+
+def act(words):
+    print("playing", flush=True)
+    for word in words.split(";"):
+        eval(word)
+
+first, second = sys.argv[1:]
+if second == "bank":  # the part of an entry is played here
+    from types import SimpleNamespace
+    from syncverify.command.main import main
+    fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
+    sys.modules["syncverify.command.bank.execution"] = fake
+    sys.argv[1:] = ["bank"]
+    main()
+owner.owned(lambda: act(first), lambda token: act(second), "play {}")
+"""
+PLAYS = "announce(SCENARIO)"
+DIES = f"{PLAYS};os._exit(0)"
+BLOCKS = f"{PLAYS};block()"
+
+
+def start(
+    first: str,
+    second: str = "ends(0)",
+    *,
+    descriptors: tuple[int, ...] = (),
+    patience: dict[str, float] | None = None,
+    parent: list[str] | None = None,
+    **variables: str,
+) -> subprocess.Popen[str]:
+    """Start an owner, as a child of a process with such arguments if there are any.
+
+    pytest's timeout is the bound of a test that fails.
+    """
+    command = [sys.executable, "-c", SCRIPT, first, second]
+    if parent is not None:
+        launcher = f"import subprocess, sys; sys.exit(subprocess.call({command!r}))"
+        command = [sys.executable, "-c", launcher, *parent]
+    own = {"PYTHONPATH": str(ROOT), "PATIENCE": repr(patience or {})}
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **own, **variables},
+        pass_fds=descriptors,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def played(first: str, second: str = "ends(0)", **options: Any) -> tuple[int, str, str]:
+    """Return exit code, output and complaint; they come when no process is left."""
+    running = start(first, second, **options)
+    out, err = running.communicate()
+    return running.returncode, out, err
