@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -29,6 +30,7 @@ from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.subjects.subject import Subject
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 
 # Property and cause of a violation.
@@ -85,6 +87,8 @@ class JudgedRun:
         num_turns: Number of turns of the run, all ranks together.
         branches: Whether another schedule may have another result.
         applied: Names of the properties that had something to judge.
+        launches_per_step: Largest number of collectives that a rank launched, by the number
+            of steps, rounded up.
         error: Identity that the fault of the run has where no feature may be refused; None
             for a run that ended.
     """
@@ -94,6 +98,7 @@ class JudgedRun:
     num_turns: int = 0
     branches: bool = False
     applied: tuple[str, ...] = ()
+    launches_per_step: int = 0
     error: Identity | None = None
 
     @property
@@ -248,6 +253,7 @@ class Judge:
             len(turns),
             decisions.met_question or order_matters(turns, scenario.mesh.num_ranks),
             verdict.applied,
+            _launches_per_step(scenario, run),
             error=None if run.fault is None else fault_identity(run.fault),
         )
 
@@ -267,3 +273,11 @@ def _is_slow(run: Run) -> bool:
     return run.fault is not None and (
         run.backend != "sim" or run.fault.kind == "never_returns"
     )
+
+
+def _launches_per_step(scenario: Scenario, run: Run) -> int:
+    numbers = (
+        sum(isinstance(record, CollectiveLaunch) for record in rank.trace)
+        for rank in run.ranks
+    )
+    return math.ceil(max(numbers, default=0) / scenario.num_steps)

@@ -25,6 +25,7 @@ from hypothesis import Phase
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.space import Space
 from syncverify.search.budget import Budget, OutOfBudgetError
 from syncverify.search.complements import join_complements
@@ -33,6 +34,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchPlan, SearchResult
+from syncverify.search.second_plays import SecondPlays
 from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
 from syncverify.subjects.subject import Subject
@@ -87,19 +89,18 @@ def judge_each_scenario(
 ) -> None:
     """Judge the scenarios of a sequence, until the budget ends.
 
-    Each scenario that is larger than all before it is played twice. `take` receives each
-    scenario and its judged run, and may raise `EndedError`.
+    Some are played twice. `take` receives each scenario and its judged run, and may raise
+    `EndedError`.
     """
-    largest = 0
+    second_plays = SecondPlays()
 
     def explore(scenario: Scenario, draw: Draw) -> None:
-        nonlocal largest
-        size = len(scenario.parameters) * scenario.mesh.num_ranks
         try:
-            judged = judge.judge_scenario(scenario, draw, twice=size > largest)
+            judged = judge.judge_scenario(scenario, draw)
+            if second_plays.includes(scenario, judged):
+                judged = judge.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=True)
         except OutOfBudgetError:
             raise EndedError from None
-        largest = max(largest, size)
         take(scenario, judged)
 
     drawing.for_each(explore, Phase.generate)

@@ -139,6 +139,6 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     "subject", [timing.ReducesInRandomOrder, timing.ReducesInOrderOfAddresses]
 )
 def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
-    (found,) = report_on(subject, "drawn", 15).violations
+    (found,) = report_on(subject, "drawn", 30).violations
     assert found.violation.identity == ("subject_is_deterministic", "acts_otherwise")
     assert "all_reduce SUM" in str(found.violation.evidence)

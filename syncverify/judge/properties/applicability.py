@@ -135,7 +135,7 @@ def could_overlap(judgement: Judgement) -> bool:
 
 
 def played_twice(judgement: Judgement) -> bool:
-    """The scenario was played twice (on `sim`: those larger than all before)."""
+    """The scenario was played twice (on `sim`: some of each search)."""
     return judgement.again is not None
 
 

@@ -1,6 +1,7 @@
 """Planted defects that show only with some timing, or only by chance, and their twins."""
 
 import random
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -95,21 +96,24 @@ class ReducesInRandomOrder(ReducesInWait):
         store = c10d._get_default_store()
         if store.add("planted/drawn", 1) == 1:
             store.set("planted/seed", str(self.drawn_seed()))
-        self.seed = int(store.get("planted/seed"))
+        self.random = random.Random(int(store.get("planted/seed")))
 
     def drawn_seed(self) -> int:
         return random.getrandbits(32)
 
     def order(self) -> list[Bucket]:
         drawn = [*self.buckets]
-        random.Random(self.seed).shuffle(drawn)
+        self.random.shuffle(drawn)
         return drawn
 
 
 class ReducesInOrderOfAddresses(ReducesInRandomOrder):
-    """Launches buckets in an order that depends on an address."""
+    """Launches buckets in an order that depends on an address, which never comes again."""
+
+    _kept: ClassVar[list[object]] = []
 
     def drawn_seed(self) -> int:
+        self._kept.append(self)
         return id(self)
 
 

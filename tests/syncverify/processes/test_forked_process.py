@@ -53,6 +53,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 def told(worker: WorkerProcess) -> Any:
     assert worker.connection.poll(60)
+    worker.process.send_signal(
+        0
+    )  # waits until the template has told the worker's number
     return worker.connection.recv()
 
 
