@@ -35,8 +35,8 @@ $ syncverify bank --twin-examples 1000 --json bank.json
 
 A search ends at its first violation, which is then shrunk. Exit code 0 means that each
 defect was caught and each twin was silent, 1 that this is not so. A defect is *caught* by any
-violation; the *cause* is right if it is the cause that the entry names, which points to the
-mistake. The *contract* is the smallest one that shows the defect: `plain`, for plain training
+violation; the *cause* is right if it is one that the entry names, which points to the mistake
+(nine entries name two, as the mistake shows otherwise in other scenarios). The *contract* is the smallest one that shows the defect: `plain`, for plain training
 steps alone, or the feature that a contract has to name. *Silent* defects give a wrong gradient,
 or waste time or memory, on real hardware without an error or a hang.
 """

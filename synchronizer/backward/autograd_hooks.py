@@ -130,9 +130,11 @@ def _launch_after_hooks(
 
     def on_arrival(_: torch.Tensor) -> None:
         # `torch.autograd.grad` runs this hook too, and then leaves a hook that does no harm.
-        handles: list[RemovableHandle] = [
-            running_node().register_hook(lambda *_: on_end(handles))
-        ]
+        node = running_node()
+        if node is None:  # a compiled backward; the launch comes with the next gradient
+            return
+        handles: list[RemovableHandle] = []
+        handles.append(node.register_hook(lambda *_: on_end(handles)))
 
     def on_end(handles: list[RemovableHandle]) -> None:
         handles.pop().remove()

@@ -27,7 +27,8 @@ class Entry:
         silent: Whether real hardware gives a wrong gradient, or wastes time or memory,
             without an error or a hang.
         property: Name of the property that the report tells first.
-        cause: Cause that the report names.
+        causes: Causes that tell the mistake: the one that the report names, then those of
+            scenarios in which the same mistake shows otherwise.
         uses_streams: Whether the synchronizer takes streams from `torch.cuda`, and so runs
             on `sim` and GPUs only.
     """
@@ -38,7 +39,7 @@ class Entry:
     trigger: str
     silent: bool
     property: str
-    cause: str
+    causes: tuple[str, ...]
     uses_streams: bool
 
     @builtins.property
@@ -87,6 +88,7 @@ def reported(
     trigger: str,
     violates: str,
     cause: str,
+    or_cause: str | None = None,
     silent: bool = True,
     uses_streams: bool = False,
     twin: type[Any] | None = None,
@@ -101,7 +103,7 @@ def reported(
             trigger=trigger,
             silent=silent,
             property=violates,
-            cause=cause,
+            causes=(cause,) if or_cause is None else (cause, or_cause),
             uses_streams=uses_streams,
         )
         setattr(subject, _MARK, entry)

@@ -268,6 +268,9 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
         yield Cause("scaled", _multiplied(expected, size, words)), value * size
+        if size != expected.divisor > 1:
+            text = f"its sum is divided by {size}, {words}, not by {expected.divisor}"
+            yield Cause("scaled", text), value * expected.divisor / size
         if expected.count > 1:
             text = f"it is divided by {size}, {words}, in every micro-batch"
             parts = [

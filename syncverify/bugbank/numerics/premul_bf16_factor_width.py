@@ -12,6 +12,8 @@ from syncverify.bugbank.entry import reported
     trigger="2 ranks, a bfloat16 gradient",
     violates="gradient_equals_reference",
     cause="scaled",
+    # The half that is read may be 0.
+    or_cause="erased",
 )
 class ReadsHalfOfFactor(AveragedMainGrads):
     """The factor of a bfloat16 mean is stored in 4 bytes, of which 2 are read."""

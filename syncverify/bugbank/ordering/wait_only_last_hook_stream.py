@@ -47,6 +47,8 @@ class PacksOnTwoStreams(MainGrads):
     trigger="2 ranks, 2 parameters in one bucket, packed on 2 streams",
     violates="reduce_reads_after_accumulation",
     cause="reduced_before_accumulated",
+    # On one rank nothing is reduced, and the optimizer reads next.
+    or_cause="read_before_reduced",
     uses_streams=True,
 )
 class WaitsForLastPacker(PacksOnTwoStreams):

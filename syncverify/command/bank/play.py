@@ -154,7 +154,7 @@ class Player:
             seconds=round(first.seconds, 3),
             caught=caught,
             seconds_to_shrink=round(first.seconds_to_shrink, 3),
-            is_cause_right=caught is not None and caught.cause == entry.cause,
+            is_cause_right=caught is not None and caught.cause in entry.causes,
             twin_examples=twin.num_examples,
             twin_played_for=played_for,
             alarm=Caught.of(twin.found),

@@ -52,7 +52,7 @@ def test_entries_name_the_property_that_is_told_first() -> None:
     wrong = {
         entry.id: CAUGHT[entry.id]["property"]
         for entry in entries()
-        if CAUGHT[entry.id]["cause"] == entry.cause
+        if CAUGHT[entry.id]["cause"] == entry.causes[0]
         and CAUGHT[entry.id]["property"] != entry.property
     }
     assert wrong == {}
