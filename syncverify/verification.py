@@ -23,6 +23,7 @@ from syncverify.errors import UsageError
 from syncverify.report.beyond import Tell, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
+from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
 from syncverify.scenario.contract_words import in_words
@@ -124,6 +125,7 @@ def verify(
     jobs: int = 1,
     database: Database = None,
     require_coverage: float | None = None,
+    require_lines: float | None = None,
     stop_at_first: bool = False,
     beyond: bool = False,
 ) -> Report:
@@ -144,6 +146,8 @@ def verify(
             Hypothesis database; None saves nothing. Each violation is saved when it is met.
         require_coverage: Percentage of the pairs of features that must occur, together
             with every single feature; None requires nothing.
+        require_lines: Percentage of the lines in the subject's Python functions that a
+            scenario must run, on `sim` or `fake`; None requires nothing.
         stop_at_first: Whether the exploration ends at the first violation.
         beyond: Whether features beyond the contract are observed, for `Report.beyond`. A
             contract with `fail_on_wrong` always observes them.
@@ -172,7 +176,7 @@ def verify(
         )
     if report.has_failed:
         raise PropertyViolation(report)
-    gap = report.gap(require_coverage)
+    gap = report.gap(require_coverage, require_lines)
     if gap is not None:
         raise CoverageGap(gap, report)
     return report
@@ -266,6 +270,7 @@ def run_search(
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
+        lines=LineCoverage.of(result.statistics.lines),
     )
     if observing is None or (stop_at_first and result.violations):
         return report

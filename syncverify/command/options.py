@@ -119,6 +119,10 @@ def cli() -> None:
     help="Fail unless every feature value, and so many of their pairs, were met.",
 )  # fmt: skip
 @click.option(
+    "--fail-under-lines", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
+    help="Fail unless so many lines of the subject's functions ran (sim and fake).",
+)  # fmt: skip
+@click.option(
     "--stop-at-first", is_flag=True,
     help="End at the first violation: shrink and report that one alone.",
 )  # fmt: skip

@@ -47,6 +47,7 @@ class RunOptions:
     database: Path
     no_database: bool
     require_coverage: float | None
+    fail_under_lines: float | None
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
@@ -83,7 +84,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
             raise
-    gap = report.gap(options.require_coverage)
+    gap = report.gap(options.require_coverage, options.fail_under_lines)
     _tell(options, progress, report)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
@@ -140,7 +141,8 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
         for pair in report.summary.missing_pairs:
             console.print(f"never together: {' and '.join(pair)}")
     table = table_lines(report.beyond, is_violated=bool(report.violations))
-    for line in (*report.summary.lines(), *report.explored, *table, diagnosis(report)):
+    lines = (*report.summary.lines(), *report.lines.lines(), *report.explored, *table)
+    for line in (*lines, diagnosis(report)):
         console.print(line)
     progress.report.write_whole(report)
 

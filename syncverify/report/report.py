@@ -8,6 +8,7 @@ from typing import Any
 
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.observed import ObservedFeature, with_word
+from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation
 
@@ -34,6 +35,7 @@ class Report:
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
+        lines: Lines of the subject that ran in a scenario, and the others.
     """
 
     subject: str
@@ -51,6 +53,7 @@ class Report:
     beyond: tuple[ObservedFeature, ...] = ()
     fails_on_wrong: bool = False
     is_interrupted: bool = False
+    lines: LineCoverage = field(default_factory=LineCoverage)
 
     @property
     def has_failed(self) -> bool:
@@ -58,21 +61,28 @@ class Report:
         wrong = self.fails_on_wrong and with_word(self.beyond, "wrong")
         return bool(self.violations or wrong)
 
-    def gap(self, percent_of_pairs: float | None) -> str | None:
+    def gap(
+        self, percent_of_pairs: float | None, percent_of_lines: float | None = None
+    ) -> str | None:
         """Say why a report without violations is no pass; None if it is one.
 
         Args:
             percent_of_pairs: Percentage of the pairs of features that must occur; None
                 requires one scenario alone.
+            percent_of_lines: Percentage of the lines in the subject's functions that must
+                run; None requires nothing.
 
         Returns:
             What was not covered.
         """
         if self.examples == 0:
             return "no scenario was judged, so nothing is known; raise the time limit"
-        if percent_of_pairs is None:
-            return None
-        return self.summary.gap(percent_of_pairs)
+        gap = None
+        if percent_of_pairs is not None:
+            gap = self.summary.gap(percent_of_pairs)
+        if gap is None and percent_of_lines is not None:
+            gap = self.lines.gap(percent_of_lines)
+        return gap
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
@@ -91,6 +101,7 @@ class Report:
             "contract": self.contract,
             "beyond": [each.to_json() for each in self.beyond],
             "interrupted": self.is_interrupted,
+            "lines": self.lines.to_json(),
         }
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import Phase
 
@@ -32,6 +33,7 @@ from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
+from syncverify.search.line_probe import played_lines
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchPlan, SearchResult
 from syncverify.search.second_plays import SecondPlays
@@ -39,6 +41,7 @@ from syncverify.search.shrinking import shrink
 from syncverify.search.statistics import StatisticsCollector
 from syncverify.subjects.subject import Subject
 
+_BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
 _DETERMINISM = subject_is_deterministic.__name__
 
 
@@ -59,7 +62,9 @@ def search(
         subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
     )
     collector = judge.listener = StatisticsCollector()
-    coverage, met = _explore(drawing, judge, plan, progress)
+    has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS
+    with played_lines(subject.factory if has_ranks_here else None) as lines:
+        coverage, met = _explore(drawing, judge, plan, progress)
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     join_complements(judge, met)
     violations = list[FoundViolation]()
@@ -79,7 +84,7 @@ def search(
         time.monotonic() - started,
         coverage,
         violations,
-        collector.statistics(),
+        replace(collector.statistics(), lines=lines),
         met,
     )
 

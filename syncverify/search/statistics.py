@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
 from syncverify.scenario.scenario import Scenario
+from syncverify.search.line_probe import PlayedLines, merged_lines
 from syncverify.search.schedules import ScheduleCoverage
 from syncverify.trace.run import Run
 
@@ -23,6 +24,7 @@ class RunStatistics:
         held: The most memory that `record_stream` held back in one run.
         schedules: The schedules that were played, one entry per scenario.
         remarks: Remarks on runs, in words.
+        lines: Lines of the subject that ran, by file; none on backends with processes.
     """
 
     num_overlaps: int = 0
@@ -30,6 +32,7 @@ class RunStatistics:
     held: HeldMemory = field(default_factory=HeldMemory)
     schedules: tuple[ScheduleCoverage, ...] = ()
     remarks: tuple[str, ...] = ()
+    lines: Mapping[str, PlayedLines] = field(default_factory=dict)
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
@@ -40,6 +43,7 @@ class RunStatistics:
             max((part.held for part in parts), key=lambda held: held.extent),
             tuple(each for part in parts for each in part.schedules),
             tuple(each for part in parts for each in part.remarks),
+            merged_lines([part.lines for part in parts]),
         )
 
 

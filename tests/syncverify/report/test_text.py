@@ -184,6 +184,7 @@ def test_json_report() -> None:
         "contract": "",
         "beyond": [],
         "interrupted": False,
+        "lines": {"all": 0, "played": 0, "never": []},
     }
     assert violation == {
         "property": "gradient_equals_reference",

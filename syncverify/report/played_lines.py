@@ -1,0 +1,174 @@
+"""Lines of a subject that no scenario ran, with the condition that kept them from it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from typing_extensions import override
+
+from syncverify.search.line_probe import PlayedLines
+
+_NAMED = 4
+_NAMED_FILES = 2
+_MAX_TEST = 60
+# Words of conditions that differ between the simulated machine and a cluster.
+_MACHINE: Final = ("cuda", "nccl", "gpu", "device", "backend", "is_available", "gloo")
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLines:
+    """Neighbouring lines of a file that never ran.
+
+    Attributes:
+        path: Path of the file.
+        first: Number of the first line.
+        last: Number of the last line.
+        reason: Why, in words; "" if unknown.
+    """
+
+    path: str
+    first: int
+    last: int
+    reason: str
+
+    @property
+    def asks_for_machine(self) -> bool:
+        """Tell whether the condition seems to ask for a device or a backend."""
+        return any(word in self.reason.lower() for word in _MACHINE)
+
+    @override
+    def __str__(self) -> str:
+        """Return the place, to be clicked on, and the reason."""
+        until = f"-{self.last}" if self.last > self.first else ""
+        return f"{self.path}:{self.first}{until}" + (
+            self.reason and f" ({self.reason})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LineCoverage:
+    """Lines of the functions of a subject.
+
+    Attributes:
+        files: Paths of the files of which a function ran.
+        num_lines: Number of lines that can run there.
+        num_idle: Number of those that never ran.
+        idle: Ranges of lines that never ran; those behind a condition on the device or the
+            backend come first.
+    """
+
+    files: tuple[str, ...] = ()
+    num_lines: int = 0
+    num_idle: int = 0
+    idle: tuple[IdleLines, ...] = ()
+
+    @classmethod
+    def of(cls, files: Mapping[str, PlayedLines]) -> Self:
+        """Sum up the lines of the files of a subject."""
+        idle = [
+            each for path, lines in sorted(files.items()) for each in _idle(path, lines)
+        ]
+        idle.sort(key=lambda each: not each.asks_for_machine)
+        return cls(
+            tuple(sorted(files)),
+            sum(len(lines.all) for lines in files.values()),
+            sum(len(lines.all - lines.played) for lines in files.values()),
+            tuple(idle),
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line with numbers, and one for each of the first ranges."""
+        if not self.num_lines:
+            return
+        played = self.num_lines - self.num_idle
+        yield f"lines: {played:,} of {self.num_lines:,} in functions of {self._where} ran"
+        for each in self.idle[:_NAMED]:
+            yield f"  never: {each}"
+        if len(self.idle) > _NAMED:
+            yield f"  and {len(self.idle) - _NAMED} more, all of them in the JSON report"
+
+    @property
+    def _where(self) -> str:
+        few = len(self.files) <= _NAMED_FILES
+        return ", ".join(self.files) if few else f"{len(self.files)} files"
+
+    def gap(self, percent: float) -> str | None:
+        """Say that too few lines ran; None if enough did."""
+        if not self.num_lines:
+            return "no line of the subject was counted; other code than Python, or processes"
+        played = self.num_lines - self.num_idle
+        if 100 * played >= percent * self.num_lines:
+            return None
+        named = ", ".join(map(str, self.idle[:_NAMED]))
+        return (
+            f"expected {percent:g} % of the lines in functions of the subject to run, but "
+            f"{played} of {self.num_lines} did; never: {named}; name in the contract the "
+            "features that lead there, play more examples, or test these lines otherwise"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "all": self.num_lines,
+            "played": self.num_lines - self.num_idle,
+            "never": [
+                {"path": e.path, "first": e.first, "last": e.last, "reason": e.reason}
+                for e in self.idle
+            ],
+        }
+
+
+def _idle(path: str, lines: PlayedLines) -> Iterator[IdleLines]:
+    """Yield the ranges of lines that did not run, each with one reason."""
+    reasons = _reasons(path, lines)
+
+    def kind(number: int) -> tuple[bool, str]:
+        return number in lines.played, reasons.get(number, "")
+
+    for (has_run, reason), group in itertools.groupby(sorted(lines.all), kind):
+        first, *others = group
+        if not has_run:
+            yield IdleLines(path, first, others[-1] if others else first, reason)
+
+
+def _reasons(path: str, lines: PlayedLines) -> dict[int, str]:
+    """Return by line why it did not run: of the parts that were not entered, the outermost."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:  # the file has changed since it was imported
+        return {}
+    reasons: dict[int, str] = {}
+    for part, reason in (each for node in ast.walk(tree) for each in _parts(node)):
+        end = part[-1].end_lineno or part[-1].lineno
+        inside = sorted(n for n in lines.all if part[0].lineno <= n <= end)
+        if inside and inside[0] not in lines.played:
+            for number in inside:
+                reasons.setdefault(
+                    number, reason
+                )  # `ast.walk` yields outer nodes first
+    return reasons
+
+
+def _parts(node: ast.AST) -> Iterator[tuple[list[ast.stmt], str]]:
+    """Yield the lists of statements of a node, each with the reason if it never ran."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield node.body, f"{node.name}() was never called"
+        case ast.If(orelse=[]):
+            yield node.body, f"`{_shortened(ast.unparse(node.test))}` was never true"
+        case ast.If():
+            test = _shortened(ast.unparse(node.test))
+            yield node.body, f"`{test}` was never true"
+            yield node.orelse, f"`{test}` was never false"
+        case ast.ExceptHandler():
+            kind = "an exception" if node.type is None else ast.unparse(node.type)
+            yield node.body, f"nothing raised {_shortened(kind)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEST else text[: _MAX_TEST - 3] + "..."

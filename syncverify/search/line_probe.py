@@ -1,0 +1,186 @@
+"""Which lines of the functions of a subject run while scenarios are played.
+
+Note [Functions are probed, and nothing else]
+    A tracer sees every call of the process, also those of torch and of the harness, and
+    makes a search half as long again. SlipCover puts probes into the functions of the subject
+    alone: by `sys.monitoring`, or before Python 3.12 into their bytecode. Module code and
+    class bodies ran when the subject was imported, so they do not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+from slipcover.slipcover import Slipcover
+
+_NEVER: Final = 2**31 - 1  # of times a probe is met again before SlipCover takes it out
+_HARNESS: Final = __name__.partition(".")[0]
+_FOREIGN: Final = frozenset({"", "torch", _HARNESS, *sys.stdlib_module_names})
+
+_WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedLines:
+    """Lines in functions of one file.
+
+    Attributes:
+        all: Numbers of all lines that can run.
+        played: Numbers of the lines that ran in a scenario.
+    """
+
+    all: frozenset[int]
+    played: frozenset[int]
+
+
+def merged_lines(
+    parts: list[Mapping[str, PlayedLines]],
+) -> dict[str, PlayedLines]:
+    """Combine the lines of several processes, by file."""
+    together: dict[str, PlayedLines] = {}
+    for path, lines in (item for part in parts for item in part.items()):
+        known = together.setdefault(path, lines)
+        together[path] = PlayedLines(known.all | lines.all, known.played | lines.played)
+    return together
+
+
+@contextmanager
+def played_lines(
+    factory: Callable[..., object] | None,
+) -> Iterator[Mapping[str, PlayedLines]]:
+    """Probe the functions of a subject; after the block, the yielded mapping has the lines.
+
+    It has the files of which a function ran. None probes nothing.
+    """
+    played: dict[str, PlayedLines] = {}
+    if factory is None:
+        yield played
+        return
+    probe = _LineProbe(factory)
+    try:
+        yield played
+    finally:
+        probe.remove()
+        played.update(probe.lines())
+
+
+class _LineProbe:
+    """Probes in the functions of a subject, until `remove`."""
+
+    def __init__(self, factory: Callable[..., object]) -> None:
+        self._codes: dict[FunctionType, CodeType] = {}
+        probed: dict[CodeType, CodeType] = {}
+        try:
+            self._slipcover = Slipcover(d_miss_threshold=_NEVER)
+        except (
+            ValueError
+        ):  # another tool of the process counts lines by `sys.monitoring`
+            return
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()  # lines that a probe before this one has seen
+        for function in _functions(factory):
+            code = self._codes[function] = function.__code__
+            if code not in probed:
+                probed[code] = self._slipcover.instrument(code)
+            function.__code__ = probed[code]
+
+    def lines(self) -> dict[str, PlayedLines]:
+        """Return the lines of each file of which a function ran."""
+        if not self._codes:
+            return {}
+        files: dict[str, Any] = self._slipcover.get_coverage()["files"]
+        return {
+            path: PlayedLines(
+                frozenset(lines["executed_lines"] + lines["missing_lines"]),
+                frozenset(lines["executed_lines"]),
+            )
+            for path, lines in files.items()
+            if lines["executed_lines"]
+        }
+
+    def remove(self) -> None:
+        """Give the functions their own code again."""
+        for function, code in self._codes.items():
+            function.__code__ = code
+
+
+def _functions(factory: Callable[..., object]) -> Iterator[FunctionType]:
+    """Yield the Python functions of the modules of a subject, each once."""
+    seen: set[int] = set()
+    for module in _modules(factory):
+        path = getattr(module, "__file__", None)
+        for function in _functions_of(module, seen):
+            if function.__code__.co_filename == path:
+                yield function
+
+
+def _modules(factory: Callable[..., object]) -> list[ModuleType]:
+    """Return the module of a factory, and the packages of its bases, as far as they are loaded.
+
+    The packages of what the module of the factory imports count as well, so that a class
+    that wraps a synchronizer brings the synchronizer. Installed packages do not.
+
+    Returns:
+        The modules.
+    """
+    own = sys.modules.get(getattr(factory, "__module__", None) or "")
+    bases = inspect.getmro(factory) if inspect.isclass(factory) else ()
+    imported = vars(own).values() if own else ()
+    names = {_module_name(each) for each in (*bases, *imported)}
+    roots = {name.partition(".")[0] for name in names} - _FOREIGN
+    return [
+        module
+        for name, module in [*sys.modules.items()]
+        if module is own
+        or (name.partition(".")[0] in roots and not _is_installed(module))
+    ]
+
+
+def _module_name(value: object) -> str:
+    """Return the name of a module, or of that of a class or function; "" for other values."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    is_code = isinstance(value, type | FunctionType)
+    return str(value.__module__) if is_code else ""
+
+
+def _is_installed(module: ModuleType) -> bool:
+    path = getattr(module, "__file__", None) or ""
+    return path.startswith(
+        (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    )
+
+
+def _functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:
+    """Yield the functions in the namespace of a module or class, and what they wrap."""
+    name = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    for value in [*vars(owner).values()]:
+        for each in _unwrapped(value):
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            if type(each) is FunctionType:
+                yield each
+            elif isinstance(each, type) and each.__module__ == name:
+                yield from _functions_of(each, seen)
+
+
+def _unwrapped(value: object) -> Iterator[object]:
+    """Yield a value, and the functions in it if it is a descriptor or a decorated function."""
+    yield value
+    if isinstance(value, property):
+        yield from (each for each in (value.fget, value.fset, value.fdel) if each)
+    elif isinstance(value, classmethod | staticmethod):
+        yield from _unwrapped(value.__func__)
+    elif isinstance(value, functools.cached_property):
+        yield value.func
+    elif type(value) in _WRAPPERS and "__wrapped__" in vars(value):
+        yield from _unwrapped(vars(value)["__wrapped__"])
