@@ -38,6 +38,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
     """
     if fault is not None and _is_broken_connection(fault, gathering):
         return "a connection of gloo broke, though no process was lost"
+    if fault is not None and _names_every_rank(fault, gathering):
+        return "no rank went on"
     lost = {*gathering.died, *gathering.silent()}
     for rank in () if fault is None else fault.ranks:
         worker = gathering.processes[rank]
@@ -58,6 +60,11 @@ def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
     outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
     has_raised = any(each is not None and each.is_aftershock for each in outcomes)
     return fault.kind == "raised" and has_raised
+
+
+def _names_every_rank(fault: Fault, gathering: WorkerGathering) -> bool:
+    """Tell whether all ranks wait and none is at fault, as where bytes of gloo are lost."""
+    return fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes)
 
 
 def _death(died: dict[int, str]) -> Fault:

@@ -7,9 +7,9 @@ Note [Who owns the end of a command]
     before torch is there. The owner passes signals on, and hears on a pipe which scenario
     starts, that Python runs, and with which code the command ends. Exit codes count only
     when they were told that way. A child that ends without a code, or falls silent, is lost:
-    the scenario is played once more in a new child (Note [The second child starts early]).
-    Lost again, the scenario is a violation; otherwise there is no verdict, and the exit code
-    is 3.
+    the scenario is played once more in a new child (Note [The second child starts early]),
+    and a third time where anybody may have ended or stopped both. Lost each time, the scenario
+    is a violation; otherwise there is no verdict, and the exit code is 3.
 
     The child leads a process group, which ends with it: children of the subject too. The
     kernel ends the group if the owner is killed.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 import click
@@ -36,6 +36,7 @@ from syncverify.command.process_exit import (
 from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.plain_text import plain
+from syncverify.processes.process_state import STOPPED
 from syncverify.scenario.token import renamed
 
 _PROPERTIES = {
@@ -43,9 +44,12 @@ _PROPERTIES = {
     "never_returns": "every_wait_completes",
 }
 
-# Signals by which users and supervisors end processes. SIGKILL is none: a scenario that
-# takes all memory is ended by it again.
+# Signals by which users and supervisors end processes.
 _REQUESTS = {f"ended by signal {int(number)}" for number in (1, 2, 15)}
+# These come from a scenario, which may take all memory or stop its process, or from anybody.
+# Who strikes at random hits two processes in a row, and hardly three.
+_FROM_ANYBODY = {"ended by signal 9", STOPPED}
+_NUMBERS = {2: "two", 3: "three"}
 
 Record = Callable[[str, str, list[str], int], None]
 
@@ -85,19 +89,28 @@ def owned(
     words = _words_of_loss(end, replay_line)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
-    second = plays.second()
-    if second.was_interrupted:
-        _leave_if_decided(second)
-    if second.code is not None:
+    losses = [end, plays.second()]
+    _leave_unless_confirmed(losses, words)
+    if any(each.how in _FROM_ANYBODY for each in losses):
+        losses.append(plays.third())
+        _leave_unless_confirmed(losses, words)
+    _leave_with_violation(losses, replay_line, record)
+
+
+def _leave_unless_confirmed(losses: Sequence[End], words: str) -> None:
+    """Leave without a verdict if the last child judged, or if a user ended one."""
+    last = losses[-1]
+    if last.was_interrupted:
+        _leave_if_decided(last)
+    if last.code is not None:
         _leave_without_verdict(
             f"{words}\n"
             "A new process ends that run, so nothing is known of what came before."
         )
-    if _REQUESTS & {end.how, second.how}:
+    if any(each.how in _REQUESTS for each in losses):
         _leave_without_verdict(
-            f"{words}\nA new process was lost as well: it {second.how}."
+            f"{words}\nA new process was lost as well: it {last.how}."
         )
-    _leave_with_violation(end, second, replay_line, record)
 
 
 def _words_of_loss(end: End, replay_line: str) -> str:
@@ -116,17 +129,17 @@ def _words_of_loss(end: End, replay_line: str) -> str:
 
 
 def _leave_with_violation(
-    end: End, second: End, replay_line: str, record: Record | None
+    losses: Sequence[End], replay_line: str, record: Record | None
 ) -> NoReturn:
-    name = _PROPERTIES[second.cause]
-    token = renamed(end.token, name, second.cause)
+    end, last = losses[0], losses[-1]
+    name = _PROPERTIES[last.cause]
+    token = renamed(end.token, name, last.cause)
     line = replay_line.replace("{}", token)
-    summary = (
-        f"the process that plays the ranks {second.how}, in two runs of one scenario"
-    )
+    runs = f"in {_NUMBERS[len(losses)]} runs of one scenario"
+    summary = f"the process that plays the ranks {last.how}, {runs}"
     click.echo(
-        f"VIOLATION: {name} ({second.cause})\n"
-        f"  {summary}{_listed(second.lines)}\n\n"
+        f"VIOLATION: {name} ({last.cause})\n"
+        f"  {summary}{_listed(last.lines)}\n\n"
         f"  replay:     {line}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
@@ -134,7 +147,7 @@ def _leave_with_violation(
         # It imports torch, and so runs in a child.
         Plays(None).first(
             lambda: _recorded(
-                lambda: record(token, summary, second.lines, end.num_runs)
+                lambda: record(token, summary, last.lines, end.num_runs)
             )
         )
     sys.exit(VIOLATION)

@@ -84,6 +84,11 @@ class Plays:
                 self._second_end = second.finish()
         return self._second_end
 
+    def third(self) -> End:
+        """Return how one more child ended."""
+        self._second = self._second_end = None
+        return self.second()
+
     def _reconsider(self) -> None:
         """Start a second child if the first is suspect, and forget it after a word."""
         silence, suspicion = self._first.silence, self._suspicion()

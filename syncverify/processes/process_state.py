@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+STOPPED = "does not answer: a signal has stopped it"
+
 
 def processor_seconds(pid: int) -> float:
     """Return the processor time of a process so far, without that of its children."""
@@ -52,7 +54,7 @@ def waits_for_disk(pid: int) -> bool:
 def why_silent(pid: int) -> str:
     """Say why a process does not answer, though a thread of it would if Python ran."""
     if is_stopped(pid):
-        return "does not answer: a signal has stopped it"
+        return STOPPED
     return "does not answer: it is in C code that keeps Python from running"
 
 

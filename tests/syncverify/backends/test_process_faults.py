@@ -243,6 +243,23 @@ def test_a_connection_that_breaks_once_is_no_fault_of_the_subject(
     assert playing(breaks(), breaks()).fault == RAISED.fault
 
 
+def test_ranks_that_all_wait_are_no_fault_if_they_go_on_in_new_processes(
+    playing: Play,
+) -> None:
+    """Bytes of gloo can get lost beside processes that are killed and use its ports again."""
+
+    def wait() -> tuple[Part, Part]:
+        return waits_for_a_peer(), waits_for_a_peer()
+
+    run = playing(wait(), (fine(), fine()))
+    assert run.fault is None
+    (remark,) = run.remarks
+    assert remark.startswith("no rank went on; played again in a new process")
+    run = playing(wait(), wait())
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("deadlock", (0, 1))
+
+
 def test_a_fault_explains_why_a_peer_could_not_connect(playing: Play) -> None:
     run = playing((alone(), Part(sends=(JobStarted(), RAISED))))
     assert (run.fault, run.remarks) == (RAISED.fault, ())

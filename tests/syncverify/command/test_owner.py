@@ -43,10 +43,10 @@ def test_an_end_before_the_first_scenario_is_no_verdict(end: str) -> None:
 @pytest.mark.parametrize(
     ("end", "how"),
     [
-        ("os._exit(0)", "ended by exit code 0"),
-        ("sys.exit(0)", "ended by exit code 0"),
-        ("ctypes.string_at(0)", "ended by signal 11"),
-        ("os.kill(os.getpid(),9)", "ended by signal 9"),
+        ("os._exit(0)", "ended by exit code 0, in two"),
+        ("sys.exit(0)", "ended by exit code 0, in two"),
+        ("ctypes.string_at(0)", "ended by signal 11, in two"),
+        ("os.kill(os.getpid(),9)", "ended by signal 9, in three"),
     ],
 )
 def test_a_death_in_a_scenario_that_comes_again_is_a_violation(
@@ -58,11 +58,22 @@ def test_a_death_in_a_scenario_that_comes_again_is_a_violation(
     assert out == (
         "playing\n"
         "VIOLATION: every_rank_finishes (process_died)\n"
-        f"  the process that plays the ranks {how}, in two runs of one scenario\n\n"
+        f"  the process that plays the ranks {how} runs of one scenario\n\n"
         f"  replay:     play {token}\n\n"
         "1 VIOLATION: found in run 2, which ended the search\n"
     )
     assert decode(token).cause == "process_died"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_two_processes_that_somebody_ends_or_stops_are_no_verdict(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    strike = f"os.kill(os.getpid(),{int(number)})"
+    second = f"{PLAYS};is_new({str(tmp_path / 'mark')!r})and({strike});ends(0)"
+    code, out, err = played(f"{PLAYS};{strike}", second)
+    assert (code, "VIOLATION" in out) == (3, False)
+    assert "A new process ends that run, so nothing is known" in err
 
 
 @pytest.mark.parametrize(("first", "second"), [(15, 15), (9, 2)])
@@ -79,15 +90,15 @@ def test_a_process_that_somebody_ends_is_no_verdict(first: int, second: int) -> 
 @pytest.mark.parametrize(
     ("hang", "how"),
     [
-        ("block()", "it is in C code that keeps Python from running"),
-        ("os.kill(os.getpid(),signal.SIGSTOP)", "a signal has stopped it"),
+        ("block()", "it is in C code that keeps Python from running, in two"),
+        ("os.kill(os.getpid(),signal.SIGSTOP)", "a signal has stopped it, in three"),
     ],
 )
 def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None:
     code, out, _ = played(f"{PLAYS};{hang}", f"{PLAYS};{hang}")
     assert code == 1
     assert "VIOLATION: every_wait_completes (never_returns)\n" in out
-    assert f"the process that plays the ranks does not answer: {how}, in two" in out
+    assert f"the process that plays the ranks does not answer: {how} runs" in out
     assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
 
 
