@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "syncverify/program/graphs/cpp.py": {"filelock"},
     "syncverify/report/": {"rich"},
     "syncverify/search/": {"hypothesis"},
+    "syncverify/search/line_probe.py": {"slipcover"},
     "syncverify/subjects/": {"d9d", "deepspeed", "megatron"},
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
