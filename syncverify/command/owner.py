@@ -146,9 +146,7 @@ def _leave_with_violation(
     if record is not None:
         # It imports torch, and so runs in a child.
         Plays(None).first(
-            lambda: _recorded(
-                lambda: record(token, summary, last.lines, end.num_runs)
-            )
+            lambda: _recorded(lambda: record(token, summary, last.lines, end.num_runs))
         )
     sys.exit(VIOLATION)
 
