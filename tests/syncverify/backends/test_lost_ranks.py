@@ -1,0 +1,122 @@
+"""Real rank processes that die or hang: a verdict on the right rank, and new processes."""
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from torch import nn
+
+from syncverify.backends.gloo import GlooBackend
+from syncverify.processes.process_state import STOPPED
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+PAIR = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
+)
+
+
+class Naive:
+    """Sums every parameter by itself in wait(); rank 1 can misbehave before that."""
+
+    def __init__(self, groups: list[list[nn.Parameter]], mb: float, count: int) -> None:
+        self.parameters = [parameter for group in groups for parameter in group]
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            self.misbehave()
+        for parameter in self.parameters:
+            dist.all_reduce(parameter.grad.to_local())
+
+    def misbehave(self) -> None: ...
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+class StopsItself(Naive):
+    def misbehave(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class KeepsTheGil(Naive):
+    def misbehave(self) -> None:
+        ctypes.PyDLL(None).sleep(1000)
+
+
+class DiesBesideItsChild(Naive):
+    """The child keeps the connection to the parent open."""
+
+    def misbehave(self) -> None:
+        if os.fork():
+            os._exit(3)
+        signal.pause()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[GlooBackend]:
+    opened = GlooBackend(hang_timeout_seconds=1.5)
+    yield opened
+    opened.close()
+
+
+def group_of(backend: GlooBackend, rank: int) -> int:
+    """Return the process of a rank, which leads a group."""
+    return backend._pool._workers[rank].process.pid
+
+
+def members(group: int) -> list[str]:
+    """List the living processes of a group."""
+    states = [
+        path.read_text().rpartition(")")[2].split()
+        for path in Path("/proc").glob("[0-9]*/stat")
+    ]
+    return [state[0] for state in states if int(state[2]) == group and state[0] != "Z"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None:
+    assert backend.run(PAIR, resolve(Naive)).fault is None
+    group = group_of(backend, 1)
+    os.kill(group, signal.SIGKILL)
+    assert backend._pool._workers[1].exit_reason() == "signal 9"
+    run = backend.run(PAIR, resolve(Naive))
+    assert (run.fault, run.remarks) == (None, ())
+
+    group = group_of(backend, 1)
+    died = backend.run(PAIR, resolve(DiesBesideItsChild)).fault
+    assert died is not None
+    assert (died.kind, died.ranks) == ("process_died", (1,))
+    assert died.details == ("rank 1: ended by exit code 3",)
+    assert members(group) == []
+
+    stopped = backend.run(PAIR, resolve(StopsItself)).fault
+    assert stopped is not None
+    assert (stopped.kind, stopped.ranks) == ("never_returns", (1,))
+    assert stopped.details[0] == f"rank 1: {STOPPED}"
+
+    assert backend.run(PAIR, resolve(Naive)).fault is None
+    group = group_of(backend, 1)
+    hung = backend.run(PAIR, resolve(KeepsTheGil)).fault
+    assert hung is not None
+    assert (hung.kind, hung.ranks) == ("never_returns", (1,))
+    assert hung.details[0].endswith("it is in C code that keeps Python from running")
+    here = "backends/test_lost_ranks.py:"
+    assert [
+        line.partition(" in ")[2] for line in hung.details if line.startswith(here)
+    ] == [
+        "wait: self.misbehave()",
+        "misbehave: ctypes.PyDLL(None).sleep(1000)",
+    ]
+    assert members(group) == []
