@@ -45,7 +45,8 @@ class GradientSynchronizer(ReducedGradients):
     From `bind()` to `unbind()` each `.grad` is a view into a flat buffer. `unbind()`
     sets it to None; so does the end of a synchronizer that is dropped while bound. The
     first `zero_grad()` after a reduced step may move a `.grad` to another buffer. As a
-    context manager, the object binds and unbinds.
+    context manager, the object binds and unbinds; an exception in the block waits for no
+    reduction in flight, whose memory is kept until the process ends.
 
     Args:
         param_groups: Groups of parameters; only parameters of one group share buckets.
@@ -129,8 +130,15 @@ class GradientSynchronizer(ReducedGradients):
         self.bind()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.unbind()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        sequence = self._sequence
+        if error is None or sequence is None or not sequence.in_flight:
+            self.unbind()
+            return
+        # A peer of the sum may have failed as well: a wait would last until the timeout of
+        # the process group, and then hide the error.
+        sequence.leave()
+        self._sequence = self._rebuild = None
 
     def bind(self) -> None:
         """Allocate the buckets, attach a view to every `.grad`, and install the hooks.

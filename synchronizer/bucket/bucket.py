@@ -228,6 +228,12 @@ class Bucket:
         self._reduction.give_up()
         self.finish()
 
+    def leave(self) -> None:
+        """Launch nothing more, and give every `.grad` back; what is in flight stays so."""
+        self._reduction.give_up()
+        for view in self.views:
+            view.detach()
+
     def drop_unused(self) -> None:
         """Set `.grad` to None where no rank used the parameter, after the reduction."""
         used = [float(view.is_used) for view in self.views]

@@ -149,7 +149,7 @@ def refuse_nonfinite_gradients(sequence: BucketSequence) -> None:
 
 def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
     """Refuse to write into a buffer during its reduction."""
-    in_flight = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
+    in_flight = sequence.in_flight
     if in_flight:
         raise ReductionInFlightError(
             "zero_grad() was called while gradients are being reduced",

@@ -29,6 +29,7 @@ from synchronizer.transport.streams import SideStream
 from .launch_order import LaunchOrder
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
+_LEFT: list["BucketSequence"] = []
 
 
 class BucketSequence:
@@ -79,6 +80,11 @@ class BucketSequence:
             self.release()
             raise
         self._attachments.install_hooks(self)
+
+    @property
+    def in_flight(self) -> list[Bucket]:
+        """Buckets that are launched and not waited for."""
+        return [b for b in self.buckets if b.state is BucketState.LAUNCHED]
 
     @property
     def is_learning(self) -> bool:
@@ -281,6 +287,15 @@ class BucketSequence:
             for bucket in self.buckets:
                 stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(self._attachments.remove_hooks)
+
+    def leave(self) -> None:
+        """Remove all hooks, and wait for nothing."""
+        self._attachments.remove_hooks()
+        for bucket in self.buckets:
+            bucket.leave()
+        # When may the memory be reused: reductions in flight write into it for as long as
+        # peers let them, so never.
+        _LEFT.append(self)
 
     def _forget(self) -> None:
         """Drop every view: the traceback of an error may keep this object alive."""

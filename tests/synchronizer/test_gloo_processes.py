@@ -202,6 +202,17 @@ def a_comm_hook_reduces(rank: int) -> None:
                 sums.zero_grad()
 
 
+def an_exception_waits_for_no_peer(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    a = parameter(mesh, Replicate(), numel=300)
+    sums = GradientSynchronizer([[a]], 1, 1)
+    with pytest.raises(ZeroDivisionError), sums:
+        if rank == 0:
+            accumulate(a, 1)  # rank 1 never takes part in this sum
+        raise ZeroDivisionError
+    assert (a.grad, repr(sums)[21:28]) == (None, "unbound")
+
+
 WORLDS = {
     2: (
         ranks_disagree_about_what_is_ready_first,
@@ -209,6 +220,7 @@ WORLDS = {
         an_error_in_a_hook_leaves_backward_and_unbind_cleans_up,
         sums_are_scattered_and_measured,
         a_comm_hook_reduces,
+        an_exception_waits_for_no_peer,  # the last one: its sum is never over
     ),
     4: (
         placements_are_mixed_on_an_unnamed_mesh,
