@@ -110,12 +110,16 @@ def _chosen(scenario: Scenario) -> ParameterSpec:
 def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...]:
     """Return a shape with as many dims as a parameter has, and at least `numel` elements."""
     first, *others = spec.global_shape or (1,)
-    others = [max(1, size) for size in others]
+
+    def pieces(dim: int) -> int:
+        given = spec.placements
+        return 1 if given is None else num_pieces(scenario.mesh, given, dim)
+
+    # A dim that has even shards keeps them, also an empty one.
+    others = [size or pieces(dim) for dim, size in enumerate(others, start=1)]
     length = math.ceil(numel / math.prod(others))
-    if spec.placements is not None:
-        pieces = num_pieces(scenario.mesh, spec.placements, 0)
-        if first % pieces == 0:  # a dim that has even shards keeps them
-            length = math.ceil(length / pieces) * pieces
+    if first % pieces(0) == 0:
+        length = math.ceil(length / pieces(0)) * pieces(0)
     return (length, *others)
 
 
