@@ -68,6 +68,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
         "seconds": float, "coverage": dict, "violations": list,
         "schedules": dict, "explored": list, "declared": dict, "untouched": dict,
         "applied": dict, "contract": str, "beyond": list, "interrupted": bool,
+        "lines": dict,
     }  # fmt: skip
     problems = [
         name for name, kind in types.items() if not isinstance(report.get(name), kind)
