@@ -20,7 +20,11 @@ from synchronizer.plan.grouping import (
     list_candidates,
     plan_buckets,
 )
-from synchronizer.plan.plan_agreement import Fingerprint, refuse_different_plans
+from synchronizer.plan.plan_agreement import (
+    Fingerprint,
+    mesh_ranks,
+    refuse_different_plans,
+)
 from synchronizer.ranks.rendezvous import open_rendezvous
 from synchronizer.step.rebuild import Rebuild
 from synchronizer.step.reduced_gradients import ReducedGradients
@@ -166,7 +170,7 @@ class GradientSynchronizer(ReducedGradients):
         )
         cap_bytes = self._bucket_cap_bytes
         plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
-        rendezvous = open_rendezvous(Fingerprint.of(plans).scopes)
+        rendezvous = open_rendezvous(Fingerprint.of(plans).scopes, mesh_ranks(plans))
         refuse_different_plans(plans, rendezvous, self._config)
         self._sequence = BucketSequence(
             plans,

@@ -106,6 +106,13 @@ class Fingerprint:
                 yield from lines
 
 
+def mesh_ranks(plans: Sequence[BucketPlan]) -> list[list[int]]:
+    """List the ranks of each mesh on which there is a parameter."""
+    parameters = [member.parameter for plan in plans for member in plan.members]
+    meshes = {p.device_mesh: None for p in parameters if isinstance(p, DTensor)}
+    return [mesh.mesh.flatten().tolist() for mesh in meshes]
+
+
 def refuse_different_plans(
     plans: Sequence[BucketPlan],
     rendezvous: Rendezvous | None,

@@ -6,11 +6,18 @@ A store keeps its keys for longer than a synchronizer is bound, and a program ma
 destroy the default process group and make another one on the same store. So each key
 starts with two numbers. The first counts the default process groups in which this rank
 has bound a synchronizer; the store itself keeps that count. The second counts the binds
-in this process group. Ranks that share buckets have to agree on both numbers: they have
-to bind their synchronizers in the same order.
+of the rank that writes, in this process group.
+
+The second number may differ between ranks: an encoder on ranks 0 and 1 may come before a
+model on ranks 0 to 3. So each bind tells its audience, the ranks that a plan on the same
+meshes could name, and a rank goes on to the next bind of a peer of which it is in the
+audience. Each two ranks have to bind the synchronizers that they could share in the same
+order. A rank that waits in vain for a peer takes its bind back.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,26 +27,46 @@ from torch.distributed import distributed_c10d as c10d
 from synchronizer.contract.errors import PlanMismatchError
 
 _ROOT = "gradient_synchronizer"
+
+
+@dataclass(slots=True)
+class _Binds:
+    """Numbers of the binds so far: those of this rank, and the last one of each peer."""
+
+    num_own: int = 0
+    last: dict[int, int] = field(default_factory=dict)
+
+
 _default_group_numbers: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
-_num_binds: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
+_binds: WeakKeyDictionary[dist.ProcessGroup, _Binds] = WeakKeyDictionary()
 
 
 class Rendezvous:
     """The notes of one bound synchronizer, see Note [Keys that are never stale].
 
     `peers` are the global ranks that share buckets with this rank according to its own
-    plan, ascending, without this rank. `number` counts the binds with peers so far,
-    this bind included.
+    plan, ascending, without this rank. `audience` are the ranks that could do so.
     """
 
     def __init__(
-        self, store: Any, prefix: str, *, rank: int, peers: list[int], number: int
+        self,
+        store: Any,
+        prefix: str,
+        *,
+        rank: int,
+        peers: list[int],
+        audience: Collection[int],
+        binds: _Binds,
     ) -> None:
         self._store = store
-        self._prefix = f"{prefix}/{number}"
+        self._prefix = prefix
         self.rank = rank
         self.peers = peers
-        self.number = number
+        self._binds = binds
+        binds.num_own += 1
+        # The bind whose notes belong to this synchronizer, by rank.
+        self._numbers = {rank: binds.num_own}
+        self.write("audience", json.dumps(sorted(audience)).encode())
 
     def write(self, topic: str, note: bytes) -> None:
         """Write the note of this rank about a topic, in place of an earlier note."""
@@ -58,11 +85,13 @@ class Rendezvous:
         try:
             return bytes(self._store.get(self._key(topic, peer)))
         except dist.DistError as error:
+            if peer not in self._numbers:
+                self.write("audience", b"[]")
             raise PlanMismatchError(
                 f"rank {peer} did not call {call}",
                 expected=f"{call} on every rank that shares buckets",
                 got=f"{type(error).__name__}: {error}",
-                where=f"bind() number {self.number}",
+                where=f"bind() number {self._numbers[self.rank]}",
             ) from error
 
     def peek(self, topic: str, peer: int) -> bytes | None:
@@ -75,13 +104,30 @@ class Rendezvous:
         return bytes(self._store.get(key)) if self._store.check([key]) else None
 
     def _key(self, topic: str, rank: int) -> str:
-        return f"{self._prefix}/{topic}/{rank}"
+        if rank not in self._numbers:
+            self._binds.last[rank] = self._numbers[rank] = self._next_bind(rank)
+        return self._key_of(self._numbers[rank], topic, rank)
+
+    def _next_bind(self, peer: int) -> int:
+        """Wait for the next bind of a peer that this rank could take part in."""
+        number = self._binds.last.get(peer, 0) + 1
+        while self.rank not in json.loads(
+            self._store.get(self._key_of(number, "audience", peer))
+        ):
+            number += 1
+        return number
+
+    def _key_of(self, number: int, topic: str, rank: int) -> str:
+        return f"{self._prefix}/{number}/{topic}/{rank}"
 
 
-def open_rendezvous(scopes: Iterable[Iterable[int]]) -> Rendezvous | None:
+def open_rendezvous(
+    scopes: Collection[Iterable[int]], meshes: Iterable[Iterable[int]]
+) -> Rendezvous | None:
     """Return the notes of a synchronizer that is being bound; None without peers.
 
-    `scopes` are the sets of global ranks that reduce or compare, this rank in each.
+    `scopes` are the sets of global ranks that reduce or compare, this rank in each, and
+    `meshes` those on which the parameters are.
     """
     if not dist.is_initialized() or _is_fake():
         return None
@@ -92,9 +138,13 @@ def open_rendezvous(scopes: Iterable[Iterable[int]]) -> Rendezvous | None:
     if not peers:
         return None
     default = c10d._get_default_group()  # noqa: SLF001
-    bind_number = _num_binds[default] = _num_binds.get(default, 0) + 1
     return Rendezvous(
-        _store(), f"{_ROOT}/{number}", rank=rank, peers=peers, number=bind_number
+        _store(),
+        f"{_ROOT}/{number}",
+        rank=rank,
+        peers=peers,
+        audience={each for ranks in (*scopes, *meshes) for each in ranks},
+        binds=_binds.setdefault(default, _Binds()),
     )
 
 

@@ -183,6 +183,36 @@ def test_a_rank_that_does_not_bind_is_named(ranks) -> None:
     assert found[3] == "  where:    rank 0 of 2, bind() number 1"
 
 
+def test_ranks_may_bind_other_synchronizers_with_other_ranks_before(ranks) -> None:
+    """An encoder on ranks 0 and 1 comes before a model on ranks 0 to 3."""
+
+    def program(rank: int) -> list[str]:
+        meshes = [DeviceMesh("cpu", part) for part in ([0, 1], [2, 3], [0, 1, 2, 3])]
+        encoder = [{"encoder": parameter(meshes[0], Replicate())}]
+        model = [{"model": parameter(meshes[2], Replicate())}]
+        found = bind(encoder) if rank < 2 else []
+        dist.distributed_c10d._get_default_store().set_timeout(timedelta(seconds=5))
+        return [*found, *bind(model), *(bind(encoder) if rank < 2 else []), *bind(model)]
+
+    assert ranks.run(4, program) == [[], [], [], []]
+
+
+def test_a_bind_for_which_a_peer_did_not_come_is_taken_back(ranks) -> None:
+    """Its note is stale for a peer that comes to the next one."""
+
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2,))
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            store.set_timeout(timedelta(seconds=0.01))
+            assert bind([{"old": parameter(mesh, Replicate())}]) != []
+            store.set_timeout(timedelta(seconds=5))
+        dist.barrier()
+        return bind([{"new": parameter(mesh, Replicate(), numel=5)}])
+
+    assert ranks.run(2, program) == [[], []]
+
+
 @pytest.mark.parametrize("option", ["rebuild", "debug"])
 def test_options_that_ranks_have_to_share_are_compared(ranks, option) -> None:
     def program(rank: int) -> list[str]:
