@@ -135,14 +135,11 @@ class GradientSynchronizer(ReducedGradients):
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        sequence = self._sequence
-        if error is None or sequence is None or not sequence.in_flight:
-            self.unbind()
-            return
-        # A peer of the sum may have failed as well: a wait would last until the timeout of
-        # the process group, and then hide the error.
-        sequence.leave()
-        self._sequence = self._rebuild = None
+        # A peer of a sum may have failed as well: a wait would last until the timeout of the
+        # process group, and then hide the error.
+        if error is not None and self._sequence is not None:
+            self._sequence.leave_if_in_flight()
+        self.unbind()
 
     def bind(self) -> None:
         """Allocate the buckets, attach a view to every `.grad`, and install the hooks.

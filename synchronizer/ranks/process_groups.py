@@ -24,6 +24,9 @@ So this module chooses the name. It consists of
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -113,20 +116,44 @@ def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     default = c10d._get_default_group()  # noqa: SLF001
     backend, store = c10d._world.pg_map[default]  # noqa: SLF001
     group: dist.ProcessGroup
-    group, _ = c10d._new_process_group_helper(  # noqa: SLF001
-        len(ranks),
-        ranks.index(dist.get_rank()),
-        list(ranks),
-        dist.Backend(backend),
-        store,
-        c10d.GroupName(_unused_name(default, ranks)),
-        timeout=c10d._get_default_timeout(dist.Backend(backend)),  # noqa: SLF001
-        group_desc="gradient_reduction",
-    )
+    with _no_split(default):
+        group, _ = c10d._new_process_group_helper(  # noqa: SLF001
+            len(ranks),
+            ranks.index(dist.get_rank()),
+            list(ranks),
+            dist.Backend(backend),
+            store,
+            c10d.GroupName(_unused_name(default, ranks)),
+            timeout=_timeout(default, backend),
+            group_desc="gradient_reduction",
+        )
     c10d._world.pg_group_ranks[group] = {  # noqa: SLF001
         rank: index for index, rank in enumerate(ranks)
     }
     return group
+
+
+@contextmanager
+def _no_split(default: dist.ProcessGroup) -> Iterator[None]:
+    """Keep torch from splitting the communicator of the default group.
+
+    With `init_process_group(device_id=...)` it would, and a split needs all ranks of that
+    group, which may not bind this synchronizer (pytorch#129965).
+    """
+    device, default.bound_device_id = default.bound_device_id, None
+    try:
+        yield
+    finally:
+        default.bound_device_id = device
+
+
+def _timeout(default: dist.ProcessGroup, backend: str) -> timedelta:
+    """Return the timeout that the user gave the default group."""
+    for device in default._device_types:  # noqa: SLF001
+        options = getattr(default._get_backend(device), "options", None)  # noqa: SLF001
+        if options is not None:
+            return options._timeout  # type: ignore[no-any-return]  # noqa: SLF001
+    return c10d._get_default_timeout(dist.Backend(backend))  # noqa: SLF001
 
 
 def _unused_name(default: dist.ProcessGroup, ranks: tuple[int, ...]) -> str:

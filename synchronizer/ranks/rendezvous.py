@@ -16,7 +16,8 @@ order. A rank that waits in vain for a peer takes its bind back.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,10 +32,17 @@ _ROOT = "gradient_synchronizer"
 
 @dataclass(slots=True)
 class _Binds:
-    """Numbers of the binds so far: those of this rank, and the last one of each peer."""
+    """Numbers of the binds so far, by rank.
+
+    Attributes:
+        num_own: Number of binds of this rank.
+        last: Number of the last bind of another rank that was heard of.
+        num_unheard: Number of binds since then in which both could take part.
+    """
 
     num_own: int = 0
-    last: dict[int, int] = field(default_factory=dict)
+    last: Counter[int] = field(default_factory=Counter)
+    num_unheard: Counter[int] = field(default_factory=Counter)
 
 
 _default_group_numbers: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
@@ -45,7 +53,7 @@ class Rendezvous:
     """The notes of one bound synchronizer, see Note [Keys that are never stale].
 
     `peers` are the global ranks that share buckets with this rank according to its own
-    plan, ascending, without this rank. `audience` are the ranks that could do so.
+    plan, ascending, without this rank. `audience` are the other ranks that could do so.
     """
 
     def __init__(
@@ -55,15 +63,17 @@ class Rendezvous:
         *,
         rank: int,
         peers: list[int],
-        audience: Collection[int],
+        audience: Set[int],
         binds: _Binds,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self.rank = rank
         self.peers = peers
+        self._audience = audience
         self._binds = binds
         binds.num_own += 1
+        binds.num_unheard.update(audience)
         # The bind whose notes belong to this synchronizer, by rank.
         self._numbers = {rank: binds.num_own}
         self.write("audience", json.dumps(sorted(audience)).encode())
@@ -86,13 +96,18 @@ class Rendezvous:
             return bytes(self._store.get(self._key(topic, peer)))
         except dist.DistError as error:
             if peer not in self._numbers:
-                self.write("audience", b"[]")
+                self._take_back()
             raise PlanMismatchError(
                 f"rank {peer} did not call {call}",
                 expected=f"{call} on every rank that shares buckets",
                 got=f"{type(error).__name__}: {error}",
                 where=f"bind() number {self._numbers[self.rank]}",
             ) from error
+
+    def _take_back(self) -> None:
+        """Do not count this bind; what peers did in it that came is over."""
+        self.write("audience", b"[]")
+        self._binds.num_unheard.subtract(self._audience - self._numbers.keys())
 
     def peek(self, topic: str, peer: int) -> bytes | None:
         """Return the note of a peer without a wait, or None where there is none so far.
@@ -105,17 +120,17 @@ class Rendezvous:
 
     def _key(self, topic: str, rank: int) -> str:
         if rank not in self._numbers:
-            self._binds.last[rank] = self._numbers[rank] = self._next_bind(rank)
+            self._numbers[rank] = self._number_of(rank)
         return self._key_of(self._numbers[rank], topic, rank)
 
-    def _next_bind(self, peer: int) -> int:
-        """Wait for the next bind of a peer that this rank could take part in."""
-        number = self._binds.last.get(peer, 0) + 1
-        while self.rank not in json.loads(
-            self._store.get(self._key_of(number, "audience", peer))
-        ):
-            number += 1
-        return number
+    def _number_of(self, peer: int) -> int:
+        """Wait for the bind of a peer that is this one, and return its number there."""
+        binds = self._binds
+        while binds.num_unheard[peer]:
+            key = self._key_of(binds.last[peer] + 1, "audience", peer)
+            binds.num_unheard[peer] -= self.rank in json.loads(self._store.get(key))
+            binds.last[peer] += 1
+        return binds.last[peer]
 
     def _key_of(self, number: int, topic: str, rank: int) -> str:
         return f"{self._prefix}/{number}/{topic}/{rank}"
@@ -143,7 +158,7 @@ def open_rendezvous(
         f"{_ROOT}/{number}",
         rank=rank,
         peers=peers,
-        audience={each for ranks in (*scopes, *meshes) for each in ranks},
+        audience={each for ranks in (*scopes, *meshes) for each in ranks} - {rank},
         binds=_binds.setdefault(default, _Binds()),
     )
 

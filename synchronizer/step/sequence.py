@@ -29,7 +29,7 @@ from synchronizer.transport.streams import SideStream
 from .launch_order import LaunchOrder
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
-_LEFT: list["BucketSequence"] = []
+_LEFT: list[object] = []  # memory of reductions that nobody waits for
 
 
 class BucketSequence:
@@ -288,14 +288,18 @@ class BucketSequence:
                 stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(self._attachments.remove_hooks)
 
-    def leave(self) -> None:
-        """Remove all hooks, and wait for nothing."""
+    def leave_if_in_flight(self) -> None:
+        """Drop all buckets if a reduction is in flight, and wait for none."""
+        if not self.in_flight:
+            return
         self._attachments.remove_hooks()
         for bucket in self.buckets:
             bucket.leave()
         # When may the memory be reused: reductions in flight write into it for as long as
-        # peers let them, so never.
-        _LEFT.append(self)
+        # peers let them, so never. Their process groups stay as well.
+        _LEFT.append((*self.buckets, self.groups))
+        self.groups = ReductionGroups()
+        self.buckets.clear()
 
     def _forget(self) -> None:
         """Drop every view: the traceback of an error may keep this object alive."""

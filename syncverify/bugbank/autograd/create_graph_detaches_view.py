@@ -11,7 +11,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "pytorch/pytorch#63812",
     trigger="2 micro-batches with create_graph=True",
-    violates="unreduced_stay_local",
+    violates="gradient_equals_reference",
     cause="micro_batch_missing",
 )
 class HoldsFirstGradient(PlainGrads):

@@ -10,7 +10,7 @@ from syncverify.bugbank.entry import reported
 @reported(
     "pytorch/pytorch#43307",
     trigger="2 ranks, 2 steps",
-    violates="gradient_equals_reference",
+    violates="unreduced_stay_local",
     cause="stale",
 )
 class RebindsViewsToResult(ViewBuckets):

@@ -192,7 +192,12 @@ def test_ranks_may_bind_other_synchronizers_with_other_ranks_before(ranks) -> No
         model = [{"model": parameter(meshes[2], Replicate())}]
         found = bind(encoder) if rank < 2 else []
         dist.distributed_c10d._get_default_store().set_timeout(timedelta(seconds=5))
-        return [*found, *bind(model), *(bind(encoder) if rank < 2 else []), *bind(model)]
+        return [
+            *found,
+            *bind(model),
+            *(bind(encoder) if rank < 2 else []),
+            *bind(model),
+        ]
 
     assert ranks.run(4, program) == [[], [], [], []]
 

@@ -1,8 +1,10 @@
 """Process groups: which ranks they have, and that none outlives its synchronizer."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -33,3 +35,30 @@ def test_a_group_that_was_destroyed_is_not_used_again(
     assert destroyed == [first]
     assert groups.get(scope) is not first
     monkeypatch.undo()
+
+
+def test_a_group_is_made_without_its_non_members_and_with_the_timeout_of_the_default_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a `device_id`, torch splits the default communicator, which all ranks must join."""
+    made: list[Any] = []
+
+    def make(*_: object, timeout: timedelta, **__: object) -> tuple[object, None]:
+        made.append((default.bound_device_id, timeout))
+        return default, None
+
+    dist.init_process_group(
+        "gloo",
+        store=dist.HashStore(),
+        rank=0,
+        world_size=1,
+        timeout=timedelta(seconds=77),
+    )
+    default = dist.distributed_c10d._get_default_group()
+    device = default.bound_device_id = torch.device("cpu", 0)
+    monkeypatch.setattr(dist.distributed_c10d, "_new_process_group_helper", make)
+    process_groups._create_group((0,))
+    assert made == [(None, timedelta(seconds=77))]
+    assert default.bound_device_id == device
+    monkeypatch.undo()
+    dist.destroy_process_group()

@@ -13,6 +13,8 @@ from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.search.line_probe import PlayedLines, merged_lines, played_lines
 from syncverify.verification import CoverageGap
 
+pytestmark = pytest.mark.slow  # beside many other objects of a test run
+
 
 class Dormant(ViewBuckets):
     def wait(self) -> None:

@@ -39,7 +39,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert row.caught.contract == "plain"
     assert (row.caught.ranks, row.caught.parameters, row.caught.steps) == (1, 1, 1)
     reproducer = decode(row.caught.token)
-    assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.cause)
+    assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.causes[0])
     told = line_of(row).rpartition(",")[0]
     assert told == (
         "size1-group-self-add: caught by unreduced_stay_local (scaled) after "
@@ -96,7 +96,7 @@ def test_twin_with_a_defect_is_an_alarm() -> None:
 
 def test_another_cause_than_the_entry_names_is_wrong() -> None:
     player = Player(SimBackend(), replace(BUDGET, twin_examples=0))
-    row = player.play(replace(QUICK, cause="stale"))
+    row = player.play(replace(QUICK, causes=("stale",)))
     assert row.caught is not None
     assert not row.is_cause_right
 
