@@ -132,7 +132,10 @@ def cli() -> None:
 )  # fmt: skip
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
-    """Search for violations of SUBJECT: a built-in name (synchronizer, ddp, ...) or module:attribute."""
+    """Search for violations of SUBJECT.
+
+    SUBJECT is a built-in name (synchronizer, ddp, ...), module:attribute or file.py:attribute.
+    """
 
     def play() -> None:
         from syncverify.command.run import RunOptions, execute

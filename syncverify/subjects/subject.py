@@ -187,13 +187,13 @@ def _load(path: str) -> SubjectFactory:
     if not (module_name and colon and attribute):
         raise SubjectError(
             f"unknown subject {path!r}: expected one of "
-            f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, or module:attribute"
+            f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, module:attribute or file.py:attribute"
         )
     return imported(path, "subject")  # type: ignore[no-any-return]  # resolve() checks it
 
 
 def imported(path: str, noun: str) -> Any:
-    """Import a subject or a layer by its path, `module:attribute`.
+    """Import a subject or a layer by its path, `module:attribute` or `file.py:attribute`.
 
     Returns:
         The object.
@@ -201,13 +201,11 @@ def imported(path: str, noun: str) -> Any:
     Raises:
         SubjectError: The import fails; `noun` is for its text.
     """
-    module_name, _, attribute = path.partition(":")
+    written, _, attribute = path.partition(":")
     # As `python script.py` would find it: the user's module may lie in this folder.
-    working_directory = str(Path.cwd())
-    if working_directory not in sys.path:
-        sys.path.insert(0, working_directory)
+    _find_modules_in(Path.cwd())
     try:
-        found: Any = importlib.import_module(module_name)
+        found = _module(written)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:  # a script without a main guard may exit
@@ -215,3 +213,33 @@ def imported(path: str, noun: str) -> Any:
             f"{noun} {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
         ) from error
     return found
+
+
+def _module(written: str) -> Any:
+    """Import a module by its name, or by the path of its file.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: There is no such module or file, or another module has its name.
+    """
+    file = Path(written).resolve()
+    if not written.endswith(".py"):
+        return importlib.import_module(written)
+    if not file.is_file():
+        raise ImportError(f"there is no file {written}")
+    names, folder = [file.stem], file.parent
+    while (folder / "__init__.py").exists():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    _find_modules_in(folder)
+    found = importlib.import_module(".".join(names))
+    if Path(found.__file__ or "").resolve() != file:
+        raise ImportError(f"{found.__name__} is {found.__file__}; rename the file")
+    return found
+
+
+def _find_modules_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

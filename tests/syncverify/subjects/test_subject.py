@@ -13,7 +13,7 @@ from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
+from syncverify.subjects.subject import BUILT_IN_SUBJECTS, imported, resolve
 from syncverify.subjects.subject_api import (
     RunsMicroBatches,
     VariesAccumulations,
@@ -194,7 +194,7 @@ def test_optional_methods_are_told_by_their_presence() -> None:
 def test_neither_built_in_nor_a_path(text: str) -> None:
     assert refusal(text) == (
         f"unknown subject {text!r}: expected one of {', '.join(sorted(BUILT_IN_SUBJECTS))}, "
-        "or module:attribute"
+        "module:attribute or file.py:attribute"
     )
 
 
@@ -220,6 +220,25 @@ def test_neither_built_in_nor_a_path(text: str) -> None:
 )
 def test_failed_imports_are_named(path: str, reason: str) -> None:
     assert refusal(path) == f"subject {path!r} cannot be imported: {reason}"
+
+
+def test_a_file_is_found_by_its_path_and_in_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    package = tmp_path / "by_path"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "part.py").write_text("from .rest import Thing\n")
+    (package / "rest.py").write_text("class Thing: pass\n")
+    (tmp_path / "abc.py").write_text("Thing = 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert imported("by_path/part.py:Thing", "layer").__module__ == "by_path.rest"
+    assert refusal("by_path/nosuch.py:Thing") == (
+        "subject 'by_path/nosuch.py:Thing' cannot be imported: ImportError: there is no "
+        "file by_path/nosuch.py"
+    )
+    assert refusal("abc.py:Thing").endswith("rename the file")
 
 
 def test_module_that_exits_on_import_is_refused(tmp_path: Path) -> None:

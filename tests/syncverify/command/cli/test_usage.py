@@ -19,7 +19,7 @@ SHARDED = Scenario(
 )
 WIDE = MeshSpec((4096,), ("dp",))
 NAMES = ", ".join(sorted(BUILT_IN_SUBJECTS))
-BUILT_IN = f"expected one of {NAMES}, or module:attribute"
+BUILT_IN = f"expected one of {NAMES}, module:attribute or file.py:attribute"
 REFUSED = {
     "unknown subject": (("run", "nothing"), f"unknown subject 'nothing': {BUILT_IN}"),
     "no such module": (
