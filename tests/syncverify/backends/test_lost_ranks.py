@@ -65,7 +65,7 @@ class DiesBesideItsChild(Naive):
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[GlooBackend]:
-    opened = GlooBackend(hang_timeout_seconds=1.5)
+    opened = GlooBackend(hang_timeout_seconds=3)  # imports of a new process take 1 s
     yield opened
     opened.close()
 
