@@ -85,7 +85,6 @@ def members(group: int) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
 def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None:
     assert backend.run(PAIR, resolve(Naive)).fault is None
     group = group_of(backend, 1)
