@@ -31,7 +31,7 @@ _IS_COMBINED = st.sampled_from([False, True, True])
 # A topic of few words lists "no change" up to this often: its words do not occur in every
 # scenario, and some of them occur with little else.
 _MAX_NO_CHANGE = 12
-_TOPICS_OF_SCENARIO = ("launch", "readiness", "backward")
+_TOPICS_OF_SCENARIO = ("launch", "readiness", "backward", "synchronizers")
 _TOPICS_OF_PARAMETER = ("used", "use")
 Change = Callable[[Scenario], Scenario]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
@@ -22,6 +23,7 @@ def meshes(
     max_ranks: int = 4,
     max_axes: int = 2,
     unnamed: bool = False,
+    permuted: bool = False,
     capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[MeshSpec]:
     """Generate meshes of one or two axes, now and then three; an axis may have size 1.
@@ -32,6 +34,7 @@ def meshes(
         max_ranks: Largest number of ranks.
         max_axes: Largest number of axes, 1 to 3.
         unnamed: Whether axes have no names, now and then.
+        permuted: Whether ranks are in another order, now and then.
         capabilities: Contract that may leave out meshes; None leaves out none.
 
     Returns:
@@ -50,6 +53,9 @@ def meshes(
         [*map(_named, flat)],
         [*map(_named, deep)],
         [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else [],
+        [replace(_named(shape), order="permuted") for shape in flat + deep]
+        if permuted
+        else [],
     ]
     if capabilities is not None:
         kinds = [[m for m in kind if has_mesh(capabilities, m)] for kind in kinds]

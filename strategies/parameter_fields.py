@@ -22,7 +22,7 @@ _ONE_CHANNELS_LAST_IN = 2
 def parameter_fields(
     *, num_dims: int, capabilities: Capabilities
 ) -> st.SearchStrategy[Fields] | None:
-    """Return a strategy for the fields `num_listed` and `memory_format`.
+    """Return a strategy for the fields about lists, and for `memory_format`.
 
     It draws (field, value) pairs by one choice and shrinks toward none of them. None if the
     contract leaves no choice.
@@ -35,9 +35,12 @@ def parameter_fields(
 
 
 def _listings(capabilities: Capabilities) -> list[Fields]:
-    if not capabilities.covers("listed", "twice"):
-        return [()]
-    return [()] * (_ONE_LISTED_TWICE_IN - 1) + [(("num_listed", 2),)]
+    fields: dict[str, Fields] = {
+        "twice": (("num_listed", 2),),
+        "in two groups": (("also_in_next_group", True),),
+    }
+    rare = [own for word, own in fields.items() if capabilities.covers("listed", word)]
+    return [()] * (_ONE_LISTED_TWICE_IN - 1) * len(rare) + (rare or [()])
 
 
 def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[Fields]:

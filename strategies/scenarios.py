@@ -21,6 +21,7 @@ from strategies.training_programs import (
     readiness_orders,
     step_events,
 )
+from strategies.word_choices import word_choices
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.features import parameter_features, without_clear_errors
 from syncverify.scenario.scenario import Scenario
@@ -80,6 +81,9 @@ def scenarios(
         launch=launch,
         backward=backward,
         readiness=draw(readiness_orders(capabilities=capabilities)),
+        synchronizers=draw(
+            word_choices("synchronizers", "one", capabilities=capabilities)
+        ),
     )
     if module != PLAIN:
         # The draws above happen with and without a module: to Hypothesis an example with
@@ -119,6 +123,7 @@ def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[Mes
         max_ranks=max_ranks,
         max_axes=3 if capabilities.covers("mesh", "3 axes") else 2,
         unnamed=capabilities.covers("mesh", "unnamed"),
+        permuted=capabilities.covers("mesh", "permuted"),
         capabilities=capabilities,
     )
 

@@ -71,7 +71,9 @@ def words() -> Iterator[tuple[str, str, str]]:
 def scenario_of(topic: str, word: str) -> Scenario:
     """Make the scenario of a row, which needs no DTensor."""
     use = word if topic == "use" else PLAIN
-    shapes = [(3,), (2, 3), (5,)]
+    shapes: list[tuple[int, ...]] = [(3,), (2, 3), (5,)]
+    if word == "added_to_another":
+        shapes = [(3,), (3,), (3,)]
     parameters = tuple(
         ParameterSpec(f"p{index}", shape, ("R",), use=use)
         for index, shape in enumerate(shapes)

@@ -47,8 +47,7 @@ refuse.
 The values are those of the coverage table. Limits: a trigger within a value is not told apart. Of
 many parameters there are 32 to 71, of many elements 1,024 to about 5,000, of many steps 6 to 10,
 of many micro-batches 8 to 17; worlds have up to 4 ranks unless `--ranks` says otherwise, so that
-folds at five to seven ranks are met by nothing; meshes are whole and in row-major order, with one
-synchronizer. Words that take long are never drawn, see the
+folds at five to seven ranks are met by nothing; meshes have all ranks of the world. Words that take long are never drawn, see the
 [feature catalogue](reference/features.md).
 """
 

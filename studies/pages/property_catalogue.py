@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from planted import forms
+from planted import forms, remains
 from planted.bank import DEFECTS
 from planted.modules import MODULE_DEFECTS, ModuleGrads
 from planted.stream_bank import STREAM_DEFECTS
@@ -52,6 +52,10 @@ def witnesses(entry: Property) -> tuple[type, type] | None:
         return ReducesInRandomOrder, ReducesInSeededOrder
     if entry.name == forms.PROPERTY:
         return forms.AssignsLocalPart, forms.Reforms
+    if entry.name == remains.GROWTH:
+        return remains.KeepsHandles, remains.KeepsFewHandles
+    if entry.name == remains.CAP:
+        return remains.CountsCapInElements, remains.KeepsCap
     for of_streams in STREAM_DEFECTS:
         if of_streams.property == entry.name:
             return of_streams.subject, of_streams.twin

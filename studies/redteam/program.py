@@ -112,7 +112,7 @@ def _marking(
             trigger=trigger,
             contract=Capabilities(
                 **{"varying_accumulations": True, "takes_cuda_streams": True, **fields},
-                right=frozenset(needs),
+                features=frozenset(needs),
             ),
         )
         setattr(subject, _MARK, program)

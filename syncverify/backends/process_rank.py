@@ -18,6 +18,7 @@ from syncverify.backends.recording import CollectiveRecording
 from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
@@ -87,7 +88,8 @@ def _play(
             world_size=scenario.mesh.num_ranks,
             timeout=membership.timeout,
         )
-        with exact_arithmetic(), CollectiveRecording(recorder):
+        settings = restored_settings()
+        with exact_arithmetic(), settings, CollectiveRecording(recorder):
             play(
                 scenario,
                 subject,

@@ -13,6 +13,7 @@ from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
+from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
@@ -106,6 +107,9 @@ class SimBackend:
             recorders=recorders,
             completes_in_order=subject.capabilities.needs_nccl,
         )
+        if "failing_collectives" in scenario.events:
+            failing = scenario.events.index("failing_collectives")
+            machine.world.failing_from_step = failing
         results = tuple(RankRun() for _ in range(num_ranks))
         tells = subject.capabilities.device == "cuda"
         if tells:
@@ -123,7 +127,7 @@ class SimBackend:
                     recorder=machine.recorders[rank],
                 )
 
-        with exact_arithmetic():
+        with exact_arithmetic(), restored_settings():
             threads, stall = machine.run(program)
         fault = threads_fault(threads, stall, machine.world.mismatch)
         return Run(self.name, results, fault), machine

@@ -1,4 +1,4 @@
-"""Leftovers: the remains of a subject on a rank's parameters after `unbind()`.
+"""Leftovers: the remains of a subject after `unbind()`, on a rank's parameters and beside them.
 
 Values of parameters and `requires_grad` are compared earlier too: before each change that the
 training program makes.
@@ -7,15 +7,19 @@ training program makes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from syncverify.program.model import LocalModel, local_part
+from syncverify.program.process_settings import ProcessSettings
 from syncverify.trace.run import Leftovers
+from syncverify.trace.source_lines import is_subject_line, line_of
 
 
 class _State(NamedTuple):
@@ -73,24 +77,87 @@ def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
     }
 
 
-def leftovers(model: LocalModel, own: OwnParameters) -> Leftovers:
-    """Find hooks, gradients in shared storages and changed parameters that a subject left."""
-    hooks = {name: _count_hooks(p) for name, p in model.parameters.items()}
-    return Leftovers(
-        hooks={name: count for name, count in hooks.items() if count},
-        shared_gradients=_sharing_storage(model.local_gradients()),
-        changed=own.changed(),
-    )
+class Before:
+    """A rank's parameters and process, as they were before a subject was made.
+
+    Attributes:
+        model: The rank's parameters.
+        own: Their values.
+    """
+
+    def __init__(self, model: LocalModel, own: OwnParameters) -> None:
+        self.model = model
+        self.own = own
+        self._hooks = {name: _hooks(p) for name, p in model.parameters.items()}
+        self._attributes = {name: {*vars(p)} for name, p in model.parameters.items()}
+        self._sharing = _sharing_storage(_local_parts(model))
+        self._settings = ProcessSettings()
+
+    def leftovers(self) -> Leftovers:
+        """Find what a subject left behind, or took away."""
+        parameters = self.model.parameters
+        added = {name: _hooks(p) - self._hooks[name] for name, p in parameters.items()}
+        tensors = {
+            name: _tensors_among(parameter, beside=self._attributes[name])
+            for name, parameter in parameters.items()
+        }
+        now = _sharing_storage(_local_parts(self.model))
+        return Leftovers(
+            hooks={name: len(hooks) for name, hooks in added.items() if hooks},
+            shared_gradients=_sharing_storage(self.model.local_gradients()),
+            changed=self.own.changed(),
+            lost_hooks=tuple(
+                name for name, p in parameters.items() if self._hooks[name] - _hooks(p)
+            ),
+            attributes={name: found for name, found in tensors.items() if found},
+            shared_parameters=tuple(name for name in now if name not in self._sharing),
+            settings=self._settings.changed(),
+            reseeded=self._settings.reseeded(),
+        )
 
 
-def _count_hooks(parameter: nn.Parameter) -> int:
+def _local_parts(model: LocalModel) -> dict[str, torch.Tensor]:
+    return {name: local_part(each) for name, each in model.parameters.items()}
+
+
+def _hooks(parameter: nn.Parameter) -> set[tuple[int, int]]:
     # torch has no public way to list hooks. Every tensor keeps them in these dictionaries
     # (torch/_tensor.py, register_post_accumulate_grad_hook).
     registries = (
         parameter._post_accumulate_grad_hooks,  # noqa: SLF001
         parameter._backward_hooks,  # noqa: SLF001
     )
-    return sum(len(registry) for registry in registries if registry)
+    return {
+        (number, key) for number, each in enumerate(registries) for key in each or ()
+    }
+
+
+def _tensors_among(parameter: nn.Parameter, *, beside: set[str]) -> tuple[str, ...]:
+    """Name the new attributes of a parameter that are tensors."""
+    return tuple(
+        name
+        for name, value in vars(parameter).items()
+        if name not in beside and isinstance(value, torch.Tensor)
+    )
+
+
+@contextmanager
+def noting_calls(called: dict[str, None]) -> Iterator[None]:
+    """Note the subject's functions that this thread calls within a block, as source lines.
+
+    A hook of a node is in no dictionary that Python can read, but it is called.
+    """
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and is_subject_line(frame.f_code.co_filename):
+            called[line_of(frame.f_code, frame.f_lasti)] = None
+
+    before: Callable[..., Any] | None = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:

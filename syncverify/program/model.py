@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -11,8 +14,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from syncverify.program.graphs.custom_function import undefined_gradient
 from syncverify.program.graphs.losses import AsRank, Losses, one_thread, total
 from syncverify.program.graphs.products import dot
+from syncverify.program.graphs.reuse import added_to
 from syncverify.program.graphs.uses import USES
 from syncverify.program.injected_error import failing_term, idle_term
 from syncverify.program.modules.model import initial_value
@@ -48,18 +53,18 @@ class LocalModel:
     def param_groups(self) -> list[list[nn.Parameter]]:
         """Return the parameters as the subject's factory takes them, one list per group.
 
-        A parameter that is listed twice comes a second time at the end of its group.
-        Example: a model's head that shares its weight with the first layer.
+        A parameter that is listed twice comes a second time at the end of its group, or of
+        the next one. Example: a model's head that shares its weight with the first layer.
         """
-        return [
-            [
-                self.parameters[spec.name]
-                for again in range(max(spec.num_listed for spec in group))
-                for spec in group
-                if again < spec.num_listed
-            ]
-            for group in self.scenario.groups
-        ]
+        listed: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
+        most = max(spec.num_listed for spec in self.scenario.parameters)
+        for again, spec in itertools.product(range(most), self.scenario.parameters):
+            if again < spec.num_listed:
+                listed[spec.group].append(self.parameters[spec.name])
+        for spec in self.scenario.parameters:
+            if spec.also_in_next_group:
+                listed[spec.group + 1].append(self.parameters[spec.name])
+        return [listed[index] for index in sorted(listed)]
 
     def loss(
         self,
@@ -113,12 +118,25 @@ class LocalModel:
             if fails and position == len(listed) // 2:
                 terms[_NO_PARAMETER] = failing_term(device)
             with using(spec.name):
-                terms[spec.name] = self._term(spec, step, micro_batch)
+                before = listed[:position]
+                terms[spec.name] = self._term(spec, step, micro_batch, before=before)
+        for spec in self.scenario.parameters:
+            if spec.used == "undefined" and self.parameters[spec.name].requires_grad:
+                part = local_in_graph(self.parameters[spec.name], spec)
+                # By another name: hooks of the user on the parameter would get no tensor.
+                terms[f"{spec.name}, undefined"] = undefined_gradient(part)
         if not any(term.requires_grad for term in terms.values()):
             terms[_NO_PARAMETER] = failing_term(device) if fails else idle_term(device)
         return terms
 
-    def _term(self, spec: ParameterSpec, step: int, micro_batch: int) -> torch.Tensor:
+    def _term(
+        self,
+        spec: ParameterSpec,
+        step: int,
+        micro_batch: int,
+        *,
+        before: Sequence[ParameterSpec],
+    ) -> torch.Tensor:
         """Compute a term with exactly the parameter's contribution as gradient."""
         local = local_in_graph(self.parameters[spec.name], spec)
         at = {"rank": self.rank, "step": step, "micro_batch": micro_batch}
@@ -131,8 +149,28 @@ class LocalModel:
             return dot(local, scaled.to(dtype=local.dtype, device=local.device))
         # Some take the constant for whole numbers.
         constant = constant.to(dtype=local.dtype, device=local.device)
+        is_added = spec.use == "added_to_another"
+        other = self._other_of_shape(local, before) if is_added else None
+        if other is not None:
+            remake = functools.partial(local_in_graph, self.parameters[spec.name], spec)
+            return added_to(other, remake, (constant * scale).to(local.dtype))
         term = USES[spec.use](local, constant)
         return term if scale == 1 else term * scale
+
+    def _other_of_shape(
+        self, local: torch.Tensor, before: Sequence[ParameterSpec]
+    ) -> torch.Tensor | None:
+        """Return the local part of a parameter with an earlier term, equal in shape and dtype.
+
+        Backward goes through terms from the last one to the first: sums of the other
+        parameter's gradient stay exact, since its own term comes after those that cancel out.
+        """
+        for other in before:
+            part = local_in_graph(self.parameters[other.name], other)
+            is_alike = part.shape == local.shape and part.dtype == local.dtype
+            if is_alike and part.requires_grad:
+                return part
+        return None
 
     def drop_gradients(self, *, every: int = 1) -> None:
         """Set every gradient to None, or every second one of the parameters."""

@@ -15,35 +15,38 @@ One scenario, in order:
         update parameters          as an optimizer does, in place
         change parameters          event `cast_before_zero`
         zero_grad()                "zeroed"
-        unbind and bind            events `rebind`, `rebind_announced`, `unbind_early`
+        unbind and bind            events of `REBINDING`
     unbind the subject, drop it, and look for leftovers
     one plain backward             "unbound"
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import change_parameters, freeze
 from syncverify.program.gradient_forms import misfits
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
+from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
+from syncverify.program.held_objects import count_held
 from syncverify.program.injected_error import InjectedError
-from syncverify.program.leftovers import OwnParameters, leftovers
+from syncverify.program.leftovers import Before, OwnParameters, noting_calls
 from syncverify.program.model import LocalModel, build_model, local_part
 from syncverify.program.optimizer import update
-from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.program.subject_error import calling
+from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.scenario import step_plan
 from syncverify.scenario.distribution import build_mesh
+from syncverify.scenario.plain_features import MANY
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import BEFORE_ZERO, PLAIN, REBINDING
 from syncverify.subjects.subject import Subject
@@ -89,6 +92,8 @@ def play(
     mesh = mesh_builder(scenario, device) if dtensors else None
     model = build_model(scenario, rank=rank, device=device, mesh=mesh)
     freeze(scenario, -1, model.parameters)
+    if scenario.backward == "hooks_of_others":
+        install_lasting_hooks(model.parameters.values())
     recorder.watch(model.local_gradients)
     streams = CallerStreams(scenario.launch, device)
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
@@ -113,26 +118,31 @@ class _RankProgram:
         self._recorder = recorder
         self._streams = streams
         self._own = OwnParameters(model.parameters)
+        self._before = Before(model, self._own)
 
     def play(self) -> None:
         synchronizer = self._make()
         self._bind(synchronizer, 0)
-        if self._subject.capabilities.gradients == "owner":
-            self._ask_owners(synchronizer)
+        self._ask_owners(synchronizer)
         for step in range(self._scenario.num_steps):
-            self._play_step(synchronizer, step)
+            synchronizer = self._play_step(synchronizer, step)
+            if self._scenario.num_steps >= MANY["steps"]:
+                self._result.num_held.append(count_held(synchronizer))
         self._unbind(synchronizer, self._scenario.num_steps - 1)
         # Drop the last reference, so that only leftovers keep hooks and buffers alive.
         del synchronizer
-        self._result.leftovers = leftovers(self._model, self._own)
-        self._play_after_unbind()
+        left = self._result.leftovers = self._before.leftovers()
+        self._result.leftovers = replace(left, called=self._play_after_unbind())
 
-    def _make(self) -> Synchronizer:
-        with self._streams.for_bind(), self._calling("bind", 0):
-            synchronizer = self._subject.factory(
+    def _make(self, step: int = 0) -> Synchronizer:
+        make = self._subject.factory
+        if self._scenario.synchronizers == "two":
+            make = functools.partial(TwoSynchronizers, make)
+        with self._streams.for_bind(), self._calling("bind", step):
+            synchronizer = make(
                 self._model.param_groups(),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
-                self._num_backwards(step=0),
+                self._num_backwards(step),
             )
         check_methods(synchronizer, self._subject.name)
         return synchronizer
@@ -142,7 +152,8 @@ class _RankProgram:
             synchronizer.bind()
 
     def _ask_owners(self, synchronizer: Synchronizer) -> None:
-        if isinstance(synchronizer, OwnsGradients):
+        is_asked = self._subject.capabilities.gradients == "owner"
+        if is_asked and isinstance(synchronizer, OwnsGradients):
             with self._calling("bind", 0):
                 self._result.owned = frozenset(
                     name
@@ -163,7 +174,7 @@ class _RankProgram:
         per_micro_batch = backwards_per_micro_batch(self._scenario.backward)
         return self._scenario.accumulations[step] * per_micro_batch
 
-    def _play_step(self, synchronizer: Synchronizer, step: int) -> None:
+    def _play_step(self, synchronizer: Synchronizer, step: int) -> Synchronizer:
         event = self._scenario.step_event(step)
         if step_plan.changes_parameters(self._scenario, step):
             self._change_parameters(step)
@@ -181,29 +192,27 @@ class _RankProgram:
                 self._observe("zeroed", step)
             if event in {"set_to_none", "set_every_other_to_none"}:
                 self._model.drop_gradients(every=1 if event == "set_to_none" else 2)
-        if event in REBINDING:
-            self._rebind(synchronizer, step)
+        return self._rebind(synchronizer, step) if event in REBINDING else synchronizer
 
-    def _rebind(self, synchronizer: Synchronizer, step: int) -> None:
+    def _rebind(self, synchronizer: Synchronizer, step: int) -> Synchronizer:
         event = self._scenario.step_event(step)
         if event == "rebind_announced" and step + 1 < self._scenario.num_steps:
             self._announce_count(synchronizer, step + 1)
         self._unbind(synchronizer, step)
         if event == "unbind_early":
             self._model.drop_gradients()
+        if event == "remade":
+            synchronizer = self._make(min(step + 1, self._scenario.num_steps - 1))
         self._bind(synchronizer, step)
         if event == "unbind_early":
             self._observe("zeroed", step)
+        return synchronizer
 
     def _change_parameters(self, step: int) -> None:
         # Recorded as a call of the subject: torch raises where the subject's hooks or
         # views forbid the change, and that error is the subject's. The accesses are not.
-        not_recording = self._recorder.not_recording_accesses()
-        with (
-            self._own.changing(),
-            self._calling("zero_grad", step),
-            not_recording,
-        ):
+        ours = self._recorder.not_recording_accesses()
+        with self._own.changing(), self._calling("zero_grad", step), ours:
             change_parameters(self._scenario, step, self._model.parameters)
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
@@ -226,8 +235,7 @@ class _RankProgram:
             with self._calling("wait", step):
                 synchronizer.flush()
         if event != "zero_before_wait":
-            num_waits = 2 if event == "wait_twice" else 1
-            for _ in range(num_waits):
+            for _ in range(2 if event == "wait_twice" else 1):
                 with self._calling("wait", step):
                     synchronizer.wait()
             self._observe("reduced", step)
@@ -292,15 +300,23 @@ class _RankProgram:
 
         synchronizer.run_micro_batch(compute_terms, is_last=is_last, run_backward=run)
 
-    def _play_after_unbind(self) -> None:
-        """Run one plain backward: parameters must behave as if they were never managed."""
+    def _play_after_unbind(self) -> tuple[str, ...]:
+        """Run one plain backward: parameters must behave as if they were never managed.
+
+        Returns:
+            The subject's functions that it called.
+        """
+        called: dict[str, None] = {}
         step = self._scenario.num_steps
         self._model.drop_gradients()
         # The subject is gone, so these accesses cannot be its mistakes.
         not_recording = self._recorder.not_recording_accesses()
         with self._calling("after_unbind", step), not_recording:
-            self._loss(step, 0).backward()
+            loss = self._loss(step, 0)
+            with noting_calls(called):
+                loss.backward()
         self._observe("unbound", step)
+        return tuple(called)
 
     def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
         with self._recorder.computing_loss(self._model.parameters.values()):
@@ -337,23 +353,11 @@ class _RankProgram:
         raises = self._scenario.step_event(step) == "raise_in_backward"
         return raises and micro_batch == last
 
-    @contextmanager
     def _calling(
         self, phase: Phase, step: int, micro_batch: int | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Record a call of the subject, and tell its exceptions from the harness's."""
-        moment = Moment(phase, step, micro_batch)
-        try:
-            with self._recorder.calling(moment):
-                yield
-            if not dist.is_initialized():
-                raise RuntimeError("the default process group was destroyed")
-        except (SyncverifyError, RunEndedError):
-            raise  # of the harness, below the subject: an injected error, a refusal
-        # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and
-        # no rank plays there.
-        except BaseException as error:  # the subject's, of any class
-            raise SubjectRaisedError(moment, error) from error
+        return calling(self._recorder, Moment(phase, step, micro_batch))
 
     def _read_by_optimizer(
         self, gradients: Mapping[str, torch.Tensor]

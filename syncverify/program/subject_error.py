@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch.distributed as dist
+
+from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
+from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment
 
 
@@ -18,3 +25,34 @@ class SubjectRaisedError(Exception):
         super().__init__(f"{moment}: {kind_of(original)}: {message_of(original)}")
         self.moment = moment
         self.original = original
+
+
+@contextmanager
+def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
+    """Record a call of the subject, and tell its exceptions from the harness's.
+
+    Raises:
+        SubjectRaisedError: The subject raised, or destroyed the default process group.
+        SyncverifyError: The harness raised below the subject: an injected error, a refusal.
+        RunEndedError: The run has ended.
+    """
+    try:
+        with recorder.calling(moment):
+            yield
+        require_process_group()
+    except (SyncverifyError, RunEndedError):
+        raise
+    # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and no
+    # rank plays there.
+    except BaseException as error:  # the subject's, of any class
+        raise SubjectRaisedError(moment, error) from error
+
+
+def require_process_group() -> None:
+    """Refuse that a subject destroys what all of them share.
+
+    Raises:
+        RuntimeError: The default process group is gone.
+    """
+    if not dist.is_initialized():
+        raise RuntimeError("the default process group was destroyed")

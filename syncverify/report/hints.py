@@ -88,6 +88,19 @@ _HINTS = {
     "hook_left": "keep the handles of all hooks, and remove them in unbind()",
     "buffer_left": "set `.grad` to None, or to a copy, in unbind()",
     "parameter_changed": "leave the values of parameters alone: only gradients are yours",
+    "hook_lost": "remove a hook by the handle that its registration returned, and no other",
+    "attribute_left": "delete in unbind() the attributes that bind() gave to parameters",
+    "parameters_joined": "give each parameter a storage of its own in unbind()",
+    "setting_changed": "set torch's defaults back, by a context manager where there is one",
+    "generator_seeded": (
+        "draw from a `torch.Generator` or a `random.Random` of your own; seed no global one"
+    ),
+    "over_cap": (
+        "close a bucket before a gradient that would bring it over the cap; count bytes of "
+        "local parts"
+    ),
+    "piles_up": "drop handles, copies and records of a step in wait() or zero_grad()",
+    "failure_hidden": "let errors of `wait()` pass; nothing that a failed group sends is right",
     "collective_after_unbind": "remove all hooks in unbind()",
     "backward_not_plain": "restore in unbind() all that bind() changed",
     "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",

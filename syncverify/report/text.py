@@ -175,6 +175,8 @@ def _parameter(spec: ParameterSpec) -> str:
         words.append("frozen")
     if spec.num_listed > 1:
         words.append(f"listed {spec.num_listed} times")
+    if spec.also_in_next_group:
+        words.append("listed in the next group too")
     if spec.memory_format != "contiguous":
         words.append(spec.memory_format)
     if spec.used != "always":

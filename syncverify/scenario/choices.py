@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
+from syncverify.scenario import vocabulary
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_mesh_features, parameter_features
 from syncverify.scenario.plain_features import (
@@ -130,10 +131,11 @@ def features_by_mesh(
 ) -> frozenset[frozenset[Feature]]:
     """List for each mesh of a contract its features and those of placements on it."""
     meshes = (
-        MeshSpec(shape, names)
+        MeshSpec(shape, names, order)
         for num_axes in range(1, MAX_AXES + 1)
         for shape in mesh_shapes(max_ranks, num_axes)
         for names in ((), AXIS_NAMES[:num_axes])
+        for order in vocabulary.ORDERS
     )
     return frozenset(
         frozenset(_all_mesh_features(mesh)) | _placed(capabilities, mesh)
@@ -153,7 +155,8 @@ def _is_covered_mesh(capabilities: Capabilities, mesh: MeshSpec) -> bool:
 
 def _pattern(mesh: MeshSpec) -> MeshSpec:
     """Return the least mesh on which placements have the same features."""
-    return MeshSpec(tuple(min(size, 2) for size in mesh.shape), mesh.axis_names)
+    shape = tuple(min(size, 2) for size in mesh.shape)
+    return MeshSpec(shape, mesh.axis_names, mesh.order)
 
 
 def _placed(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]:

@@ -60,6 +60,8 @@ class Capabilities:
             where ranks are threads (`sim`, `fake`).
         reduces_each_micro_batch: The subject reduces in every micro-batch, and
             accumulates reduced gradients.
+        keeps_bucket_cap: Gradients that share a bucket fit the cap together, which counts bytes
+            of one rank.
         owns_parameters: The subject contains the optimizer, or values of the parameters of its
             own (ZeRO), so nobody else may update parameters between steps.
         gradients: Ranks that hold the right reduced gradient of a parameter after `wait()`:
@@ -90,6 +92,7 @@ class Capabilities:
     needs_nccl: bool = False
     needs_processes: bool = False
     reduces_each_micro_batch: bool = False
+    keeps_bucket_cap: bool = False
     owns_parameters: bool = False
     gradients: Literal["all ranks", "owner"] = "all ranks"
     device: Literal["cpu", "cuda"] = "cpu"

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from syncverify.scenario.layout import rank_table
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,
@@ -25,6 +26,10 @@ from syncverify.scenario.specs import (
 
 def build_mesh(scenario: Scenario, device: torch.device) -> DeviceMesh:
     """Build the scenario's mesh over the ranks of the default process group."""
+    if scenario.mesh.order != "row_major":
+        ranks = torch.tensor(rank_table(scenario.mesh)).reshape(scenario.mesh.shape)
+        names = scenario.mesh.axis_names or None
+        return DeviceMesh(device.type, ranks, mesh_dim_names=names)
     return init_device_mesh(
         device.type,
         scenario.mesh.shape,

@@ -14,7 +14,7 @@ Promise = Literal["right", "right_or_error"]
 # every micro-batch uses once, and as many micro-batches as agreed. The tables of
 # `vocabulary` start with the plain word, so `[1:]` leaves it out.
 OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
-    "mesh": {"3 axes": "right", "unnamed": "right"},
+    "mesh": {"3 axes": "right", "unnamed": "right", "permuted": "right"},
     "placement": {
         "sub_mesh": "right",
         "strided": "right",
@@ -22,10 +22,11 @@ OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
     },
     "shape": {"4 dims": "right", "empty": "right"},
     "dtype": {"float64": "right", "own gradient dtype": "right"},
-    "listed": {"twice": "right_or_error"},
+    "listed": {"twice": "right_or_error", "in two groups": "right_or_error"},
     "memory_format": {"transposed": "right", "channels_last": "right"},
     "used": {
         "never": "right_or_error",
+        "undefined": "right_or_error",
         "not_on_odd_ranks": "right_or_error",
         "not_in_first_micro_batch": "right_or_error",
         "not_in_last_micro_batch": "right_or_error",
@@ -48,6 +49,7 @@ OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
         "rebind": "right",
         "rebind_announced": "right",
         "unbind_early": "right_or_error",
+        "remade": "right",
         "raise_in_backward": "right_or_error",
         "freeze": "right_or_error",
         "unfreeze": "right_or_error",
@@ -55,9 +57,11 @@ OPTIONAL_FEATURES: Final[Mapping[str, Mapping[str, Promise]]] = {
         "cast": "right_or_error",
         "cast_before_zero": "right_or_error",
         "move": "right_or_error",
+        "failing_collectives": "right_or_error",
     },
     "launch": dict.fromkeys(list(vocabulary.LAUNCHES)[1:], "right"),
     "readiness": {"by_rank": "right"},
+    "synchronizers": {"two": "right"},
     "module": dict.fromkeys(list(vocabulary.MODULES)[1:], "right"),
 }
 # `features` of a contract that asks for all of them.

@@ -26,7 +26,7 @@ _LASTING = (*vocabulary.BEFORE_STEP, *vocabulary.BEFORE_ZERO)
 _STEPS_AFTER = {
     "set_to_none": 1,
     "set_every_other_to_none": 1,
-    **dict.fromkeys(_LASTING, math.inf),
+    **dict.fromkeys((*_LASTING, "failing_collectives"), math.inf),
 }
 _PLAIN_STEPS = "other features show on sums of products, at a fraction of the cost"
 _EXCHANGING = ("cast", "cast_before_zero", "move")
@@ -83,6 +83,15 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
         )
         for event in _EXCHANGING
     },
+    frozenset({"use=added_to_another", "launch=parameter_streams"}): (
+        "the sum of two parameters belongs to no stream of one of them"
+    ),
+    **{
+        frozenset({"backward=hook_writes_grad", f"event={event}"}): (
+            "once DTensor parameters are exchanged, torch never calls the user's next hooks"
+        )
+        for event in _EXCHANGING
+    },
     **{
         frozenset({"event=raise_in_backward", f"backward={backward}"}): (
             "backward never reaches the term that raises"
@@ -99,6 +108,7 @@ def optional_features(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield from _if_listed("event", event)
     yield from _if_listed("launch", scenario.launch)
     yield from _if_listed("readiness", scenario.readiness)
+    yield from _if_listed("synchronizers", scenario.synchronizers)
     yield from _if_listed("backward", scenario.backward)
     yield from _if_listed("module", scenario.module)
     for spec in scenario.parameters:
@@ -111,6 +121,8 @@ def optional_mesh_features(mesh: MeshSpec) -> Iterator[tuple[str, str]]:
         yield "mesh", "3 axes"
     if not mesh.axis_names:
         yield "mesh", "unnamed"
+    if mesh.order != "row_major":
+        yield "mesh", mesh.order
 
 
 def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:
@@ -169,6 +181,8 @@ def parameter_features(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
         yield "dtype", "own gradient dtype"
     if spec.num_listed > 1:
         yield "listed", "twice"
+    if spec.also_in_next_group:
+        yield "listed", "in two groups"
     yield from _if_listed("memory_format", spec.memory_format)
     yield from _if_listed("used", spec.used)
     yield from _if_listed("use", spec.use)

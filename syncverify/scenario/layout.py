@@ -26,12 +26,21 @@ _WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
-    """Return the coordinates of a global rank, one per mesh axis; ranks are in row-major order."""
-    indices = []
-    for size in reversed(mesh.shape):
-        rank, index = divmod(rank, size)
+    """Return the coordinates of a global rank, one per mesh axis."""
+    indices, rest = [], rank if mesh.order == "row_major" else mesh.num_ranks - 1 - rank
+    # The axis along which neighbors are next to each other comes first.
+    axes = [*mesh.shape] if mesh.order == "permuted" else [*reversed(mesh.shape)]
+    for size in axes:
+        rest, index = divmod(rest, size)
         indices.append(index)
-    return tuple(reversed(indices))
+    return tuple(indices) if mesh.order == "permuted" else tuple(reversed(indices))
+
+
+def rank_at(mesh: MeshSpec, place: tuple[int, ...]) -> int:
+    """Return the global rank at some coordinates."""
+    along = zip(place, strides(mesh), strict=True)
+    rank = sum(index * stride for index, stride in along)
+    return rank if mesh.order == "row_major" else mesh.num_ranks - 1 + rank
 
 
 def axis_name(mesh: MeshSpec, axis: int) -> str | int:
@@ -65,11 +74,8 @@ def contributing_ranks(
 
 def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """List the ranks that share all coordinates with `rank` but those on some mesh axes."""
-    own = coordinates(mesh, rank)
-    first = sum(
-        0 if axis in axes else index * stride
-        for axis, (index, stride) in enumerate(zip(own, strides(mesh), strict=True))
-    )
+    own = enumerate(coordinates(mesh, rank))
+    first = rank_at(mesh, tuple(0 if axis in axes else index for axis, index in own))
     return _ranks_from(mesh, axes, first)
 
 
@@ -83,12 +89,21 @@ def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int,
         )
         if axis in axes
     ]
-    return tuple(first + sum(offset) for offset in itertools.product(*offsets))
+    return tuple(sorted(first + sum(each) for each in itertools.product(*offsets)))
 
 
 def strides(mesh: MeshSpec) -> tuple[int, ...]:
     """Return the distance between ranks that are neighbors, one number per mesh axis."""
-    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in range(len(mesh.shape)))
+    axes = range(len(mesh.shape))
+    if mesh.order == "permuted":
+        return tuple(-math.prod(mesh.shape[:axis]) for axis in axes)
+    return tuple(math.prod(mesh.shape[axis + 1 :]) for axis in axes)
+
+
+def rank_table(mesh: MeshSpec) -> list[int]:
+    """List the global ranks in the row-major order of their coordinates."""
+    places = itertools.product(*map(range, mesh.shape))
+    return [rank_at(mesh, place) for place in places]
 
 
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:

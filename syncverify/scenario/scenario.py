@@ -21,8 +21,13 @@ from syncverify.scenario.vocabulary import PLAIN
 
 SCENARIO_VERSION = 2
 # Fields that most scenarios leave at their defaults; their JSON then leaves them out.
-SCENARIO_WORDS = ("events", "launch", "readiness", "backward", "module")
-PARAMETER_WORDS = ("num_listed", "memory_format", "used", "use", "gradient")
+MESH_WORDS = ("order",)
+SCENARIO_WORDS = (
+    *("events", "launch", "readiness", "backward", "module", "synchronizers"),
+)
+PARAMETER_WORDS = (
+    *("num_listed", "also_in_next_group", "memory_format", "used", "use", "gradient"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Scenario:
         readiness: Order in which gradients become ready, a word of `READINESS`.
         backward: Way to run backward, a word of `BACKWARDS`.
         module: Real module that owns the parameters, a word of `MODULES`.
+        synchronizers: Number of synchronizers, a word of `SYNCHRONIZERS`.
         version: Version of this format.
     """
 
@@ -52,6 +58,7 @@ class Scenario:
     readiness: str = "same"
     backward: str = PLAIN
     module: str = PLAIN
+    synchronizers: str = "one"
     version: int = SCENARIO_VERSION
 
     def __post_init__(self) -> None:
@@ -81,11 +88,13 @@ class Scenario:
         yield "readiness", self.readiness
         yield "backward", self.backward
         yield "module", self.module
+        yield "synchronizers", self.synchronizers
         for spec in self.parameters:
             yield "use", spec.use
             yield "used", spec.used
             yield "memory_format", spec.memory_format
             yield "gradient", spec.gradient
+        yield "order", self.mesh.order
 
     def step_event(self, step: int) -> str:
         """Return the event of a step; the backward after `unbind()` counts as a plain one."""
@@ -118,6 +127,7 @@ class Scenario:
         """
         listed: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         _leave_out_defaults(listed, Scenario)
+        _leave_out_defaults(listed["mesh"], MeshSpec)
         for entry in listed["parameters"]:
             _leave_out_defaults(entry, ParameterSpec)
         return listed
@@ -138,9 +148,7 @@ class Scenario:
             )
         try:
             return cls(
-                mesh=MeshSpec(
-                    tuple(data["mesh"]["shape"]), tuple(data["mesh"]["axis_names"])
-                ),
+                mesh=_mesh(data["mesh"]),
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
@@ -153,11 +161,16 @@ class Scenario:
 
 def _leave_out_defaults(entry: dict[str, Any], kind: type) -> None:
     defaults = {field.name: field.default for field in fields(kind)}
-    for name in (*SCENARIO_WORDS, *PARAMETER_WORDS):
+    for name in (*MESH_WORDS, *SCENARIO_WORDS, *PARAMETER_WORDS):
         if name in entry and name in defaults:
             default = [] if defaults[name] == () else defaults[name]
             if entry[name] == default:
                 del entry[name]
+
+
+def _mesh(entry: dict[str, Any]) -> MeshSpec:
+    words = {name: entry[name] for name in MESH_WORDS if name in entry}
+    return MeshSpec(tuple(entry["shape"]), tuple(entry["axis_names"]), **words)
 
 
 def _parameter(entry: dict[str, Any]) -> ParameterSpec:

@@ -36,15 +36,17 @@ def sharded_dim(placement: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class MeshSpec:
-    """A device mesh over all ranks, in row-major rank order.
+    """A device mesh over all ranks.
 
     Attributes:
         shape: Number of ranks along each mesh axis.
         axis_names: One name per mesh axis; empty for a mesh without names.
+        order: Order of the ranks in the mesh, a word of `ORDERS`.
     """
 
     shape: tuple[int, ...]
     axis_names: tuple[str, ...]
+    order: str = "row_major"
 
     @property
     def num_ranks(self) -> int:
@@ -77,6 +79,7 @@ class ParameterSpec:
         requires_grad: False for a frozen parameter.
         group: Index of the parameter group that lists the parameter.
         num_listed: Number of times that the group lists the parameter.
+        also_in_next_group: Whether the next group lists the parameter, too.
         memory_format: Memory layout of the local part, a word of `MEMORY_FORMATS`.
         used: Ranks and micro-batches with a loss that depends on the parameter, a word
             of `USED`. Example: `not_on_odd_ranks`.
@@ -93,6 +96,7 @@ class ParameterSpec:
     requires_grad: bool = True
     group: int = 0
     num_listed: int = 1
+    also_in_next_group: bool = False
     memory_format: str = "contiguous"
     used: str = "always"
     use: str = PLAIN

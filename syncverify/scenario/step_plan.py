@@ -59,7 +59,7 @@ def is_used(
 ) -> bool:
     """Tell whether a micro-batch's loss depends on a parameter, by its word of `USED`."""
     match spec.used:
-        case "never":
+        case "never" | "undefined":
             return False
         case "not_on_odd_ranks":
             return rank % 2 == 0

@@ -18,7 +18,12 @@ from typing import Any
 
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
+from syncverify.scenario.scenario import (
+    MESH_WORDS,
+    PARAMETER_WORDS,
+    SCENARIO_WORDS,
+    Scenario,
+)
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.scenario.specs import DTYPES, MeshSpec, ParameterSpec
 from syncverify.scenario.validation import check_names
@@ -186,7 +191,7 @@ def _pack(scenario: Scenario) -> list[Any]:
         [_pack_parameter(entry) for entry in listed["parameters"]],
         listed["accumulations"],
         listed["bucket_cap_bytes"],
-        *_words(listed, SCENARIO_WORDS),
+        *_words({**listed, **listed["mesh"]}, (*MESH_WORDS, *SCENARIO_WORDS)),
     ]
 
 
@@ -217,10 +222,11 @@ def _unpack_reproducer(packed: list[Any]) -> Reproducer:
 
 def _unpack(packed: list[Any]) -> Scenario:
     shape, names, parameters, accumulations, cap, *rest = packed
-    words = _known(rest, SCENARIO_WORDS)
+    words = _known(rest, (*MESH_WORDS, *SCENARIO_WORDS))
+    order = {name: words.pop(name) for name in MESH_WORDS if name in words}
     events = tuple(words.pop("events", ()))
     return Scenario(
-        mesh=MeshSpec(tuple(shape), tuple(names)),
+        mesh=MeshSpec(tuple(shape), tuple(names), **order),
         parameters=tuple(_unpack_parameter(entry) for entry in parameters),
         accumulations=tuple(accumulations),
         bucket_cap_bytes=cap,

@@ -55,7 +55,10 @@ def check_types(
     for parameter in parameters:
         numbers += [*parameter.global_shape, parameter.group, parameter.num_listed]
         names.append(parameter.name)
-        require(type(parameter.requires_grad) is bool, "requires_grad is true or false")
+        flags = {type(parameter.requires_grad), type(parameter.also_in_next_group)}
+        require(
+            flags == {bool}, "requires_grad is true or false, and also_in_next_group"
+        )
     require(all(type(n) is int for n in numbers), "sizes are whole numbers")
     check_names(names)
 

@@ -17,9 +17,15 @@ MEMORY_FORMATS: Final = {
     "channels_last": "4-dim, channels innermost in memory",
 }
 
+ORDERS: Final = {
+    "row_major": "ranks ascend along the last axis, then along the one before",
+    "permuted": "ranks descend along the first axis, then along the next one",
+}
+
 USED: Final = {
     "always": "every rank's every micro-batch uses the parameter",
     "never": "no rank's loss depends on it",
+    "undefined": "each loss depends on it by a function whose gradient is undefined",
     "not_on_odd_ranks": "losses of odd ranks do not depend on it",
     "not_in_first_micro_batch": "the first micro-batch of each step does not use it",
     "not_in_last_micro_batch": "the last micro-batch of each step does not use it",
@@ -30,6 +36,9 @@ USED: Final = {
 USES: Final = {
     PLAIN: "one product in the loss",
     "twice": "two products in one loss",
+    "added_to_another": (
+        "added to another parameter of its shape: autograd hands both one gradient tensor"
+    ),
     "many_times": "five products in one loss",
     "expanded": "`expand`: backward sums over the repetitions",
     "gathered": "each element is looked up twice, as in an embedding",
@@ -81,6 +90,9 @@ BACKWARDS: Final = {
     "twice_over_one_graph": "half of the gradient each by two backwards, both agreed on",
     "create_graph": "`backward(create_graph=True)`",
     "hooks_of_others": "the user's hooks on parameters halve a doubled gradient",
+    "hook_writes_grad": (
+        "a hook of the user, registered after `bind()`, adds each gradient to `.grad` by itself"
+    ),
     "reentrant": "half of the gradient inside of another backward, and half in that one",
     "deep_reentrant": "`reentrant`, inside of more backwards than the engine nests on a thread",
     "on_threads": "one half of the parameters after the other, each on a thread",
@@ -122,6 +134,7 @@ EVENTS: Final = {
     "rebind_announced": (
         "the next number of micro-batches is announced, then `unbind()` and `bind()` follow"
     ),
+    "remade": "`unbind()` follows the step, and another synchronizer is made and bound",
     "unbind_early": (
         "`unbind()` without `wait()`, then `bind()`: the step is thrown away"
     ),
@@ -140,6 +153,10 @@ EVENTS: Final = {
     "cast": "`module.double()` is called before the step",
     "cast_before_zero": "`module.double()` is called between `wait()` and `zero_grad()`",
     "move": "parameters and gradients move, as `module.to(device)` does, before the step",
+    "failing_collectives": (
+        "from this step on, each collective between ranks fails: its wait raises "
+        "`DistBackendError`, and nothing is written"
+    ),
 }
 
 # Events that change parameters, from a step on.
@@ -147,7 +164,7 @@ FREEZING: Final = ("freeze", "unfreeze", "unfreeze_in_turn")
 BEFORE_STEP: Final = (*FREEZING, "cast", "move")
 BEFORE_ZERO: Final = ("cast_before_zero",)
 # Events after which the caller unbinds and binds.
-REBINDING: Final = ("rebind", "rebind_announced", "unbind_early")
+REBINDING: Final = ("rebind", "rebind_announced", "remade", "unbind_early")
 
 LAUNCHES: Final = {
     "current_stream": "everything on the stream that is current",
@@ -173,6 +190,11 @@ READINESS: Final = {
     "by_rank": "each rank starts with another parameter, and goes on in one order",
 }
 
+SYNCHRONIZERS: Final = {
+    "one": "one synchronizer has all parameters",
+    "two": "two synchronizers have every other parameter each, and take turns",
+}
+
 GRADIENTS: Final = {
     "finite": "all gradients are finite",
     "inf": "Inf in one element, of one rank's first micro-batch of every other step",
@@ -182,6 +204,7 @@ GRADIENTS: Final = {
 # The table of each topic.
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "memory_format": MEMORY_FORMATS,
+    "order": ORDERS,
     "used": USED,
     "use": USES,
     "backward": BACKWARDS,
@@ -189,5 +212,6 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "launch": LAUNCHES,
     "module": MODULES,
     "readiness": READINESS,
+    "synchronizers": SYNCHRONIZERS,
     "gradient": GRADIENTS,
 }

@@ -41,9 +41,13 @@ _NUM_PLAIN = 120
 _LARGE: Final = frozenset(f"size={name}" for name in PLAIN_VALUES["size"])
 # Topics whose words any plain scenario can take.
 _PARAMETER_TOPICS: Final = frozenset({"used", "use"})
-_WORD_TOPICS: Final = _PARAMETER_TOPICS | {"event", "launch", "readiness", "backward"}
+_WORD_TOPICS: Final = _PARAMETER_TOPICS | {
+    *("event", "launch", "readiness", "backward", "synchronizers"),
+}
 # Features without an effect on a single parameter, or on a single micro-batch.
-_OF_TWO_PARAMETERS: Final = frozenset({"readiness=by_rank", "launch=parameter_streams"})
+_OF_TWO_PARAMETERS: Final = frozenset(
+    {"readiness=by_rank", "launch=parameter_streams", "synchronizers=two"}
+)
 _OF_TWO_MICRO_BATCHES: Final = frozenset(
     {
         *("used=not_in_first_micro_batch", "used=not_in_last_micro_batch"),

@@ -60,8 +60,10 @@ def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
 
 
 def _without_axis(scenario: Scenario, axis: int) -> Changes:
-    mesh = MeshSpec(
-        _without(scenario.mesh.shape, axis), _without(scenario.mesh.axis_names, axis)
+    mesh = replace(
+        scenario.mesh,
+        shape=_without(scenario.mesh.shape, axis),
+        axis_names=_without(scenario.mesh.axis_names, axis),
     )
     return {
         "mesh": mesh,

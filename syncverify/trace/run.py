@@ -64,13 +64,25 @@ class Leftovers:
 
     Attributes:
         hooks: Number of hooks left, by name of the parameter.
+        lost_hooks: Names of parameters of which the training program's own hook is gone.
+        attributes: Attributes with tensors that a parameter did not have, by its name.
         shared_gradients: Names of parameters with gradients that still share a storage.
+        shared_parameters: Names of parameters that came to share a storage.
         changed: Names of parameters with a changed value or `requires_grad`.
+        settings: Settings of the process that have another value, in words.
+        reseeded: Random generators that were seeded, in words.
+        called: The subject's functions that a plain backward called, as source lines.
     """
 
     hooks: Mapping[str, int]
     shared_gradients: tuple[str, ...]
     changed: tuple[str, ...]
+    lost_hooks: tuple[str, ...] = ()
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared_parameters: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    reseeded: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +121,15 @@ class RankRun:
         leftovers: Remains of the subject after `unbind()`; None if the run ended before.
         owned: Names of the parameters with gradients that this rank owns, by the subject's
             method `owner()`; None if there is none.
+        num_held: Number of tensors and handles that the subject held after each step, of
+            programs with many steps.
     """
 
     observations: list[Observation] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     leftovers: Leftovers | None = None
     owned: frozenset[str] | None = None
+    num_held: list[int] = field(default_factory=list)
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None

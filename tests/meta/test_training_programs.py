@@ -17,6 +17,7 @@ TABLES = {
     "used": vocabulary.USED,
     "readiness": vocabulary.READINESS,
     "launch": vocabulary.LAUNCHES,
+    "synchronizers": vocabulary.SYNCHRONIZERS,
 }
 
 

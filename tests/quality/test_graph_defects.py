@@ -67,7 +67,9 @@ def drawn(feature: str) -> Scenario:
     """Have the strategy draw the word, which is all that it may draw."""
     topic, _, word = feature.partition("=")
     only = Capabilities(features=frozenset({feature}))
-    scenario = two_micro_batches(f"{topic}={PLAIN}")
+    scenario = two_micro_batches(feature)
+    plain = tuple(replace(spec, use=PLAIN) for spec in scenario.parameters)
+    scenario = replace(scenario, backward=PLAIN, parameters=plain)
     if topic == "backward":
         backward = find(
             backwards(capabilities=only), lambda each: each == word, settings=DRAWS
@@ -75,7 +77,7 @@ def drawn(feature: str) -> Scenario:
         return replace(scenario, backward=backward)
     specs = find(
         uses(scenario.parameters, capabilities=only),
-        lambda each: each[0].use == word,
+        lambda each: all(spec.use == word for spec in each),
         settings=DRAWS,
     )
     return replace(scenario, parameters=specs)

@@ -16,7 +16,9 @@ from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 
 @wrong(
-    "autograd", trigger="`W @ x + b`: two parameters get one gradient tensor; 2 ranks"
+    "autograd",
+    trigger="`W @ x + b`: two parameters get one gradient tensor; 2 ranks",
+    needs=("use=added_to_another",),
 )
 class ReducesInTensorHooks(PlainGrads):
     """A tensor hook reduces the gradient in place, which another consumer may share."""
@@ -45,7 +47,11 @@ class ReducesInTensorHooks(PlainGrads):
             super().wait()
 
 
-@wrong("autograd", trigger="2 ranks, a parameter whose only gradient is undefined")
+@wrong(
+    "autograd",
+    trigger="2 ranks, a parameter whose only gradient is undefined",
+    needs=("used=undefined",),
+)
 class ExpectsEveryGradient(CountsHookCalls):
     """A parameter is marked as ready by a hook, and `.grad` is not looked at."""
 
@@ -86,17 +92,3 @@ class ReducesRealParts(PlainGrads):
             part.real.copy_(real)
         else:
             super().reduce(gradient)
-
-
-@wrong("autograd", trigger="2 ranks, one gradient tensor for two parameters")
-class MovesSharedStorage(PlainGrads):
-    """Gradients with one address are reduced once, also where sizes differ."""
-
-    @override
-    def wait(self) -> None:
-        reduced: set[int] = set()
-        for parameter in self.parameters:
-            grad = parameter.grad
-            if grad is not None and grad.data_ptr() not in reduced - {0}:
-                reduced.add(local_of(grad).data_ptr())
-                self.reduce(grad)

@@ -11,7 +11,11 @@ from redteam.program import wrong
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong("bucket size", trigger="2 parameters of one kind, a cap between them", needs=())
+@wrong(
+    "bucket size",
+    trigger="2 parameters of one kind, a cap between them",
+    keeps_bucket_cap=True,
+)
 class IgnoresTheCap(ViewBuckets):
     """All parameters of a kind share one bucket, whatever the cap says."""
 
@@ -21,7 +25,7 @@ class IgnoresTheCap(ViewBuckets):
         yield from super().plan()
 
 
-@wrong("bucket size", trigger="2 parameters, a cap that splits")
+@wrong("bucket size", trigger="2 parameters, a cap that splits", keeps_bucket_cap=True)
 class CapsInElements(ViewBuckets):
     """The cap in bytes is compared with a number of elements of four bytes."""
 
@@ -31,17 +35,11 @@ class CapsInElements(ViewBuckets):
         yield from super().plan()
 
 
-@wrong("bucket size", trigger="2 parameters of one kind that fit the cap")
-class NeverFuses(ViewBuckets):
-    """Each parameter has a bucket of its own, however large the cap is."""
-
-    @override
-    def plan(self) -> Iterator[list[nn.Parameter]]:
-        for bucket in super().plan():
-            yield from ([parameter] for parameter in bucket)
-
-
-@wrong("bucket size", trigger="2 ranks, sharded parameters, a cap that splits")
+@wrong(
+    "bucket size",
+    trigger="2 ranks, sharded parameters, a cap that splits",
+    keeps_bucket_cap=True,
+)
 class CapsGlobalBytes(ViewBuckets):
     """The cap is multiplied by the number of ranks, as if it counted global bytes."""
 

@@ -13,7 +13,11 @@ from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong("failures", trigger="2 ranks, a collective that fails")
+@wrong(
+    "failures",
+    trigger="2 ranks, a collective that fails",
+    needs=("event=failing_collectives",),
+)
 class SwallowsErrors(ViewBuckets):
     """An error of a reduction is caught, and the local gradients are handed out."""
 
@@ -25,7 +29,11 @@ class SwallowsErrors(ViewBuckets):
             bucket.work = None
 
 
-@wrong("failures", trigger="2 ranks, a collective that fails while it is polled")
+@wrong(
+    "failures",
+    trigger="2 ranks, a collective that fails while it is polled",
+    needs=("event=failing_collectives",),
+)
 class PollsOverErrors(ViewBuckets):
     """A work that says that it is completed is taken for a success."""
 
@@ -54,7 +62,11 @@ class GivesUpPolling(ViewBuckets):
                 dist.all_reduce(bucket.buffer, group=group)
 
 
-@wrong("failures", trigger="2 ranks, a collective that outlasts the timeout")
+@wrong(
+    "failures",
+    trigger="2 ranks, a collective that outlasts the timeout",
+    needs=("event=failing_collectives",),
+)
 class IgnoresTimeouts(ReducesInWait):
     """A wait with a timeout is followed by the next bucket, whatever came of it."""
 

@@ -64,20 +64,3 @@ class MakesThemInItsOrder(OwnGroups):
     def wanted(self) -> list[tuple[int, ...]]:
         rank = dist.get_rank()
         return sorted(super().wanted(), key=lambda ranks: rank not in ranks)
-
-
-@wrong("groups", trigger="a rank without replicated parameters")
-class MakesThemWhereNeeded(OwnGroups):
-    """A group is made at the first reduction that needs it, by those that need it."""
-
-    @override
-    def bind(self) -> None:
-        self.own = {}
-
-    @override
-    def reduce(self, gradient: torch.Tensor) -> None:
-        for group in reduce_groups_of(gradient):
-            ranks = tuple(dist.get_process_group_ranks(group))
-            if ranks not in self.own:
-                self.own[ranks] = dist.new_group([*ranks])
-        super().reduce(gradient)

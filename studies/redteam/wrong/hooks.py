@@ -8,11 +8,15 @@ from typing_extensions import override
 
 from redteam.program import wrong
 from redteam.wrong.sizes import local_of
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
-@wrong("hooks", trigger="a hook of the user that was registered before `unbind()`")
+@wrong(
+    "hooks",
+    trigger="a hook of the user that was registered before `bind()`",
+    needs=("backward=hooks_of_others",),
+)
 class RemovesAllHooks(CountsHookCalls):
     """`unbind()` clears the dictionary of hooks, and the user's with it."""
 
@@ -80,20 +84,9 @@ class DetachesInPlace(CountsHookCalls):
 
 
 @wrong(
-    "hooks", trigger="the user keeps `.grad` of a step beyond `zero_grad()`; 2 steps"
-)
-class RecyclesGradients(PlainGrads):
-    """Gradients that the user may keep are cleared in place, and used again."""
-
-    @override
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.detach().zero_()
-
-
-@wrong(
-    "hooks", trigger="a hook of the user that writes `.grad`, registered after `bind()`"
+    "hooks",
+    trigger="a hook of the user that writes `.grad`, registered after `bind()`",
+    needs=("backward=hook_writes_grad",),
 )
 class CopiesOutInItsHook(ViewBuckets):
     """The bucket is copied when its last hook is called, before the user's later hook."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
 from redteam.program import wrong
 from redteam.wrong.sizes import local_of
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
@@ -125,23 +123,3 @@ class LeavesFlatParameters(ViewBuckets):
                         stop = start + part.numel()
                         parameter.data = flat[start:stop].view(part.shape)
                     start += part.numel()
-
-
-@wrong("leftovers", trigger="any")
-class LeavesAThread(CountsHookCalls):
-    """A thread that waits for work is never told to end."""
-
-    @override
-    def bind(self) -> None:
-        super().bind()
-        self.work = threading.Event()
-        threading.Thread(target=self.work.wait, daemon=True).start()
-
-
-@wrong("leftovers", trigger="`bind()` again and again: communicators are scarce")
-class LeavesGroups(PlainGrads):
-    """`bind()` makes a process group of all ranks, which nobody destroys."""
-
-    @override
-    def bind(self) -> None:
-        self.control = dist.new_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from typing import Any, ClassVar
@@ -18,13 +19,26 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong("meshes", trigger="a mesh of some of the ranks, or of ranks in another order")
+@wrong(
+    "meshes",
+    trigger="2 axes, with ranks in another order",
+    needs=("mesh=permuted",),
+)
 class ComputesItsRow(PlainGrads):
     """Ranks of an axis are computed as if the mesh were the world in row-major order."""
 
     @override
     def bind(self) -> None:
         self.groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        meshes = {p.device_mesh for p in self.parameters if isinstance(p, DTensor)}
+        shapes = sorted({tuple(mesh.shape) for mesh in meshes})
+        for shape in [s for s in shapes if math.prod(s) == dist.get_world_size()]:
+            world = torch.arange(dist.get_world_size()).reshape(shape)
+            for axis, size in enumerate(shape):
+                for row in world.movedim(axis, -1).reshape(-1, size).tolist():
+                    group = dist.new_group(row)
+                    if dist.get_rank() in row:
+                        self.groups[(*shape, axis)] = group
 
     @override
     def reduce(self, gradient: torch.Tensor) -> None:
@@ -33,20 +47,15 @@ class ComputesItsRow(PlainGrads):
         mesh = gradient.device_mesh
         for axis, placement in enumerate(gradient.placements):
             if placement.is_replicate():
-                stride = 1
-                for size in mesh.shape[axis + 1 :]:
-                    stride *= size
-                place = dist.get_rank() // stride % mesh.shape[axis]
-                first = dist.get_rank() - place * stride
-                ranks = [first + n * stride for n in range(mesh.shape[axis])]
-                parts = [torch.empty_like(local_of(gradient)) for _ in ranks]
-                group = mesh.get_group(axis)
-                dist.all_gather(parts, local_of(gradient), group=group)
-                own = [parts[ranks.index(rank)] for rank in sorted(ranks)]
-                local_of(gradient).copy_(torch.stack(own).sum(0))
+                known = self.groups.get((*mesh.shape, axis), mesh.get_group(axis))
+                dist.all_reduce(local_of(gradient), group=known)
 
 
-@wrong("meshes", trigger="a mesh of 1 axis on some of the ranks")
+@wrong(
+    "meshes",
+    trigger="a mesh of 1 axis on some of the ranks",
+    needs=("placement=sub_mesh",),
+)
 class UsesTheWorld(PlainGrads):
     """A mesh of one axis is taken for the world."""
 
@@ -59,15 +68,20 @@ class UsesTheWorld(PlainGrads):
             super().reduce(gradient)
 
 
-@wrong("meshes", trigger="ranks of the mesh in another order")
-class ScattersByGlobalRank(PlainGrads):
-    """Each rank reduces the part of its place among sorted ranks, and gathers by group rank."""
+@wrong("meshes", trigger="ranks of the mesh in another order", needs=("mesh=permuted",))
+class ScattersByCoordinate(PlainGrads):
+    """Each rank sums the part of its coordinate, and parts are gathered by group rank."""
 
     @override
     def reduce(self, gradient: torch.Tensor) -> None:
-        for group in reduce_groups_of(gradient):
+        if not isinstance(gradient, DTensor):
+            return
+        mesh = gradient.device_mesh
+        for axis, placement in enumerate(gradient.placements):
+            if not placement.is_replicate():
+                continue
+            group, place = mesh.get_group(axis), (mesh.get_coordinate() or [])[axis]
             part, ranks = local_of(gradient), dist.get_process_group_ranks(group)
-            place = sorted(ranks).index(dist.get_rank())
             parts = [torch.empty_like(part) for _ in ranks]
             dist.all_gather(parts, part, group=group)
             flat = torch.stack(parts).sum(0).reshape(-1)
@@ -81,7 +95,7 @@ class ScattersByGlobalRank(PlainGrads):
             part.copy_(torch.cat(gathered)[: part.numel()].view_as(part))
 
 
-@wrong("meshes", trigger="2 synchronizers in one program")
+@wrong("meshes", trigger="2 synchronizers in one program", needs=("synchronizers=two",))
 class SharesItsBuckets(ViewBuckets):
     """Buckets are an attribute of the class, and a second synchronizer replaces them."""
 
@@ -98,7 +112,11 @@ class SharesItsBuckets(ViewBuckets):
             self.finish(bucket)
 
 
-@wrong("meshes", trigger="2 synchronizers, one after the other")
+@wrong(
+    "meshes",
+    trigger="2 synchronizers with parameters of their own",
+    needs=("synchronizers=two",),
+)
 class BindsOnce(PlainGrads):
     """A class attribute says that groups are there, also for the next synchronizer."""
 
@@ -116,7 +134,11 @@ class BindsOnce(PlainGrads):
                 self.reduce(parameter.grad)
 
 
-@wrong("meshes", trigger="2 ranks, a parameter in two groups")
+@wrong(
+    "meshes",
+    trigger="2 ranks, a parameter in two groups",
+    needs=("listed=in two groups",),
+)
 class ReducesPerGroup(PlainGrads):
     """A parameter that two groups list is reduced for each of them."""
 

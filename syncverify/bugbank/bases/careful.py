@@ -18,7 +18,7 @@ from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket
 
-LIFECYCLE = ("event", "launch", "readiness", "used")
+LIFECYCLE = ("event", "launch", "readiness", "used", "synchronizers")
 
 
 class Careful(SideStreams):

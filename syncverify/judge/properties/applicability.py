@@ -17,6 +17,7 @@ from syncverify.judge.properties.judgement import (
 from syncverify.judge.properties.streams import overlap
 from syncverify.judge.reference import trainable
 from syncverify.scenario.layout import reduce_axes
+from syncverify.scenario.plain_features import MANY
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import (
     Access,
@@ -98,6 +99,19 @@ def zeroed(judgement: Judgement) -> bool:
 def unbound(judgement: Judgement) -> bool:
     """An `unbind()` returned."""
     return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
+
+
+def keeps_a_cap(judgement: Judgement) -> bool:
+    """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
+    scenario, promises = judgement.scenario, judgement.reference.capabilities
+    reduced = [s for s in trainable(scenario) if reduce_axes(scenario.mesh, s)]
+    return promises.keeps_bucket_cap and len(reduced) > 1
+
+
+def many_steps(judgement: Judgement) -> bool:
+    """A program has many steps, and a subject came to the end of them."""
+    most = max((len(rank_run.num_held) for rank_run in judgement.run.ranks), default=0)
+    return most >= MANY["steps"]
 
 
 def reduces_recorded_memory(judgement: Judgement) -> bool:

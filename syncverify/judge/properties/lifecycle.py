@@ -10,7 +10,7 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
-from syncverify.trace.run import Fault, FaultKind
+from syncverify.trace.run import Fault, FaultKind, Leftovers
 
 
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
@@ -72,12 +72,15 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
 def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
     """After `unbind()`, parameters behave as if they had never been managed.
 
-    For all ranks: no hook is left on a parameter, no two gradients share a storage, no
-    parameter changed its value or `requires_grad`; a plain backward then gives plain
-    local gradients and issues no collective.
+    For all ranks: no hook is left on a parameter or called by a plain backward, and the
+    training program's own hooks are still there; no two gradients or parameters came to
+    share a storage; no parameter keeps a tensor as a new attribute, or changed its value or
+    `requires_grad`; a plain backward gives plain local gradients and issues no collective.
+    Defaults of torch are as they were, and no random generator was seeded.
 
     Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
-    promise that the subject gives back its process groups and streams.
+    promise that the subject gives back its process groups, threads and streams. A subject
+    that owns the parameters may keep them in one storage.
     """
     for rank in range(judgement.scenario.mesh.num_ranks):
         yield from _leftovers(judgement, rank)
@@ -100,6 +103,36 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for name in left.changed:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"
         yield Finding("parameter_changed", summary, rank, name, {"rank": rank})
+    for line in () if left.hooks else left.called:
+        summary = f"a plain backward on rank {rank} after unbind() still calls {line}"
+        yield Finding("hook_left", summary, rank, None, {"rank": rank, "line": line})
+    for name in left.lost_hooks:
+        summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
+        yield Finding("hook_lost", summary, rank, name, {"rank": rank})
+    for name, attributes in left.attributes.items():
+        named = ", ".join(f"`{attribute}`" for attribute in attributes)
+        summary = (
+            f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
+            "the memory of that tensor"
+        )
+        yield Finding("attribute_left", summary, rank, name, {"rank": rank})
+    if not judgement.reference.capabilities.owns_parameters:
+        for name in left.shared_parameters:
+            summary = (
+                f"{name!r} of rank {rank} lies in one storage with other parameters after "
+                "unbind(), which were apart before"
+            )
+            yield Finding("parameters_joined", summary, rank, name, {"rank": rank})
+    yield from _of_process(left, rank)
+
+
+def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
+    for words in left.settings:
+        summary = f"the subject left a setting of the process changed: {words}"
+        yield Finding("setting_changed", summary, rank, None, {"rank": rank})
+    for name in left.reseeded:
+        summary = f"the subject seeded {name}, so the training program's random numbers repeat"
+        yield Finding("generator_seeded", summary, rank, None, {"rank": rank})
 
 
 def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:

@@ -68,6 +68,7 @@ def mechanism(
     )
     evidence = Evidence(expected, observed, cause.kind, trace, [*earlier])
     proposals = (
+        _failure_hidden,
         view_lost,
         moved,
         _shared,
@@ -81,6 +82,20 @@ def mechanism(
     )
     told = (proposal(evidence) for proposal in proposals)
     return next((cause for cause in told if cause is not None), cause)
+
+
+def _failure_hidden(evidence: Evidence) -> Cause | None:
+    """Find a failed collective that had to bring the others' parts."""
+    expected = evidence.expected
+    events = expected.reference.scenario.events[: expected.step + 1]
+    if "failing_collectives" not in events or not evidence.launches:
+        return None
+    launch = (evidence.reductions or evidence.launches)[0]
+    text = (
+        f"{launch.operation} {where(launch)} failed, and the error of its wait never reached "
+        "the training program"
+    )
+    return Cause("failure_hidden", text)
 
 
 def _shared(evidence: Evidence) -> Cause | None:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from syncverify.judge.properties import applicability as when
+from syncverify.judge.properties.bucket_cap import bucket_fits_the_cap
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.forms import gradient_has_form_of_parameter
+from syncverify.judge.properties.growth import memory_does_not_pile_up
 from syncverify.judge.properties.judgement import Check, Judgement, merge
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import (
@@ -101,7 +103,9 @@ ALL_PROPERTIES = (
     Property(unreduced_stay_local, when.unreduced_gradient_seen),
     Property(zero_grad_clears, when.zeroed, needs_data=False),
     Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),
+    Property(bucket_fits_the_cap, when.keeps_a_cap, needs_data=False),
     Property(unbind_restores_parameters, when.unbound, needs_data=False),
+    Property(memory_does_not_pile_up, when.many_steps, needs_data=False),
     Property(stream_context_is_restored, when.calls_return, needs_data=False),
     Property(overlap_is_possible, when.could_overlap),
     Property(subject_is_deterministic, when.played_twice, needs_data=False),

@@ -22,6 +22,7 @@ _FUNCTIONS: Final[tuple[Backward, ...]] = (
     roots.twice_over_one_graph,
     modes.create_graph,
     hooks.hooks_of_others,
+    hooks.hook_writes_grad,
     reentrancy.reentrant,
     reentrancy.deep_reentrant,
     threads.on_threads,

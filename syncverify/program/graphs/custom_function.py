@@ -154,6 +154,24 @@ def differentiable_once(local: torch.Tensor, constant: torch.Tensor) -> torch.Te
     return _sum(call(_OnceDifferentiable, local, constant))
 
 
+def undefined_gradient(local: torch.Tensor) -> torch.Tensor:
+    """Return a scalar that depends on a tensor by a gradient that is undefined."""
+    result: torch.Tensor = _ReturnsNone.apply(local)  # type: ignore[no-untyped-call]
+    return result.to(torch.float32).sum()
+
+
+class _ReturnsNone(torch.autograd.Function):
+    @override
+    @staticmethod
+    def forward(ctx: Any, local: torch.Tensor) -> Any:
+        return local * 1
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None
+
+
 def none_gradient(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
     """Add a term with a backward that returns None for the parameter."""
     return dot(local, constant) + _sum(call(_NoGradient, local))

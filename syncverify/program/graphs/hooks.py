@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
+from torch.distributed.tensor import DTensor
 
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.graphs.products import dot
@@ -45,6 +49,14 @@ def _halved(gradients: Any, _: Any) -> Any:
     return tuple(None if each is None else each / 2 for each in gradients)
 
 
+def install_lasting_hooks(parameters: Iterable[nn.Parameter]) -> None:
+    """Install hooks of the user that are there before a subject, and stay."""
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.register_hook(_observe)
+            parameter.register_post_accumulate_grad_hook(_observe)
+
+
 def hooks_of_others(losses: Losses) -> None:
     """Install the user's hooks on the parameters, after the subject's hooks.
 
@@ -69,6 +81,39 @@ def hooks_of_others(losses: Losses) -> None:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def hook_writes_grad(losses: Losses) -> None:
+    """Keep each gradient from being accumulated, and add it in a hook that comes later.
+
+    A synchronizer with a hook of the same kind, registered earlier, sees `.grad` without the
+    gradient of this backward.
+    """
+    taken: dict[torch.Tensor, torch.Tensor] = {}
+
+    def take(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        taken[parameter] = gradient.clone()
+        return torch.zeros_like(gradient)
+
+    def add(parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None, "the backward has accumulated zeros"
+        local_part(parameter.grad).add_(local_part(taken.pop(parameter)))
+
+    handles = []
+    for parameter in losses.parameters.values():
+        handles.append(parameter.register_hook(functools.partial(take, parameter)))
+        handles.append(parameter.register_post_accumulate_grad_hook(add))
+    try:
+        losses.total().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a gradient, without a copy and without a graph."""
+    with torch.no_grad():
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
 
 
 def loss_scaling(losses: Losses) -> None:

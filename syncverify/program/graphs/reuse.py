@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from syncverify.program.graphs.losses import total
@@ -88,3 +90,23 @@ def masked(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
     even = torch.where(chosen, local, zero)
     odd = torch.where(chosen, zero, local)
     return dot(even, constant) + dot(odd, constant)
+
+
+def added_to_another(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Multiply, where there is no other parameter to add; else see `added_to`."""
+    return dot(local, constant)
+
+
+def added_to(
+    other: torch.Tensor, make_local: Callable[[], torch.Tensor], constant: torch.Tensor
+) -> torch.Tensor:
+    """Add a tensor to another one, and take the other one away again.
+
+    Returns:
+        A scalar. The other tensor's two gradients add up to zeros. The first one is the very
+        tensor that the first tensor gets: whoever writes it in a hook changes both.
+    """
+    # The engine begins with what was made last: with the sum, then with `make_local`.
+    against = dot(other, -constant)
+    local = make_local()
+    return against + dot(local + other, constant)

@@ -30,6 +30,7 @@ Use = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 _FUNCTIONS: Final[tuple[Use, ...]] = (
     reuse.twice,
+    reuse.added_to_another,
     reuse.many_times,
     reuse.expanded,
     reuse.gathered,

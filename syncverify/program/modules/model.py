@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from syncverify.scenario.layout import local_shape
+from syncverify.scenario.layout import coordinates, local_shape, rank_at
 from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
 
 
@@ -66,8 +66,8 @@ def _first_index(mesh: MeshSpec, spec: ParameterSpec, rank: int, dim: int) -> in
     """Return the index at which a part begins, after the parts of lower coordinates."""
     if spec.placements is None or spec.placements[-1] != shard(dim):
         return 0
-    coordinate = rank % mesh.shape[-1]
+    *others, coordinate = coordinates(mesh, rank)
     return sum(
-        local_shape(mesh, spec, rank - coordinate + before)[dim]
+        local_shape(mesh, spec, rank_at(mesh, (*others, before)))[dim]
         for before in range(coordinate)
     )

@@ -10,6 +10,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from syncverify.program.modules.model import Model
+from syncverify.scenario.layout import coordinates
 from syncverify.scenario.specs import MeshSpec
 
 _TOKENS, _WIDTH, _HIDDEN, _EXPERTS = 2, 3, 2, 4
@@ -48,7 +49,7 @@ class ExpertLayer(nn.Module):
 
 def _build(mesh: MeshSpec, rank: int) -> nn.Module:
     num_ranks = mesh.shape[-1]
-    return ExpertLayer(rank % num_ranks * math.ceil(_EXPERTS / num_ranks))
+    return ExpertLayer(coordinates(mesh, rank)[-1] * math.ceil(_EXPERTS / num_ranks))
 
 
 MOE = Model(_build, sharded={"up": 0, "down": 0})

@@ -150,6 +150,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             is_batched=None if peers is None else self._is_batching(),
         )
         rendezvous = self.world.rendezvous(launched.key)
+        rendezvous.fails |= self.world.fails(launched)
         seat = self.rank() if peers is None else int(call.operation == "recv")
         self.recorder.start(
             launched, lambda: self._arrive(rendezvous, seat, call, launched)

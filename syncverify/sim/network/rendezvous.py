@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from syncverify.sim.network.collectives import Call
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import CollectiveKey
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
 
 @dataclass(slots=True)
@@ -24,11 +24,13 @@ class Rendezvous:
             two seats, sender and receiver.
         name: Name among all resources that ranks share, the same in every run.
         calls: Call of each rank, by seat; None until the rank arrives.
+        fails: Whether each wait for it raises; nothing is written then.
     """
 
     ranks: tuple[int, ...]
     name: str
     calls: list[Call | None]
+    fails: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -66,6 +68,8 @@ class SimulatedWorld:
         mismatch: The first disagreement, which ended the run.
         completes_in_order: Whether the collectives of a communicator complete in the order of
             their calls, as on NCCL.
+        failing_from_step: Step from which on each collective between ranks fails, as after
+            the loss of a connection; None if none fails.
     """
 
     scheduler: Scheduler
@@ -73,6 +77,7 @@ class SimulatedWorld:
     collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     completes_in_order: bool = False
+    failing_from_step: int | None = None
 
     def rendezvous(self, key: CollectiveKey) -> Rendezvous:
         """Return the rendezvous of a collective; the first rank opens it."""
@@ -81,3 +86,9 @@ class SimulatedWorld:
             name = f"rendezvous {sequence} of {communicator}, {ranks}"
             self.collectives[key] = Rendezvous(ranks, name, [None] * len(ranks))
         return self.collectives[key]
+
+    def fails(self, launched: CollectiveLaunch) -> bool:
+        """Tell whether a collective fails; those of `bind()` are made before the failure."""
+        first, moment = self.failing_from_step, launched.moment
+        has_failed = first is not None and moment.step >= first
+        return has_failed and moment.phase != "bind" and len(launched.ranks) > 1

@@ -73,10 +73,18 @@ class SimulatedWork(dist.Work):
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block this rank until all ranks arrived; order the current stream at each call."""
+        """Block this rank until all ranks arrived; order the current stream at each call.
+
+        Returns:
+            True.
+
+        Raises:
+            dist.DistBackendError: The collective has failed.
+        """
         if not self._group.is_held_back(self):
-            self.settle()
+            self._settle()
             self.order()
+            self._check()
             if timeout:  # NCCL then blocks the host as well; no time passes here
                 self._group.recorder.wait_on_host(self._launched)
         return True
@@ -111,7 +119,13 @@ class SimulatedWork(dist.Work):
 
     @override
     def is_success(self) -> bool:
-        return self._delivered
+        return self._delivered and not self._rendezvous.fails
+
+    @override
+    def exception(self) -> Exception | None:
+        """Return the reason that the collective failed, as far as the host sees; else None."""
+        failed = self._delivered and self._rendezvous.fails
+        return dist.DistBackendError(self._failure()) if failed else None
 
     @override
     def synchronize(self) -> None:
@@ -136,9 +150,17 @@ class SimulatedWork(dist.Work):
         return future
 
     def settle(self) -> None:
-        """Block this rank until the results are in memory; no stream is ordered after them."""
+        """Block this rank until the results are in memory; no stream is ordered after them.
+
+        Raises:
+            dist.DistBackendError: The collective has failed.
+        """
+        self._settle()
+        self._check()
+
+    def _settle(self) -> None:
         for earlier in self._group.completed_before(self):
-            earlier.settle()
+            earlier._settle()  # noqa: SLF001  # of this class; its own wait tells of a failure
         if not self._delivered:
             self._complete(self._await_and_deliver)
 
@@ -183,7 +205,20 @@ class SimulatedWork(dist.Work):
         )
         return Wait(operation, self._rendezvous.missing_ranks, self._rendezvous.name)
 
+    def _check(self) -> None:
+        if self._rendezvous.fails:
+            raise dist.DistBackendError(self._failure())
+
+    def _failure(self) -> str:
+        launched = self._launched
+        return (
+            f"{launched.operation} #{launched.sequence} over ranks {list(launched.ranks)} "
+            "failed: the connection to a peer was lost"
+        )
+
     def _deliver(self) -> None:
+        if self._rendezvous.fails:
+            return
         delivered = [call for call in self._rendezvous.calls if call is not None]
         with self._group.recorder.delivering(self._launched):
             deliver(compute(delivered, self._seat), self._outputs)

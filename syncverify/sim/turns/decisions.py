@@ -5,7 +5,8 @@ A policy follows a schedule, explores all schedules, or draws one.
 Note [Not yet]
     "Not yet" is a legal answer about a resource that is done: the news may be on its way.
     But the news arrives. After `MAX_REFUSALS` answers "not yet" in a row to one rank about
-    one resource, the answer is the truth.
+    one resource, the answer is the truth. A policy that does not try all answers may also
+    choose a delay: `LONG_DELAY` answers "not yet", which show a host that gives up.
 
     A host may also ask for ever about a resource that is *not* done. A schedule is a finite
     list, and ranks take turns after its end, so other ranks get to complete the resource.
@@ -24,6 +25,7 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.sim.turns.turn_log import AccessKind, SharedAccess, Turn
 
 MAX_REFUSALS = 2
+LONG_DELAY = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class TurnPoint:
 
 class Policy(Protocol):
     """A policy that decides in place of timing."""
+
+    # Number of answers to a host that asks: yes, not yet, and perhaps a long delay.
+    num_answers: int
 
     @property
     def is_done(self) -> bool:
@@ -58,6 +63,8 @@ class Following:
     A number that is too large for its decision wraps around, so every list of numbers is a
     schedule of every program.
     """
+
+    num_answers = 3
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -93,6 +100,8 @@ class Decisions:
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Following(DEFAULT_SCHEDULE)
         self._refusals: Counter[tuple[int, str]] = Counter()
+        # Number of answers of a long delay that are still to come.
+        self._delays: Counter[tuple[int, str]] = Counter()
         self._asking: dict[int, tuple[str, Callable[[], bool]]] = {}
         self.turn_log: list[Turn] = []
         self.taken: list[Decision] = []
@@ -145,21 +154,31 @@ class Decisions:
         """
         resource, is_done = self._asking.pop(rank)
         self.met_question = True
-        no_more_refusals = self._refusals[rank, resource] >= MAX_REFUSALS
         done = is_done()
+        if done and self._delays[rank, resource]:
+            self._delays[rank, resource] -= 1
+            self.note_access(resource, AccessKind.READ)
+            return False
+        no_more_refusals = self._refusals[rank, resource] >= MAX_REFUSALS
         # Once the answer has to be the truth, "done" is no choice: like a wait, it cannot
         # come before the resource is done. Any other answer depends on the order of ranks.
         self.note_access(
             resource, AccessKind.AWAIT if no_more_refusals and done else AccessKind.READ
         )
         self.turn_log[-1].is_last_resort = no_more_refusals and not done
-        answer = done and (
-            no_more_refusals or self.decide(kind, 2, _answers(rank, kind)) == 0
-        )
+        answer = done and (no_more_refusals or self._looks_done(rank, resource, kind))
         self._refusals[rank, resource] = (
             0 if answer else self._refusals[rank, resource] + 1
         )
         return answer
+
+    def _looks_done(self, rank: int, resource: str, kind: str) -> bool:
+        number = self._policy.num_answers
+        chosen = self.decide(kind, number, _answers(rank, kind)[:number])
+        if chosen == 2:
+            self._delays[rank, resource] = LONG_DELAY
+            self._refusals[rank, resource] = MAX_REFUSALS
+        return chosen == 0
 
     def decide(self, kind: str, num_options: int, meanings: Sequence[str] = ()) -> int:
         """Return the number of the option that the policy chooses; 0 is the default."""
@@ -187,6 +206,10 @@ class Decisions:
         return self._refusals[rank, resource] >= MAX_REFUSALS and not is_done()
 
 
-def _answers(rank: int, question: str) -> tuple[str, str]:
+def _answers(rank: int, question: str) -> tuple[str, ...]:
     start = f"{question}() tells rank {rank}"
-    return f"{start} that it is done", f"{start} that it is not done yet"
+    return (
+        f"{start} that it is done",
+        f"{start} that it is not done yet",
+        f"{start} {LONG_DELAY + 1} times that it is not done yet",
+    )

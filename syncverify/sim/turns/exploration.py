@@ -153,6 +153,9 @@ class _Guide:
     """The policy of one run: follows the path so far, then extends it by new choices."""
 
     is_done = False
+    num_answers = (
+        2  # a long delay differs from a short one only for a host that gives up
+    )
     decisions: Decisions
 
     def __init__(self, path: list[_RankChoice | _AnswerChoice]) -> None:

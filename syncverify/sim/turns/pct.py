@@ -7,7 +7,7 @@ run meets a bug that needs `depth` turns in order with a probability of at least
 1 / (n k^(depth - 1)).
 
 Answers to hosts that ask are drawn evenly. A bug that also needs `a` particular answers is
-met with that probability divided by 2^a.
+met with that probability divided by 3^a.
 
 Source: Burckhardt, Kothari, Musuvathi, Nagarakatte, "A Randomized Scheduler with
 Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010).
@@ -53,6 +53,7 @@ class _Priorities:
     """The policy of one run: the rank with the highest priority takes each turn."""
 
     is_done = False
+    num_answers = 3
 
     def __init__(self, bounds: PriorityRuns, random_numbers: random.Random) -> None:
         self._random = random_numbers

@@ -61,6 +61,8 @@ def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> GraphD
     return of(subject, *shown_by, cause=f"raised_{error.__name__}", violates=LIVE)
 
 
+# What is reduced in a hook is reduced before later hooks of the user have run.
+EARLY = "backward=hook_writes_grad"
 REENTRANT = (
     "use=checkpointed_reentrant",
     "use=checkpointed_and_not",
@@ -83,12 +85,19 @@ NOT_SHOWN = {
 }
 
 OF_HOOKS = [
-    of(CountsCallsOfNestedBackwards, *REENTRANT, cause="reduced_early"),
+    of(CountsCallsOfNestedBackwards, *REENTRANT, cause="reduced_early", beside=[EARLY]),
     of(
-        CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early"
+        CountsArrivals, *REENTRANT, "backward=grad_beside", cause="reduced_early", beside=[EARLY],
     ),
     # The 61st nested backward runs on another thread, and its gradients are not counted.
-    of(graphs.CountsPerThread, "backward=on_threads", beside=REENTRANT[:-1]),
+    of(graphs.CountsPerThread, "backward=on_threads", beside=[*REENTRANT[:-1], EARLY]),
+    of(
+        graphs.ReducesInItsHook, EARLY, cause="reduced_early",
+    ),
+    # The gradient that both get is small beside the other one's own.
+    of(
+        graphs.ReducesWhatTensorHooksGet, "use=added_to_another", cause="rounded",
+    ),
     of(
         graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",
         cause="scaled",
@@ -110,7 +119,10 @@ OF_WALKS = [
         "use=in_place_on_views", "use=cpp_function", "use=cpp_kernel",
     ),
     of(graph_walks.LearnsOneMask, "use=masked", cause="partly_wrong"),
-    of(graph_walks.ReducesForSecondLoss, "use=twice", cause="reduced_twice"),
+    of(
+        graph_walks.ReducesForSecondLoss, "use=twice", cause="reduced_twice",
+        beside=["use=added_to_another"],
+    ),
     of(graph_walks.HoldsFourUses, "use=many_times"),
     raised(
         graph_walks.NamesInputsOfOldFunctions, ValueError, "use=saves_for_backward"
@@ -129,7 +141,7 @@ OF_WALKS = [
     ),
     of(
         graph_walks.CountsCallsWithoutCheckpoints, "backward=reentrant",
-        "backward=deep_reentrant", cause="reduced_early",
+        "backward=deep_reentrant", cause="reduced_early", beside=[EARLY],
     ),
 ]  # fmt: skip
 OF_FORWARDS = [

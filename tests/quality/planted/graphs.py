@@ -1,6 +1,7 @@
 """Planted defects of hooks, beside those of the bug bank."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
-from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 
 class CountsPerThread(CountsCallsOfNestedBackwards):
@@ -73,3 +74,23 @@ class CountsEnds(CountsCallsOfNestedBackwards):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.num_ends = 0
+
+
+class ReducesInItsHook(CountsHookCalls):
+    """Later hooks of the user are not waited for."""
+
+
+class ReducesWhatTensorHooksGet(PlainGrads):
+    """A tensor hook reduces in place what another parameter may get as well."""
+
+    capabilities = replace(PlainGrads.capabilities, reduces_each_micro_batch=True)
+
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            self.handles.append(parameter.register_hook(self.reduced))
+
+    def reduced(self, gradient: torch.Tensor) -> None:
+        self.reduce(gradient)
+
+    def wait(self) -> None:
+        pass

@@ -35,6 +35,7 @@ def without(topic: str) -> Callable[[Scenario], Scenario]:
         "event": lambda scenario: replace(scenario, events=()),
         "launch": lambda scenario: replace(scenario, launch="current_stream"),
         "readiness": lambda scenario: replace(scenario, readiness="same"),
+        "synchronizers": lambda scenario: replace(scenario, synchronizers="one"),
         "used": each_parameter(lambda spec: replace(spec, used="always")),
     }[topic]
 
@@ -74,6 +75,7 @@ LIFECYCLE_DEFECTS = [
         "event=rebind_announced", words.BindsFirstCount,
         ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
+    defect("event=remade", words.LeavesTakenParameters, UNREDUCED),
     defect("event=unbind_early", words.KeepsProgress, UNREDUCED),
     defect("event=cast", words.TrustsViewsOfCast, LOST),
     defect(
@@ -81,6 +83,7 @@ LIFECYCLE_DEFECTS = [
         ("zero_grad_clears", "gradient_left"),
     ),
     defect("event=move", TrustsViewsOfMoved, LOST),
+    defect("event=failing_collectives", words.HidesFailures, (VALUE, "failure_hidden")),
     defect(
         "launch=step_on_side_stream", words.JoinsDefaultStream,
         ("wait_orders_reads_after_reduce", "read_before_reduced"),
@@ -91,6 +94,14 @@ LIFECYCLE_DEFECTS = [
     defect(
         "readiness=by_rank", words.LaunchesWhatIsReady,
         ("collectives_match_across_ranks", "bucket_mismatch"),
+    ),
+    defect(
+        "synchronizers=two", words.WaitsForTheNewest,
+        ("wait_orders_reads_after_reduce", "read_before_reduced"),
+    ),
+    defect(
+        "used=undefined", words.ScalesEachGradient,
+        ("every_rank_finishes", "unclear_error"),
     ),
     defect("used=never", words.SkipsIncompleteBuckets, UNREDUCED),
     defect(

@@ -3,7 +3,11 @@
 Each differs by a method from a synchronizer that gets all of these right.
 """
 
+import contextlib
+from typing import Any, ClassVar
+
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
@@ -145,6 +149,54 @@ class BindsFirstCount(Careful):
         super().bind()
 
 
+class LeavesTakenParameters(Careful):
+    """Parameters that another synchronizer had are left to that one."""
+
+    features = frozenset({"event=remade"})
+
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        owner = vars(parameter).setdefault("owner", id(self))
+        return super().is_managed(parameter) and owner == id(self)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        made.append(self)  # an id that nobody else gets
+
+
+made: list[Careful] = []
+
+
+class WaitsForTheNewest(Careful):
+    """The synchronizer that was bound last is the one that is waited for."""
+
+    features = frozenset({"synchronizers=two"})
+    newest: ClassVar[dict[int, Careful]] = {}
+
+    def bind(self) -> None:
+        super().bind()
+        self.newest[dist.get_rank()] = self
+
+    def wait(self) -> None:
+        if self.newest[dist.get_rank()] is self:
+            super().wait()
+
+    def unbind(self) -> None:
+        super().unbind()
+        self.newest.pop(dist.get_rank(), None)
+
+
+class ScalesEachGradient(Careful):
+    """A hook on each parameter takes a gradient for granted."""
+
+    features = frozenset({"used=undefined"})
+
+    def bind(self) -> None:
+        super().bind()
+        for parameter in {p for bucket in self.buckets for p in bucket.parameters}:
+            hook = parameter.register_hook(lambda gradient: gradient.mul(1))
+            self.hooks.append(hook)
+
+
 class KeepsProgress(Careful):
     """`zero_grad()` starts a step, and `bind()` goes on where `unbind()` stopped."""
 
@@ -251,6 +303,17 @@ class LaunchesWhatIsReady(Careful):
     def zero_grad(self) -> None:
         self.launched.clear()
         super().zero_grad()
+
+
+class HidesFailures(Careful):
+    """An error of a reduction is taken for its end."""
+
+    features = frozenset({"event=failing_collectives"})
+
+    def finish(self, bucket: Bucket) -> None:
+        with contextlib.suppress(dist.DistBackendError):
+            super().finish(bucket)
+        bucket.work = None
 
 
 class SkipsIncompleteBuckets(Careful):

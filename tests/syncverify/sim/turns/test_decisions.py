@@ -11,7 +11,12 @@ from torch.distributed import distributed_c10d as c10d
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.turns.decisions import MAX_REFUSALS, Decisions, Following
+from syncverify.sim.turns.decisions import (
+    LONG_DELAY,
+    MAX_REFUSALS,
+    Decisions,
+    Following,
+)
 from syncverify.sim.turns.pct import PriorityRuns
 
 
@@ -19,6 +24,7 @@ class Stubborn:
     """Says "not yet" as often as it may, and goes on with the default rank."""
 
     is_done = False
+    num_answers = 2
 
     def choose_rank(self, point: Any) -> int:
         return int(point.options[0])
@@ -72,6 +78,21 @@ def test_not_yet_is_said_so_often_and_no_more() -> None:
     assert on_two_ranks(program, Decisions())[0] == [(0, 2.0)] * 2
     replayed = Decisions(Following(decisions.schedule))
     assert on_two_ranks(program, replayed)[0] == stubborn
+
+
+def test_a_drawn_schedule_may_delay_an_answer_for_long() -> None:
+    def program(_rank: int) -> int:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        dist.barrier()  # all have arrived
+        return asked(work.is_completed)
+
+    class Delays(Stubborn):
+        num_answers = 3
+
+    delayed, decisions = on_two_ranks(program, Decisions(Delays()))
+    assert delayed == [LONG_DELAY + 1] * 2
+    replayed = Decisions(Following(decisions.schedule))
+    assert on_two_ranks(program, replayed)[0] == delayed
 
 
 def asked(query: Callable[[], bool]) -> int:

@@ -89,6 +89,7 @@ class Everything:
     path: list[list[int]]
     position: int = 0
     is_done = False
+    num_answers = 2
 
     def choose_rank(self, point: TurnPoint) -> int:
         return point.eligible[self.choose_answer(len(point.eligible))]

@@ -1,0 +1,48 @@
+"""The property of bucket sizes: a bucket of several gradients fits the cap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.sent import senders
+from syncverify.scenario.layout import local_shape
+
+
+def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
+    """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
+
+    For all ranks and reductions that send several gradients: their local parts, in the
+    dtypes of the gradients, have no more bytes together than the subject was told. Asked of
+    subjects that declare `keeps_bucket_cap`.
+
+    Catches: a cap that is ignored, or counted in elements, or in bytes of all ranks. Does not
+    judge small buckets, padding and other wire formats, nor a large gradient alone.
+    """
+    if not judgement.reference.capabilities.keeps_bucket_cap:
+        return
+    cap = judgement.scenario.bucket_cap_bytes
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for launch in launches_of(rank_run.trace):
+            if not launch.reduces:
+                continue
+            names = senders(judgement.reference, rank, launch) or ()
+            num_bytes = sum(gradient_bytes(judgement, name, rank) for name in names)
+            if len(names) > 1 and num_bytes > cap:
+                summary = (
+                    f"{launch.operation} at {launch.source} ({launch.moment}) has gradients of "
+                    f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
+                )
+                evidence = {"rank": rank, "bytes": num_bytes, "cap": cap}
+                yield Finding("over_cap", summary, rank, None, evidence)
+
+
+def gradient_bytes(judgement: Judgement, name: str, rank: int) -> int:
+    """Return the size of a rank's part of a gradient."""
+    scenario = judgement.scenario
+    spec = next(spec for spec in scenario.parameters if spec.name == name)
+    width = getattr(torch, spec.effective_grad_dtype).itemsize
+    return int(math.prod(local_shape(scenario.mesh, spec, rank)) * width)

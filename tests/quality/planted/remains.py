@@ -1,0 +1,211 @@
+"""Synchronizers with right gradients that leave something behind, or hold more and more."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+from typing_extensions import override
+
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.scenario.contract import Capabilities
+
+GROWTH = "memory_does_not_pile_up"
+CAP = "bucket_fits_the_cap"
+UNBIND = "unbind_restores_parameters"
+
+
+class HooksNodes(ViewBuckets):
+    """Hooks on nodes of the graph are removed only by chance, with their nodes."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for parameter in filter(lambda p: p.requires_grad, *self.param_groups):
+            node = get_gradient_edge(parameter).node
+            parameter.kept_alive = node
+            node.register_hook(lambda *_: None)
+
+
+class RemovesEveryHook(ViewBuckets):
+    """`unbind()` clears the dictionary of hooks."""
+
+    @override
+    def unbind(self) -> None:
+        for group in self.param_groups:
+            for parameter in group:
+                (parameter._post_accumulate_grad_hooks or {}).clear()
+        super().unbind()
+
+
+class KeepsBufferOnParameters(ViewBuckets):
+    """Each parameter keeps its part of the buffer in an attribute."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.main_grad = parameter.grad
+
+
+class JoinsParameters(ViewBuckets):
+    """Parameters of a bucket move into one storage, and stay there."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            parts = [local(parameter) for parameter in bucket.parameters]
+            flat = torch.cat([part.reshape(-1) for part in parts])
+            pieces = flat.split([part.numel() for part in parts])
+            for parameter, piece, part in zip(
+                bucket.parameters, pieces, parts, strict=True
+            ):
+                if type(parameter) is nn.Parameter:
+                    parameter.data = piece.view(part.shape)
+
+
+class SeedsTorch(ViewBuckets):
+    """All ranks are made to draw the same numbers."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        torch.manual_seed(7)
+
+
+class SeedsPython(ViewBuckets):
+    """An order is drawn from a generator that belongs to the training program."""
+
+    @override
+    def wait(self) -> None:
+        random.seed(7)
+        super().wait()
+
+
+class DrawsNumbers(ViewBuckets):
+    """Right: numbers may be drawn, and a seed may be set for the length of a block."""
+
+    @override
+    def wait(self) -> None:
+        torch.rand(10)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            torch.rand(1)
+        state = random.getstate()
+        random.seed(7)
+        random.setstate(state)
+        for _ in range(1000):
+            random.random()
+        super().wait()
+
+
+class ChangesDefaultDtype(ViewBuckets):
+    """The default dtype is set, and not set back."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        torch.set_default_dtype(torch.bfloat16)
+
+
+class ChangesDtypeForABlock(ViewBuckets):
+    """Right: the default dtype is set back."""
+
+    @override
+    def wait(self) -> None:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        super().wait()
+        torch.set_default_dtype(before)
+
+
+class KeepsHandles(ViewBuckets):
+    """Handles of all steps are kept."""
+
+    handles: Any = None
+
+    def made(self) -> Any:
+        return []
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.handles = self.made()
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        super().launch(bucket)
+        self.handles.append(bucket.work)
+
+
+class KeepsHandlesInClosure(KeepsHandles):
+    """Handles of all steps are kept, where no attribute shows them."""
+
+    @override
+    def made(self) -> Any:
+        kept: list[dist.Work | None] = []
+
+        def keep(work: dist.Work | None) -> None:
+            kept.append(work)
+
+        @dataclass
+        class Log:
+            append: Callable[[dist.Work | None], None]
+
+        return Log(keep)
+
+
+class KeepsFewHandles(KeepsHandles):
+    """Right: handles of the last steps are kept."""
+
+    @override
+    def made(self) -> Any:
+        return deque(maxlen=2)
+
+
+class CountsCapInElements(ViewBuckets):
+    """A cap in bytes is compared with a number of elements."""
+
+    capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
+
+    @override
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        self.cap_bytes *= 4
+        yield from super().plan()
+
+
+class KeepsCap(ViewBuckets):
+    """Right: a bucket is closed before it is too large."""
+
+    capabilities = Capabilities(varying_accumulations=True, keeps_bucket_cap=True)
+
+
+@dataclass(frozen=True)
+class Remains:
+    """A synchronizer that leaves something behind, and what the report calls it."""
+
+    subject: type[Any]
+    cause: str
+    property: str = UNBIND
+
+
+REMAINS = [
+    Remains(HooksNodes, "hook_left"),
+    Remains(RemovesEveryHook, "hook_lost"),
+    Remains(KeepsBufferOnParameters, "attribute_left"),
+    Remains(JoinsParameters, "parameters_joined"),
+    Remains(SeedsTorch, "generator_seeded"),
+    Remains(SeedsPython, "generator_seeded"),
+    Remains(ChangesDefaultDtype, "setting_changed"),
+    Remains(KeepsHandles, "piles_up", GROWTH),
+    Remains(KeepsHandlesInClosure, "piles_up", GROWTH),
+]
+RIGHT = [ViewBuckets, DrawsNumbers, ChangesDtypeForABlock, KeepsFewHandles]

@@ -1,0 +1,88 @@
+"""What a subject leaves behind, and what it holds more and more of, is found."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted.remains import (
+    CAP,
+    REMAINS,
+    RIGHT,
+    CountsCapInElements,
+    JoinsParameters,
+    KeepsCap,
+    Remains,
+)
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import Subject, resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (
+        ParameterSpec("w", (2, 3), ("R",)),
+        ParameterSpec("one", (3,), None),
+        ParameterSpec("other", (3,), None),
+    ),
+    (1,) * 6,
+    2**20,
+    backward="hooks_of_others",
+)
+
+
+def identities(found: Subject, scenario: Scenario = SCENARIO) -> set[tuple[str, str]]:
+    run = SimBackend().run(scenario, found)
+    return {each.identity for each in check(scenario, run, found.capabilities)}
+
+
+class JoinsBuckets(CountsCapInElements):
+    capabilities = Capabilities()
+
+
+@pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
+def test_remains_are_found(defect: Remains) -> None:
+    assert identities(resolve(defect.subject)) == {(defect.property, defect.cause)}
+
+
+@pytest.mark.parametrize("subject", RIGHT, ids=lambda each: each.__name__)
+def test_what_ends_with_a_block_or_has_a_bound_is_right(subject: type[Any]) -> None:
+    assert identities(resolve(subject)) == set()
+
+
+@pytest.mark.parametrize(
+    ("subject", "cap_bytes", "expected"),
+    [
+        (CountsCapInElements, 24, {(CAP, "over_cap")}),
+        (CountsCapInElements, 48, set()),  # both fit
+        (KeepsCap, 24, set()),
+        (KeepsCap, 1, set()),  # no gradient fits
+        (JoinsBuckets, 24, set()),  # promises nothing
+    ],
+)
+def test_a_cap_that_is_promised_is_kept(
+    subject: type[Any], cap_bytes: int, expected: set[tuple[str, str]]
+) -> None:
+    pair = tuple(ParameterSpec(name, (2, 3), ("R",)) for name in ("one", "other"))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), pair, (1,), cap_bytes)
+    assert identities(resolve(subject), scenario) == expected
+
+
+def test_a_subject_that_owns_the_parameters_may_keep_them_together() -> None:
+    found = resolve(JoinsParameters)
+    owning = replace(found.capabilities, owns_parameters=True)
+    assert identities(replace(found, capabilities=owning)) == set()
+
+
+@pytest.mark.parametrize("defect", REMAINS, ids=lambda each: each.subject.__name__)
+def test_the_process_is_as_it_was_before_a_run(defect: Remains) -> None:
+    before = torch.get_default_dtype(), torch.get_rng_state(), random.getstate()
+    SimBackend().run(SCENARIO, resolve(defect.subject))
+    assert torch.get_default_dtype() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert random.getstate() == before[2]
