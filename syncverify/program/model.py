@@ -7,7 +7,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -65,6 +65,14 @@ class LocalModel:
             if spec.also_in_next_group:
                 listed[spec.group + 1].append(self.parameters[spec.name])
         return [listed[index] for index in sorted(listed)]
+
+    def copy(self) -> LocalModel:
+        """Return parameters with the same values and without hooks or gradients."""
+        copies = {
+            name: nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)
+            for name, each in self.parameters.items()
+        }
+        return replace(self, parameters=copies)
 
     def loss(
         self,

@@ -39,7 +39,7 @@ from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.held_objects import count_held
 from syncverify.program.injected_error import InjectedError
-from syncverify.program.leftovers import Before, OwnParameters, noting_calls
+from syncverify.program.leftovers import Before, OwnParameters, calls_of_backward
 from syncverify.program.model import LocalModel, build_model, local_part
 from syncverify.program.optimizer import update
 from syncverify.program.subject_error import calling
@@ -306,17 +306,18 @@ class _RankProgram:
         Returns:
             The subject's functions that it called.
         """
-        called: dict[str, None] = {}
         step = self._scenario.num_steps
         self._model.drop_gradients()
         # The subject is gone, so these accesses cannot be its mistakes.
         not_recording = self._recorder.not_recording_accesses()
         with self._calling("after_unbind", step), not_recording:
-            loss = self._loss(step, 0)
-            with noting_calls(called):
-                loss.backward()
+            called = calls_of_backward(self._loss(step, 0))
+            if called:  # the functions of a layer are in a user's files too
+                copy = self._model.copy()
+                own = calls_of_backward(copy.loss(step=step, micro_batch=0))
+                called = tuple(line for line in called if line not in own)
         self._observe("unbound", step)
-        return tuple(called)
+        return called
 
     def _loss(self, step: int, micro_batch: int) -> torch.Tensor:
         with self._recorder.computing_loss(self._model.parameters.values()):
