@@ -67,7 +67,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Use in the forward": ("used", "use"),
     "Backward": ("backward",),
     "Steps": ("event",),
-    "Streams and order": ("launch", "readiness"),
+    "Streams and order": ("launch", "readiness", "synchronizers"),
     "Modules": ("module",),
 }
 _MARKS: Final = {"right": "ok", "not tried": "-"}

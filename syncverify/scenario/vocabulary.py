@@ -71,7 +71,7 @@ USES: Final = {
     "checkpointed_and_not": "a reentrant activation checkpoint, and a plain product",
     "checkpointed_nested": "a reentrant activation checkpoint inside of another",
     "offloaded": "saved tensors are kept on the host (`save_on_cpu`)",
-    "compressed": "saved tensors are kept as whole numbers (`saved_tensors_hooks`)",
+    "compressed": "saved tensors are kept as bytes (`saved_tensors_hooks`)",
     "double_backward": "the loss contains a gradient (`create_graph`)",
     "jacobian_rows": "the loss contains a Jacobian (`is_grads_batched`)",
     "hessian": "the loss contains a Hessian",

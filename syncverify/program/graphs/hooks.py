@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,8 +20,9 @@ _SCALE = 2.0**16
 
 def tensor_hooks(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
     """Clip the gradient of an intermediate without an effect, and halve the gradient."""
-    used, limit = local.clone(), torch.finfo(local.dtype).max
-    used.register_hook(lambda gradient: gradient.clamp(-limit, limit))
+    used = local.clone()
+    # A finite limit would change the gradients that are Inf in a scenario.
+    used.register_hook(lambda gradient: gradient.clamp(-math.inf, math.inf))
     used.register_hook(lambda gradient: gradient / 2)
     return dot(used, 2 * constant)
 

@@ -18,18 +18,18 @@ def offloaded(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
 
 
 def compressed(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
-    """Keep the saved tensors as int32, which is exact for our constants."""
+    """Keep the saved tensors as bytes, the way a compressor takes them."""
     with saved_tensors_hooks(_pack, _unpack):
         return dot(local, constant)
 
 
-def _pack(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Tensor]:
-    return tensor.dtype, tensor.to(torch.int32)
+def _pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype, torch.Size]:
+    return tensor.reshape(-1).view(torch.uint8), tensor.dtype, tensor.shape
 
 
-def _unpack(packed: tuple[torch.dtype, torch.Tensor]) -> torch.Tensor:
-    dtype, tensor = packed
-    return tensor.to(dtype)
+def _unpack(packed: tuple[torch.Tensor, torch.dtype, torch.Size]) -> torch.Tensor:
+    numbers, dtype, shape = packed
+    return numbers.view(dtype).reshape(shape)
 
 
 def in_place_on_copy(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:

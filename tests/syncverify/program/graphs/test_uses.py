@@ -73,6 +73,16 @@ def test_the_gradient_is_the_constant(word: str, name: str) -> None:
 
 
 @every_use
+@pytest.mark.parametrize("overflow", ["inf", "nan"])
+def test_an_element_that_overflows_stays_one(word: str, overflow: str) -> None:
+    parameter = parameter_of((3,), torch.float32)
+    constant = torch.tensor([5.0, float(overflow), -3.0])
+    USES[word](parameter, constant).backward()
+    assert parameter.grad.isfinite().tolist() == [True, False, True]
+    assert parameter.grad[::2].tolist() == [5.0, -3.0]
+
+
+@every_use
 def test_it_adds_to_a_gradient_that_is_there(word: str) -> None:
     parameter, constant = (
         parameter_of((3,), torch.float32),
