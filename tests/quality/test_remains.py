@@ -59,7 +59,7 @@ def test_what_ends_with_a_block_or_has_a_bound_is_right(subject: type[Any]) -> N
     ("subject", "cap_bytes", "expected"),
     [
         (CountsCapInElements, 24, {(CAP, "over_cap")}),
-        (CountsCapInElements, 48, set()),  # both fit
+        (CountsCapInElements, 48, set()),  # two gradients fit
         (KeepsCap, 24, set()),
         (KeepsCap, 1, set()),  # no gradient fits
         (JoinsBuckets, 24, set()),  # promises nothing

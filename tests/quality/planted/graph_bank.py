@@ -61,7 +61,7 @@ def raised(subject: type[Any], error: type[Exception], *shown_by: str) -> GraphD
     return of(subject, *shown_by, cause=f"raised_{error.__name__}", violates=LIVE)
 
 
-# What is reduced in a hook is reduced before later hooks of the user have run.
+# A reduction in a hook comes before later hooks of the user.
 EARLY = "backward=hook_writes_grad"
 REENTRANT = (
     "use=checkpointed_reentrant",
@@ -94,7 +94,7 @@ OF_HOOKS = [
     of(
         graphs.ReducesInItsHook, EARLY, cause="reduced_early",
     ),
-    # The gradient that both get is small beside the other one's own.
+    # The common gradient is small beside the gradient of the other parameter.
     of(
         graphs.ReducesWhatTensorHooksGet, "use=added_to_another", cause="rounded",
     ),

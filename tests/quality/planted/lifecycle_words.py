@@ -160,7 +160,7 @@ class LeavesTakenParameters(Careful):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        made.append(self)  # an id that nobody else gets
+        made.append(self)  # a new id
 
 
 made: list[Careful] = []
