@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,12 +22,14 @@ class ToldDevice:
 
     Attributes:
         device: As above.
+        host_groups: Backends that take memory of the host, by name of their process group.
     """
 
     def __init__(
         self, device: torch.device, is_on_host: Callable[[torch.Tensor], bool]
     ) -> None:
         self.device = device
+        self.host_groups: dict[str, str] = {}
         self._is_on_host = is_on_host
         # By `id`, which names a storage while it lives; see Note [When a storage goes away].
         self._kept = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
@@ -37,6 +39,18 @@ class ToldDevice:
         real = tensor.device  # asked by a line of the harness: the truth
         is_own = id(_storage(tensor)) in self._kept or self._is_on_host(tensor)
         return self.device if real.type == "cpu" and not is_own else real
+
+    def check_device(self, tensors: Iterable[torch.Tensor], communicator: str) -> None:
+        """Refuse memory of the host in a collective of a group that is told to be of NCCL.
+
+        Raises:
+            RuntimeError: As torch raises it, since NCCL registers for CUDA alone.
+        """
+        if communicator in self.host_groups:
+            return
+        for tensor in tensors:
+            if self.of(tensor).type == "cpu":
+                raise RuntimeError("No backend type associated with device type cpu")
 
     def keep_on_host(self, tensor: torch.Tensor) -> None:
         """Note that the subject made a tensor in the memory of the host."""

@@ -14,6 +14,7 @@ before the run.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from syncverify.sim.device.torch_internals import default_device
 from syncverify.trace.source_lines import is_subject_above
 
 _GIB = 2**30
+_NEW_GROUP = inspect.signature(dist.new_group)
 _CPU = torch.device("cpu")
 _PROPERTIES = types.SimpleNamespace(
     name="simulated GPU", major=9, minor=0, total_memory=80 * _GIB,
@@ -167,15 +169,22 @@ def _type_of_mesh(original: Make, _: _Line, mesh: DeviceMesh) -> Any:
     return "cuda" if real == "cpu" else real
 
 
-def _backend_of(original: Make, _: _Line, *args: Any, **kwargs: Any) -> Any:
-    name = original(*args, **kwargs)
-    return "nccl" if name == original() else name
+def _backend_of(original: Make, line: _Line, group: Any = None, **kwargs: Any) -> Any:
+    name = original(group, **kwargs)
+    if name != original():
+        return name
+    named = getattr(group or kwargs.get("group"), "group_name", None)
+    return line.told.host_groups.get(named, "nccl")
 
 
-def _new_group(original: Make, _: _Line, *args: Any, **kwargs: Any) -> Any:
-    if kwargs.get("backend") == "nccl":
-        kwargs["backend"] = None  # that of the default group
-    return original(*args, **kwargs)
+def _new_group(original: Make, line: _Line, *args: Any, **kwargs: Any) -> Any:
+    given = _NEW_GROUP.bind(*args, **kwargs)
+    backend = given.arguments.pop("backend", None)
+    group = original(*given.args, **given.kwargs)
+    is_member = isinstance(group, dist.ProcessGroup)
+    if is_member and backend is not None and backend != "nccl":
+        line.told.host_groups[group.group_name] = backend
+    return group
 
 
 def _device(named: Any) -> torch.device:

@@ -221,6 +221,25 @@ def test_a_backend_of_cpus_refuses_a_told_subject(name: str) -> None:
     )
 
 
+def host_group(gradient: Tensor) -> None:
+    group = dist.new_group(None, None, "gloo")
+    assert (dist.get_backend(group), dist.get_backend()) == ("gloo", "nccl")
+    dist.all_reduce(torch.zeros(3), group=group)
+    dist.all_reduce(gradient.clone(), group=dist.new_group(backend="nccl"))
+
+
+def device_group(_: Tensor) -> None:
+    dist.all_reduce(torch.zeros(3))
+
+
+def test_nccl_takes_no_memory_of_the_host() -> None:
+    assert not violations(host_group)
+    (found,) = violations(device_group)
+    assert found.property == "every_rank_finishes"
+    assert "No backend type associated with device type cpu" in found.summary
+    assert not violations(device_group, NOT_TOLD)
+
+
 @pytest.mark.slow
 def test_our_synchronizer_holds_its_contract_where_it_is_told() -> None:
     contract = replace(resolve("synchronizer").capabilities, device="cuda")
