@@ -52,6 +52,10 @@ class GradientSynchronizer(ReducedGradients):
     context manager, the object binds and unbinds; an exception in the block waits for no
     reduction in flight, whose memory is kept until the process ends.
 
+    Two bound synchronizers with two ranks in common start no sum before `wait()`, since
+    backwards may take turns in another way on each rank. One synchronizer for all parameters
+    overlaps.
+
     Args:
         param_groups: Groups of parameters; only parameters of one group share buckets.
             A parameter that is listed twice counts once; a frozen one is ignored, and

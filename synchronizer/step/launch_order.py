@@ -30,8 +30,16 @@ class LaunchOrder:
         """Set the buckets, in launch order."""
         self.buckets = [bucket for bucket in buckets if bucket.communicates]
 
-    def launch_ready(self) -> None:
-        """Launch the ready buckets, up to the first one that is not ready."""
+    def launch_ready(self, *, in_backward: bool = True) -> None:
+        """Launch the ready buckets, up to the first one that is not ready.
+
+        Backwards of two synchronizers may take turns in another way on each rank, and a
+        collective of the one would meet a collective of the other. Calls of `wait()` have
+        one order on all ranks, so where ranks are shared, buckets are launched there.
+        """
+        shares_ranks = self._rendezvous is not None and not self._rendezvous.is_alone
+        if in_backward and shares_ranks:
+            return
         for bucket in self.buckets[self._num_launched :]:
             if bucket.state is not _READY:
                 return
@@ -60,6 +68,8 @@ class LaunchOrder:
         self._watch.restart()
 
     def forget(self) -> None:
-        """Drop the references to all buckets."""
+        """Drop the references to all buckets, and delay no other synchronizer."""
+        if self._rendezvous is not None:
+            self._rendezvous.close()
         self.buckets.clear()
         self._watch.restart()

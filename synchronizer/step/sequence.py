@@ -171,7 +171,7 @@ class BucketSequence:
             for bucket in self.buckets:
                 bucket.flush()
             try:
-                self._launches.launch_ready()
+                self._launches.launch_ready(in_backward=False)
             except Exception:
                 self.fail()
                 raise

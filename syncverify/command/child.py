@@ -200,6 +200,7 @@ def start(
     patience: Patience,
     *,
     prepare: Callable[[], None] = lambda: None,
+    note: Callable[[Child], None] = lambda _: None,
     is_quiet: bool = False,
 ) -> Child | None:
     """Play in a child.
@@ -208,6 +209,7 @@ def start(
         play: Plays, in the child.
         patience: How long the owner waits.
         prepare: Undoes there what concerns the owner alone, such as its signal handlers.
+        note: Takes the child, in the owner, before an interrupt can come.
         is_quiet: Whether the child prints nothing.
 
     Returns:
@@ -219,12 +221,14 @@ def start(
     lifeline, held = os.pipe()
     with interrupts_blocked():
         pid = os.fork()
-        if not pid:
+        if pid:
+            note(child := Child(pid, reading, held, patience))
+        else:
             prepare()
     if pid:
         os.close(writing)
         os.close(lifeline)
-        return Child(pid, reading, held, patience)
+        return child
     os.close(reading)
     os.close(held)
     os.setpgid(0, 0)

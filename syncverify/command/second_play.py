@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from syncverify.command.child import (
@@ -57,11 +57,15 @@ class Plays:
 
     def first(self, play: Callable[[], None]) -> End | None:
         """Play in a child; return how the child ended, and None in the child itself."""
-        first = start(play, self._patience)
-        if first is None:
-            return None
-        self._first = first
-        with self._passing_signals_on():
+        with ExitStack() as stack:
+
+            def note(child: Child) -> None:
+                self._first = child
+                stack.enter_context(self._passing_signals_on())
+
+            first = start(play, self._patience, note=note)
+            if first is None:
+                return None
             while not first.is_over(self._patience.silence):
                 attend(self._children(), self._patience.tick)
                 self._reconsider()

@@ -243,7 +243,7 @@ def _build_parameter(
     # Replicas of one part are equal. Other parts differ, so that a broadcast of what has to
     # stay local is seen.
     part = contributing_ranks(scenario.mesh, spec, rank)[0]
-    values = ((torch.arange(torch.Size(shape).numel()) + part) % 5 + 1).reshape(shape)
+    values = ((torch.arange(torch.Size(shape).numel()) + part) % 5 - 2).reshape(shape)
     if scenario.module != PLAIN:
         values = initial_value(scenario.mesh, spec, rank)
     data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)

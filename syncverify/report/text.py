@@ -151,6 +151,10 @@ def _special(scenario: Scenario) -> Iterator[str]:
     if scenario.backward != PLAIN:
         meaning = vocabulary.BACKWARDS[scenario.backward]
         yield f"backward: {scenario.backward}: {meaning}"
+    if scenario.mesh.order != "row_major":
+        yield f"mesh: {vocabulary.ORDERS[scenario.mesh.order]}"
+    if scenario.synchronizers != "one":
+        yield vocabulary.SYNCHRONIZERS[scenario.synchronizers]
     if scenario.module != PLAIN:
         meaning = vocabulary.MODULES.get(scenario.module, "of your own")
         yield f"module: {scenario.module}: {meaning}"
@@ -183,6 +187,8 @@ def _parameter(spec: ParameterSpec) -> str:
         words.append(f"used {spec.used}")
     if spec.use != PLAIN:
         words.append(f"use {spec.use}: {vocabulary.USES[spec.use]}")
+    if spec.gradient != "finite":
+        words.append(f"gradient: {vocabulary.GRADIENTS[spec.gradient]}")
     words.append(f"group {spec.group}")
     return ", ".join(words)
 

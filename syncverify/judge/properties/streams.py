@@ -101,8 +101,9 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
     # did not go as agreed, a subject may have to learn anew which gradients come.
     if scenario.events or any(spec.used != "always" for spec in scenario.parameters):
         return Overlap(0, 0, None)
-    # Whoever lets the user's later hooks finish cannot launch from its own.
-    if scenario.backward == "hook_writes_grad":
+    # Whoever lets the user's later hooks finish cannot launch from its own, and only calls of
+    # `wait()` have one order on all ranks for collectives of two synchronizers.
+    if scenario.backward == "hook_writes_grad" or scenario.synchronizers == "two":
         return Overlap(0, 0, None)
     for rank, rank_run in enumerate(run.ranks):
         if not any(isinstance(record, Access) for record in rank_run.trace):

@@ -173,7 +173,7 @@ def _backend_of(original: Make, line: _Line, group: Any = None, **kwargs: Any) -
     name = original(group, **kwargs)
     if name != original():
         return name
-    named = getattr(group or kwargs.get("group"), "group_name", None)
+    named = getattr(group or kwargs.get("group"), "group_name", "")
     return line.told.host_groups.get(named, "nccl")
 
 

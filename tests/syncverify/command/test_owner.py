@@ -251,6 +251,12 @@ def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:
     )
 
 
+def test_an_interrupt_right_after_the_start_is_passed_on() -> None:
+    interrupts = "os.kill(os.getppid(),signal.SIGINT)"
+    code, _, err = played(f"signal.signal(2,signal.SIG_IGN);{interrupts};block()")
+    assert (code, "did not answer" in err) == (130, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.skipif(sys.platform != "linux", reason="SIGIO ends no process elsewhere")
 def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -162,6 +162,41 @@ def test_scenario_lines_of_one_rank() -> None:
         "  micro-batches per step: 1; bucket cap 64 bytes",
         "  w: shape (2, 3), float32, placements (Replicate), group 0",
     ]
+
+
+OTHER_VALUES: dict[type, dict[str, object]] = {
+    MeshSpec: {"shape": (4, 1), "axis_names": (), "order": "permuted"},
+    ParameterSpec: {
+        "name": "w", "global_shape": (7,), "placements": ("P", "S0"), "dtype": "float64",
+        "grad_dtype": None, "requires_grad": False, "group": 1, "num_listed": 2,
+        "also_in_next_group": True, "memory_format": "transposed", "used": "never",
+        "use": "twice", "gradient": "inf",
+    },
+    Scenario: {
+        "accumulations": (3, 1), "bucket_cap_bytes": 8, "events": ("wait_twice", "plain"),
+        "launch": "step_on_side_stream", "readiness": "by_rank", "backward": "anomaly",
+        "module": "mlp", "synchronizers": "two",
+    },
+}  # fmt: skip
+
+
+def test_each_field_of_a_scenario_is_told() -> None:
+    first = replace(SCENARIO.parameters[0], global_shape=(5, 2))
+    trained = (ParameterSpec("p1", (), None),)
+    both = replace(SCENARIO, parameters=(first, *trained))
+    plain = [*scenario_lines(both)]
+    for spec in (both.mesh, first, both):
+        values = OTHER_VALUES[type(spec)]
+        names = {each.name for each in fields(spec)}
+        assert names - {*values} <= {"mesh", "parameters", "version"}
+        for name, value in values.items():
+            other: object = replace(spec, **{name: value})
+            if isinstance(other, MeshSpec):
+                other = replace(both, mesh=other)
+            elif isinstance(other, ParameterSpec):
+                other = replace(both, parameters=(other, *trained))
+            assert isinstance(other, Scenario)
+            assert [*scenario_lines(other)] != plain, name
 
 
 def test_json_report() -> None:

@@ -1,0 +1,73 @@
+"""Two synchronizers with ranks in common: their sums keep apart for any order of backwards."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from synchronizer import GradientSynchronizer
+from synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from syncverify.trace.run import Run
+
+BY_RANK = Scenario(
+    MeshSpec((3,), ("dp",)),
+    tuple(ParameterSpec(f"p{index}", (index + 1,), ("R",)) for index in range(3)),
+    (1, 1),
+    2**20,
+    readiness="by_rank",
+    synchronizers="two",
+)
+
+
+def violations(run: Run) -> list[str]:
+    contract = resolve("synchronizer").capabilities
+    return [found.property for found in check(BY_RANK, run, contract)]
+
+
+def test_any_order_of_backwards_is_right() -> None:
+    assert violations(SimBackend().run(BY_RANK, resolve("synchronizer"))) == []
+
+
+def test_without_the_rule_sums_of_one_meet_sums_of_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Rendezvous, "is_alone", True)
+    run = SimBackend().run(BY_RANK, resolve("synchronizer"))
+    assert "collectives_match_across_ranks" in violations(run)
+
+
+def test_a_synchronizer_that_is_alone_again_overlaps(ranks: Any) -> None:
+    def program(_: int) -> list[int]:
+        mesh = init_device_mesh("cpu", (2,))
+        part = DTensor.from_local(torch.zeros(3), mesh, [Replicate()])
+        one, other = nn.Parameter(part.clone()), nn.Parameter(part.clone())
+        found = []
+        with GradientSynchronizer([[one]], 1, 1) as synchronizer:
+            with GradientSynchronizer([[other]], 1, 1) as second:
+                found.append(launched_in_backward(synchronizer, one))
+                found.append(launched_in_backward(second, other))
+            found.append(launched_in_backward(synchronizer, one))
+        return found
+
+    assert ranks.run(2, program) == [[0, 0, 1]] * 2
+
+
+def launched_in_backward(
+    synchronizer: GradientSynchronizer, parameter: nn.Parameter
+) -> int:
+    assert isinstance(parameter, DTensor)
+    parameter.to_local().sum().backward()
+    assert synchronizer._sequence is not None
+    num_launched = len(synchronizer._sequence.in_flight)
+    synchronizer.wait()
+    assert parameter.grad.to_local().tolist() == [2, 2, 2]
+    synchronizer.zero_grad()
+    return num_launched
