@@ -55,7 +55,7 @@ def page() -> str:
 
 
 def _summary(rows: dict[str, Any], examples: int) -> Iterator[str]:
-    yield f"Figures: at most {examples} scenarios a program, up to 4 ranks, on `sim`, seed 0."
+    yield f"Figures: at most {examples} scenarios a program, up to 4 ranks unless `--ranks` is there, on `sim`, seed 0."
     yield ""
     yield "| blind spot | wrong programs | caught |"
     yield "|---|---|---|"

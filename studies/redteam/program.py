@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from syncverify.defaults import DEFAULT_RANKS
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject, resolve
 
@@ -45,6 +46,7 @@ class Program:
         trigger: Smallest training program that shows the defect; for a right program the
             reason that it is right.
         contract: Contract under which it is played.
+        max_ranks: Largest world of a scenario, as for `--ranks`.
     """
 
     subject: type[Any]
@@ -52,6 +54,7 @@ class Program:
     topic: str
     trigger: str
     contract: Capabilities
+    max_ranks: int = DEFAULT_RANKS
 
     @property
     def name(self) -> str:
@@ -73,6 +76,8 @@ class Program:
             for field in ("device", "reduction", "tensors")
             if getattr(own, field) != getattr(plain, field)
         ]
+        if self.max_ranks != DEFAULT_RANKS:
+            named.append(f"--ranks {self.max_ranks}")
         return ", ".join([*sorted(own.features | own.right), *named]) or "plain"
 
     def resolved(self) -> Subject:
@@ -84,7 +89,20 @@ class Program:
 def wrong(
     topic: str, *, trigger: str, needs: tuple[str, ...] = (), **fields: Any
 ) -> Callable[[Marked], Marked]:
-    """Mark a class as a wrong program; `needs` and `fields` make its contract."""
+    """Mark a class as a wrong program.
+
+    Args:
+        topic: A word of `BLIND_SPOTS`.
+        trigger: As in `Program`.
+        needs: Features of the contract.
+        fields: Other fields of the contract, and `max_ranks`.
+
+    Returns:
+        A decorator that leaves the class as it is.
+
+    Raises:
+        ValueError: The topic is unknown.
+    """
     if topic not in BLIND_SPOTS:
         raise ValueError(f"expected a word of BLIND_SPOTS, got {topic!r}")
     return _marking(True, topic, trigger, needs, fields)  # a fact, as below
@@ -104,6 +122,8 @@ def _marking(
     needs: tuple[str, ...],
     fields: dict[str, Any],
 ) -> Callable[[Marked], Marked]:
+    max_ranks = fields.pop("max_ranks", DEFAULT_RANKS)
+
     def mark(subject: Marked) -> Marked:
         program = Program(
             subject=subject,
@@ -114,6 +134,7 @@ def _marking(
                 **{"varying_accumulations": True, "takes_cuda_streams": True, **fields},
                 features=frozenset(needs),
             ),
+            max_ranks=max_ranks,
         )
         setattr(subject, _MARK, program)
         return subject

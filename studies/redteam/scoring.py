@@ -10,7 +10,7 @@ import torch
 from redteam.catalogue import program_named
 from redteam.program import Program
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import DEFAULT_RANKS, DEFAULT_SCHEDULES
+from syncverify.defaults import DEFAULT_SCHEDULES
 from syncverify.errors import SyncverifyError
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.scenario.scenario import Scenario
@@ -62,7 +62,7 @@ def _searched(program: Program, backend: SimBackend, examples: int) -> Score:
     subject = program.resolved()
     choice = ScheduleChoice.parse(DEFAULT_SCHEDULES)
     judge = Judge(subject, backend, choice, SEED)
-    drawing = Drawing(subject.capabilities, DEFAULT_RANKS, examples, SEED)
+    drawing = Drawing(subject.capabilities, program.max_ranks, examples, SEED)
     silent: Verdict = "missed" if program.is_wrong else "silent"
     found: list[Score] = []
     played = 0

@@ -37,6 +37,7 @@ from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
     thread_local_world,
 )
+from syncverify.sim.rank_environment import rank_environment
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
@@ -80,7 +81,7 @@ class FakeBackend:
         scheduler = Scheduler(
             len(chosen), progress=lambda: sum(len(r.trace) for r in recorders)
         )
-        with thread_local_world(), obvious_plans():
+        with thread_local_world(), obvious_plans(), rank_environment():
             threads, stall = scheduler.run(program)
         absent = RankRun()
         return Run(

@@ -19,6 +19,7 @@ from syncverify.errors import UsageError
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.process_settings import restored_settings
+from syncverify.program.rank_environment import missing_rank_variables
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario
@@ -88,8 +89,8 @@ def _play(
             world_size=scenario.mesh.num_ranks,
             timeout=membership.timeout,
         )
-        settings = restored_settings()
-        with exact_arithmetic(), settings, CollectiveRecording(recorder):
+        settings, variables = restored_settings(), missing_rank_variables()
+        with exact_arithmetic(), settings, variables, CollectiveRecording(recorder):
             play(
                 scenario,
                 subject,

@@ -17,6 +17,7 @@ from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.rank_environment import rank_environment
 from syncverify.sim.recording.foreign_threads import sharing_process_groups
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
@@ -93,7 +94,12 @@ class SimulatedMachine:
         modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
         backend = registered_backend(self.world)
         threads = sharing_process_groups(self._scheduler)
-        with thread_local_world(), backend, obvious_plans(), modules, cycles, threads:
+        world, plans, variables = (
+            thread_local_world(),
+            obvious_plans(),
+            rank_environment(),
+        )
+        with world, backend, plans, modules, cycles, threads, variables:
             return self._scheduler.run(run_rank)
 
 

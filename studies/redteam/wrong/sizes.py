@@ -112,7 +112,7 @@ class KnowsTwoGroups(ViewBuckets):
         yield from super().plan()
 
 
-@wrong("sizes", trigger="6 ranks on one axis")
+@wrong("sizes", trigger="6 ranks on one axis", max_ranks=8)
 class FoldsOnePair(PlainGrads):
     """A sum by recursive doubling folds only one rank beyond the power of two."""
 

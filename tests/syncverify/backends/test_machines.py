@@ -206,6 +206,12 @@ def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
         assert ended == f"  rank 1: exit code 130 on {socket.gethostname()}"
 
 
+STORE_IS_GONE = (
+    "syncverify: no verdict: torchrun's store is gone: its process on the machine of rank 0 was "
+    "ended"
+)
+
+
 def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) -> None:
     kill = f"os.kill(int(os.environ['FIRST_AGENT']), {KILL})"
     deed = f"{kill}; __import__('threading').Event().wait()"
@@ -213,10 +219,8 @@ def test_the_end_of_torchrun_on_the_first_machine_ends_both(machines: Machines) 
     for number, expected in enumerate([-9, 1]):
         code, out, complaint = machines.end(number)
         assert (code, "VIOLATION" in out) == (expected, False)
-        assert complaint == (
-            "syncverify: no verdict: torchrun's store is gone: its process on the machine of "
-            "rank 0 was ended"
-        )
+        # The other torchrun misses the store too, and may end its rank before that speaks.
+        assert complaint in (STORE_IS_GONE, "")[: 1 + number]
 
 
 def test_machines_with_other_files_of_the_subject_play_nothing(

@@ -1,0 +1,60 @@
+"""Each rank reads its own variables, as a launcher sets them."""
+
+import os
+from os import environ
+
+import pytest
+import torch.distributed as dist
+from torch import nn
+
+from syncverify.backends.choice import open_backend
+from syncverify.judge.properties import check
+from syncverify.program.rank_environment import RANK_VARIABLES
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
+)
+CONTRACT = Capabilities(tensors="local")
+
+
+class ReadsItsRank:
+    """Sums gradients where all variables are those of the rank."""
+
+    def __init__(self, groups: list[list[nn.Parameter]], _mb: float, _n: int) -> None:
+        (self.parameter,) = (p for group in groups for p in group)
+        rank = str(dist.get_rank())
+        assert [environ[name] for name in RANK_VARIABLES] == [rank, rank, "0", "2", "2"]
+        assert "RANK" in os.environ
+        assert os.getenv("LOCAL_RANK", "none") == rank
+        assert os.environ.get("SYNCVERIFY_UNKNOWN") is None
+
+    def bind(self) -> None: ...
+
+    def wait(self) -> None:
+        assert self.parameter.grad is not None
+        dist.all_reduce(self.parameter.grad)
+
+    def zero_grad(self) -> None:
+        self.parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "name", ["sim", "fake", pytest.param("gloo", marks=pytest.mark.slow)]
+)
+def test_a_rank_reads_its_own(name: str) -> None:
+    before = [os.environ.get(name) for name in RANK_VARIABLES]
+    subject = resolve(ReadsItsRank, CONTRACT)
+    backend = open_backend(name, subject)
+    try:
+        run = backend.run(SCENARIO, subject)
+    finally:
+        backend.close()
+    assert run.fault is None
+    assert check(SCENARIO, run, CONTRACT) == []
+    assert [os.environ.get(name) for name in RANK_VARIABLES] == before
