@@ -46,9 +46,15 @@ refuse.
 
 The values are those of the coverage table. Limits: a trigger within a value is not told apart. Of
 many parameters there are 32 to 71, of many elements 1,024 to about 5,000, of many steps 6 to 10,
-of many micro-batches 8 to 17; worlds have up to 4 ranks unless `--ranks` says otherwise, so that
-folds at five to seven ranks are met by nothing; meshes have all ranks of the world. Words that take long are never drawn, see the
-[feature catalogue](reference/features.md).
+of many micro-batches 8 to 17; worlds have up to 4 ranks unless `--ranks` says otherwise: a fold at
+five to seven ranks needs `--ranks 8`. Not in the space at all: sparse and complex gradients, and
+ranks whose processes hash strings in their own way. Words that take long are never drawn, see
+the [feature catalogue](reference/features.md).
+
+What was done about the weakest: one scenario in twelve has one large number, each of the four
+equally often, since all that is large at once would cost a search its speed. Real modules cost
+ten plain scenarios each, so their share stays small; each is met in nearly every search of 2,000
+examples, and `--examples` is the remedy for a smaller one.
 """
 
 

@@ -166,17 +166,20 @@ def open_rendezvous(
     number = default_group_number()
     rank = dist.get_rank()
     peers = sorted({peer for ranks in scopes for peer in ranks} - {rank})
-    if not peers:
+    audience = {each for ranks in (*scopes, *meshes) for each in ranks} - {rank}
+    if not audience:
         return None
     default = c10d._get_default_group()  # noqa: SLF001
-    return Rendezvous(
+    # A rank whose parts are all empty has no peers, but other ranks count its bind.
+    opened = Rendezvous(
         _store(),
         f"{_ROOT}/{number}",
         rank=rank,
         peers=peers,
-        audience={each for ranks in (*scopes, *meshes) for each in ranks} - {rank},
+        audience=audience,
         binds=_binds.setdefault(default, _Binds()),
     )
+    return opened if peers else None
 
 
 def default_group_number() -> int:

@@ -202,6 +202,26 @@ def test_ranks_may_bind_other_synchronizers_with_other_ranks_before(ranks) -> No
     assert ranks.run(4, program) == [[], [], [], []]
 
 
+def test_a_bind_of_empty_parts_counts_for_ranks_with_the_others(ranks) -> None:
+    """Only ranks 0 and 2 have an element of the first synchronizer's parameter."""
+
+    def program(rank: int) -> list[str]:
+        mesh = init_device_mesh("cpu", (2, 2))
+        part = torch.zeros(1 - rank % 2)
+        spread = DTensor.from_local(
+            part, mesh, [Replicate(), Shard(0)], shape=(1,), stride=(1,)
+        )
+        whole = DTensor.from_local(torch.zeros(3), mesh, [Replicate(), Replicate()])
+        store = dist.distributed_c10d._get_default_store()
+        store.set_timeout(timedelta(seconds=5))
+        return [
+            *bind([{"spread": nn.Parameter(spread)}]),
+            *bind([{"whole": nn.Parameter(whole)}]),
+        ]
+
+    assert ranks.run(4, program) == [[], [], [], []]
+
+
 def test_a_bind_for_which_a_peer_did_not_come_is_taken_back(ranks) -> None:
     """Its note is stale for a peer that comes to the next one."""
 
