@@ -40,6 +40,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
         return "a connection of gloo broke, though no process was lost"
     if fault is not None and _names_every_rank(fault, gathering):
         return "no rank went on"
+    if fault is not None and _is_in_no_line_of_the_subject(fault):
+        return f"{fault.summary}, in no line of the subject"
     lost = {*gathering.died, *gathering.silent()}
     for rank in () if fault is None else fault.ranks:
         worker = gathering.processes[rank]
@@ -65,6 +67,12 @@ def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
 def _names_every_rank(fault: Fault, gathering: WorkerGathering) -> bool:
     """Tell whether all ranks wait and none is at fault, as where bytes of gloo are lost."""
     return fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes)
+
+
+def _is_in_no_line_of_the_subject(fault: Fault) -> bool:
+    """Tell whether a rank that answers was ended in the middle of torch or of the harness."""
+    # After a template was killed, a new process imports modules of torch on a busy machine.
+    return fault.kind == "never_returns" and not fault.details
 
 
 def _death(died: dict[int, str]) -> Fault:

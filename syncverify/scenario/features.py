@@ -86,6 +86,9 @@ NEVER_TOGETHER: Final[Mapping[frozenset[str], str]] = {
     frozenset({"use=added_to_another", "launch=parameter_streams"}): (
         "the sum of two parameters belongs to no stream of one of them"
     ),
+    frozenset({"use=added_to_another", "backward=on_threads"}): (
+        "the sum of two parameters belongs to no half of the parameters"
+    ),
     **{
         frozenset({"backward=hook_writes_grad", f"event={event}"}): (
             "once DTensor parameters are exchanged, torch never calls the user's next hooks"

@@ -255,6 +255,25 @@ def test_ranks_that_all_wait_are_no_fault_if_they_go_on_in_new_processes(
     assert (run.fault.kind, run.fault.ranks) == ("deadlock", (0, 1))
 
 
+def test_a_rank_outside_of_the_subject_is_no_fault_if_it_goes_on_in_a_new_process(
+    playing: Play,
+) -> None:
+    """A new process imports modules of torch, which takes long on a busy machine."""
+
+    def imports(*lines: str) -> tuple[Part, Part]:
+        return Part(answer=Status(0, lines, in_torch=False, launches=())), fine()
+
+    run = playing(imports(), (fine(), fine()))
+    assert run.fault is None
+    (remark,) = run.remarks
+    assert remark.startswith(
+        "rank 0 made no progress and was ended, in no line of the subject; played again"
+    )
+    for again in playing(imports(), imports()), playing(imports("mine.py:9 in spin")):
+        assert again.fault is not None
+        assert (again.fault.kind, again.fault.ranks) == ("never_returns", (0,))
+
+
 def test_a_fault_explains_why_a_peer_could_not_connect(playing: Play) -> None:
     run = playing((alone(), Part(sends=(JobStarted(), RAISED))))
     assert (run.fault, run.remarks) == (RAISED.fault, ())
