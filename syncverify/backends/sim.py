@@ -13,6 +13,7 @@ from syncverify.backends.gpu_needs import refusing_what_needs_gpus
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
+from syncverify.program.leftovers import drop_what_is_undone
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
@@ -127,8 +128,9 @@ class SimBackend:
                     recorder=machine.recorders[rank],
                 )
 
-        with exact_arithmetic(), restored_settings():
+        with exact_arithmetic(), restored_settings() as before:
             threads, stall = machine.run(program)
+            drop_what_is_undone(results, before)
         fault = threads_fault(threads, stall, machine.world.mismatch)
         return Run(self.name, results, fault), machine
 

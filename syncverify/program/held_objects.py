@@ -61,6 +61,8 @@ def _references(held: object) -> Iterable[object]:
         return vars(held).values() if own and not _is_ours(held) else ()
     if isinstance(held, _NOT_FOLLOWED) or _is_ours(type(held)):
         return ()
+    if isinstance(held, deque) and held.maxlen is not None:
+        return ()  # such as the norms of the last 100 steps
     return gc.get_referents(held)
 
 

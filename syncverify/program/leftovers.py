@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch import nn
 
 from syncverify.program.model import LocalModel, local_part
 from syncverify.program.process_settings import ProcessSettings
-from syncverify.trace.run import Leftovers
+from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_lines import is_subject_line, line_of
 
 
@@ -162,6 +163,25 @@ def calls_of_backward(loss: torch.Tensor) -> tuple[str, ...]:
     finally:
         sys.setprofile(before)
     return tuple(called)
+
+
+def drop_what_is_undone(runs: Iterable[RankRun], before: ProcessSettings) -> None:
+    """Drop changes of the process that another rank has undone by now; all ranks have ended.
+
+    Ranks that are threads share a process: one may look while another one is in a block.
+    """
+    changed, reseeded = before.changed(), before.reseeded()
+    for run in runs:
+        if run.leftovers is not None:
+            run.leftovers = replace(
+                run.leftovers,
+                settings=tuple(
+                    each for each in run.leftovers.settings if each in changed
+                ),
+                reseeded=tuple(
+                    each for each in run.leftovers.reseeded if each in reseeded
+                ),
+            )
 
 
 def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:

@@ -6,12 +6,18 @@ not leave a setting behind, and it may not seed a generator: the next dropout wo
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+
+
+def _set_detection(mode: bool) -> None:  # noqa: FBT001  # as torch's other setters
+    torch.autograd.set_detect_anomaly(mode)
+
 
 # Each setting that a training program relies on: how to read it, and how to set it.
 _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = {
@@ -25,6 +31,18 @@ _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], None]]]] 
         torch.use_deterministic_algorithms,
     ),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch's precision of matrix products": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    "autograd's detection of anomalies": (
+        torch.is_anomaly_enabled,
+        _set_detection,
+    ),
+    "cuDNN's benchmark mode": (
+        lambda: torch.backends.cudnn.benchmark,
+        functools.partial(setattr, torch.backends.cudnn, "benchmark"),
+    ),
 }
 # Blocks of 624 words that a subject may draw from Python's generator in one run.
 _MAX_BLOCKS = 1000
@@ -76,12 +94,12 @@ def _may_follow(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> bool:
 
 
 @contextmanager
-def restored_settings() -> Iterator[None]:
+def restored_settings() -> Iterator[ProcessSettings]:
     """Restore the settings and generators of the process after a block, whatever it does."""
     settings = ProcessSettings()
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     try:
-        yield
+        yield settings
     finally:
         settings.restore()
         torch.set_rng_state(torch_state)

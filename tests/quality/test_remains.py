@@ -36,6 +36,11 @@ SCENARIO = Scenario(
 )
 
 
+@pytest.fixture(autouse=True)
+def _own_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "backward", torch.Tensor.backward)
+
+
 def identities(found: Subject, scenario: Scenario = SCENARIO) -> set[tuple[str, str]]:
     run = SimBackend().run(scenario, found)
     return {each.identity for each in check(scenario, run, found.capabilities)}

@@ -116,6 +116,38 @@ class ChangesDefaultDtype(ViewBuckets):
         torch.set_default_dtype(torch.bfloat16)
 
 
+class ChangesPrecision(ViewBuckets):
+    """The precision of matrix products is lowered, and not raised again."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        torch.set_float32_matmul_precision("medium")
+
+
+def replace_backward() -> None:
+    """Count backwards of tensors, if they are not counted already."""
+    own = torch.Tensor.backward
+    if hasattr(own, "count"):
+        return
+
+    def backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        backward.count += 1
+        own(tensor, *args, **kwargs)
+
+    backward.count = 0
+    torch.Tensor.backward = backward
+
+
+class ReplacesBackward(ViewBuckets):
+    """A method of torch is replaced, and stays."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        replace_backward()
+
+
 class ChangesDtypeForABlock(ViewBuckets):
     """Right: the default dtype is set back."""
 
@@ -164,11 +196,11 @@ class KeepsHandlesInClosure(KeepsHandles):
 
 
 class KeepsFewHandles(KeepsHandles):
-    """Right: handles of the last steps are kept."""
+    """Right: handles of the last collectives are kept."""
 
     @override
     def made(self) -> Any:
-        return deque(maxlen=2)
+        return deque(maxlen=100)
 
 
 class CountsCapInElements(ViewBuckets):
@@ -205,6 +237,8 @@ REMAINS = [
     Remains(SeedsTorch, "generator_seeded"),
     Remains(SeedsPython, "generator_seeded"),
     Remains(ChangesDefaultDtype, "setting_changed"),
+    Remains(ChangesPrecision, "setting_changed"),
+    Remains(ReplacesBackward, "hook_left"),
     Remains(KeepsHandles, "piles_up", GROWTH),
     Remains(KeepsHandlesInClosure, "piles_up", GROWTH),
 ]

@@ -1,0 +1,53 @@
+"""Settings of the process: what stays, and what another rank undoes."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from syncverify.program.leftovers import drop_what_is_undone
+from syncverify.program.process_settings import ProcessSettings, restored_settings
+from syncverify.trace.run import Leftovers, RankRun
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    with restored_settings():
+        yield
+
+
+def change_all() -> None:
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    torch.autograd.set_detect_anomaly(True)
+    torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+    torch.manual_seed(7)
+    random.seed(7)
+
+
+def test_each_change_is_named_and_restored() -> None:
+    with restored_settings() as before:
+        assert (before.changed(), before.reseeded()) == ((), ())
+        change_all()
+        assert len(before.changed()) == 4
+        assert before.reseeded() == ("torch's generator", "Python's generator")
+        before.restore()
+        assert before.changed() == ()
+    assert not torch.is_anomaly_enabled()
+
+
+def test_what_another_rank_undoes_is_not_left_behind() -> None:
+    """Ranks are threads: one looks at the process while another one is in a block."""
+    before = ProcessSettings()
+    with restored_settings():
+        change_all()
+        left = Leftovers(
+            {}, (), (), settings=before.changed(), reseeded=before.reseeded()
+        )
+        run, unfinished = RankRun(leftovers=left), RankRun()
+        drop_what_is_undone([run, unfinished], before)
+        assert run.leftovers == left
+    drop_what_is_undone([run, unfinished], before)
+    assert run.leftovers == Leftovers({}, (), ())
+    assert unfinished.leftovers is None
