@@ -18,7 +18,10 @@ import torch
 from torch import nn
 
 from syncverify.program.model import LocalModel, local_part
-from syncverify.program.process_settings import ProcessSettings
+from syncverify.program.process_settings import (
+    ProcessSettings,
+    no_collection_of_cycles,
+)
 from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_lines import is_subject_line, line_of
 
@@ -157,11 +160,13 @@ def calls_of_backward(loss: torch.Tensor) -> tuple[str, ...]:
             called[line_of(frame.f_code, frame.f_lasti)] = None
 
     before: Callable[..., Any] | None = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        loss.backward()
-    finally:
-        sys.setprofile(before)
+    # A finalizer of an earlier subject, which the collector calls, is none of this one's.
+    with no_collection_of_cycles():
+        sys.setprofile(note)
+        try:
+            loss.backward()
+        finally:
+            sys.setprofile(before)
     return tuple(called)
 
 

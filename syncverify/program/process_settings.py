@@ -7,9 +7,10 @@ not leave a setting behind, and it may not seed a generator: the next dropout wo
 from __future__ import annotations
 
 import functools
+import gc
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch
@@ -17,6 +18,13 @@ import torch
 
 def _set_detection(mode: bool) -> None:  # noqa: FBT001  # as torch's other setters
     torch.autograd.set_detect_anomaly(mode)
+
+
+def _precision() -> str:
+    # Once a backend's precision was set by itself, torch refuses to tell that of all.
+    with suppress(RuntimeError):
+        return torch.get_float32_matmul_precision()
+    return "set for one backend"
 
 
 # Each setting that a training program relies on: how to read it, and how to set it.
@@ -32,7 +40,7 @@ _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], None]]]] 
     ),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's precision of matrix products": (
-        torch.get_float32_matmul_precision,
+        _precision,
         torch.set_float32_matmul_precision,
     ),
     "autograd's detection of anomalies": (
@@ -104,3 +112,15 @@ def restored_settings() -> Iterator[ProcessSettings]:
         settings.restore()
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
+
+
+@contextmanager
+def no_collection_of_cycles() -> Iterator[None]:
+    """Turn the cycle collector off: what it frees, and whom that calls, depends on chance."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
 import torch.distributed as dist
 
+from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import enter_rank
 from syncverify.sim.device.torch_internals import forget_backend
@@ -101,18 +101,6 @@ class SimulatedMachine:
         )
         with world, backend, plans, modules, cycles, threads, variables:
             return self._scheduler.run(run_rank)
-
-
-@contextmanager
-def no_collection_of_cycles() -> Iterator[None]:
-    """Turn the cycle collector off, whose frees would depend on earlier runs."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

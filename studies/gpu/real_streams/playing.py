@@ -14,9 +14,10 @@ from syncverify.judge.properties import judge_run
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
+from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
-from syncverify.sim.machine import no_collection_of_cycles, registered_backend
+from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore

@@ -23,12 +23,12 @@ def compressed(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
         return dot(local, constant)
 
 
-def _pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype, torch.Size]:
-    return tensor.reshape(-1).view(torch.uint8), tensor.dtype, tensor.shape
+def _pack(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, torch.Tensor]:
+    return tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8)
 
 
-def _unpack(packed: tuple[torch.Tensor, torch.dtype, torch.Size]) -> torch.Tensor:
-    numbers, dtype, shape = packed
+def _unpack(packed: tuple[torch.dtype, torch.Size, torch.Tensor]) -> torch.Tensor:
+    dtype, shape, numbers = packed
     return numbers.view(dtype).reshape(shape)
 
 

@@ -165,7 +165,7 @@ OF_FORWARDS = [
     raised(backward_watches.ReadsWhatArrives, RuntimeError, "use=jacobian_rows"),
     of(
         backward_watches.TakesWhatForwardAsked, "use=double_backward",
-        cause="partly_wrong", beside=["use=jacobian_rows"],
+        cause="unexplained", beside=["use=jacobian_rows"],
     ),
 ]  # fmt: skip
 OF_BACKWARDS = [

@@ -37,6 +37,13 @@ def test_each_change_is_named_and_restored() -> None:
     assert not torch.is_anomaly_enabled()
 
 
+def test_a_precision_that_torch_refuses_to_tell_is_a_change() -> None:
+    with restored_settings() as before:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        assert len(before.changed()) == 1
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_what_another_rank_undoes_is_not_left_behind() -> None:
     """Ranks are threads: one looks at the process while another one is in a block."""
     before = ProcessSettings()
