@@ -17,6 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
+from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.messages import (
     JobOutcome,
     JobStarted,
@@ -198,6 +199,11 @@ class WorkerGathering(Gathering[WorkerProcess]):
     def has_started(self, fault: Fault | None) -> bool:
         """Tell whether the workers at fault had taken the job."""
         return fault is not None and self.started.issuperset(fault.ranks)
+
+    def has_unmatched(self) -> bool:
+        """Tell whether the ranks issued collectives that do not match."""
+        launches = launches_of(self.outcomes)
+        return unmatched_fault(launches, self.outcomes) is not None
 
     def send(self, rank: int, message: object) -> None:
         """Send a message to a rank; a rank that is gone has died."""

@@ -7,6 +7,16 @@ Note [A process may end for any reason]
     the place of those. The same fault of the same ranks is then the scenario's. A scenario
     that ends is judged by that run, with a remark. Processes that end again and again,
     without a scenario that explains it, are an error: a verdict would mean nothing.
+
+Note [A collective without a peer]
+    The end of a gloo group joins the threads that play its collectives. A collective whose
+    peers never came keeps such a thread for the whole timeout of the group, and the group
+    may end when Python collects it: in the middle of a later scenario, whose rank then
+    seems to hang. So no process plays on after a fault, or after collectives that do not
+    match.
+
+    Source:
+        `~ProcessGroupGloo` in torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
 """
 
 from __future__ import annotations
@@ -70,13 +80,15 @@ class GlooBackend:
         doubts: list[str] = []
         while len(doubts) < _MAX_ATTEMPTS:
             gathering = self._gathered(scenario, subject)
+            is_used_up = True
             try:
                 gathering.raise_errors()
                 fault = processes_fault(gathering)
                 doubt = doubt_about(fault, gathering)
+                is_used_up = fault is not None or gathering.has_unmatched()
             finally:
-                for rank in {*gathering.pending(), *gathering.died}:
-                    self._pool.discard(rank)
+                if is_used_up:
+                    self._discard(gathering)
             if not doubt or (doubt in doubts and gathering.has_started(fault)):
                 # Ranks that disagree abort a process or not, as their timing has it: a run
                 # with a fault explains the ends before it.
@@ -98,8 +110,7 @@ class GlooBackend:
             broken = gathering.broken_connection()
             if not broken:
                 return gathering
-            for rank in range(len(gathering.processes)):
-                self._pool.discard(rank)
+            self._discard(gathering)
         raise InternalError(
             f"worker processes do not connect, {_MAX_ATTEMPTS} times in one scenario: {broken}"
         )
@@ -121,6 +132,10 @@ class GlooBackend:
             job = Job(self._num_jobs, scenario.to_json(), packed, rank, port)
             gathering.send(rank, job)
         return gathering
+
+    def _discard(self, gathering: WorkerGathering) -> None:
+        for rank in range(len(gathering.processes)):
+            self._pool.discard(rank)
 
     def _remarks(self, doubts: Iterable[str]) -> tuple[str, ...]:
         """Say which processes ended without a fault of the scenario that they played."""

@@ -1,5 +1,6 @@
 """Warm worker processes: reused, replaced, and never left behind."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 WEIGHT = ParameterSpec("w", (5,), ("R",))
 PAIR = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (1,), 2**20)
+ALONE = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
 
 
 class Naive:
@@ -96,6 +98,31 @@ class LeavesByExit(Naive):
         raise SystemExit(3)
 
 
+class LeavesOnePeerless(Naive):
+    """Rank 0 issues a collective that rank 1 does not, and waits for nothing."""
+
+    def bind(self) -> None:
+        self.group = dist.new_group()
+        self.itself = self
+
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            return
+        self.work = dist.all_reduce(torch.ones(5), group=self.group, async_op=True)
+
+
+class LeavesOneOnAFault(LeavesOnePeerless):
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            raise KeyError("lost")
+        super().wait()
+
+
+class CollectsGarbage(Naive):
+    def bind(self) -> None:
+        gc.collect()
+
+
 def lacking(groups: Any, mb: float, count: int) -> object:
     return object()
 
@@ -130,8 +157,7 @@ def test_processes_are_reused(backend: GlooBackend) -> None:
 def test_a_smaller_world_uses_the_first_processes(backend: GlooBackend) -> None:
     play(backend, Naive)
     warm = pids(backend)
-    alone = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
-    run = play(backend, Naive, alone)
+    run = play(backend, Naive, ALONE)
     assert run.fault is None
     assert len(run.ranks) == 1
     assert pids(backend) == warm
@@ -182,11 +208,18 @@ def test_an_exception_of_the_subject_is_a_fault_with_its_line(
 
 
 def test_leaving_by_exit_is_an_exception_like_any_other(backend: GlooBackend) -> None:
-    before = pids(backend)
     fault = play(backend, LeavesByExit).fault
     assert fault is not None
     assert (fault.kind, fault.identity) == ("raised", "SystemExit")
-    assert pids(backend) == before
+
+
+@pytest.mark.parametrize("leaving", [LeavesOnePeerless, LeavesOneOnAFault])
+def test_a_collective_without_a_peer_holds_no_later_scenario_up(
+    backend: GlooBackend, leaving: Any
+) -> None:
+    """The end of its group joins the thread that waits for the peer, which lives on."""
+    play(backend, leaving)
+    assert play(backend, CollectsGarbage, ALONE).fault is None
 
 
 @pytest.mark.long
