@@ -314,7 +314,10 @@ class Bucket:
         current = self._side.current()
         # What overlaps: nothing. Zeros or gradients overwrite the results of the
         # reduction. `wait()` has ordered the reduction before its own current stream,
-        # which may be another stream than this one. So this stream waits as well.
+        # which may be another stream than this one. So this stream waits as well, and
+        # for the writers of a step that nobody waited for.
+        if self.state is not BucketState.REDUCED:
+            self._side.wait_for(self._writers)
         self._side.release_to(current)
         if not set_to_none:
             self._buffer.zero_()
@@ -351,8 +354,11 @@ class Bucket:
         return view.num_accumulations == self._require_accumulations
 
     def _end_locally(self, scale: float | torch.Tensor | None) -> None:
-        if self.finite and self.state is BucketState.READY:
+        if self.state is BucketState.READY:
+            # As after a reduction: whoever waits for the side stream, for the gradients or
+            # for their memory, comes after backward.
             self._side.wait_for(self._writers)
+        if self.finite and self.state is BucketState.READY:
             with self._side.activate():
                 self.finite.check_local(self._buffer)
         if scale is not None:

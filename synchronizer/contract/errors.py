@@ -42,9 +42,12 @@ class InvalidArgumentError(SynchronizerError, ValueError):
 
 
 class UnsupportedPlacementError(SynchronizerError):
-    """A DTensor parameter is neither replicated nor sharded over some mesh axis."""
+    """A DTensor parameter has a mesh axis that the synchronizer cannot sum over.
 
-    hint = "redistribute the parameter before bind()"
+    It is neither replicated nor sharded over that axis, or FSDP2 sums over it as well.
+    """
+
+    hint = "redistribute the parameter before bind(), or change the axis_reductions"
 
 
 class ProcessGroupError(SynchronizerError):

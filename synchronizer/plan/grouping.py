@@ -36,7 +36,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.ranks.scope import ReduceScope
+from synchronizer.contract.errors import UnsupportedPlacementError
+from synchronizer.ranks.fsdp import ranks_summed_by_fsdp
+from synchronizer.ranks.scope import ReduceScope, rank_list
 
 from .cutting import cut
 from .reduction import Reduction, reduction_of, refuse_unknown_axes
@@ -182,7 +184,9 @@ def list_candidates(
 ) -> list[Candidate]:
     """List each trained parameter once, in registration order."""
     refuse_unknown_axes((p for group in param_groups for p in group), config)
-    return list(_candidates(param_groups, parameter_names, config))
+    candidates = list(_candidates(param_groups, parameter_names, config))
+    _refuse_second_sums([each.plan for each in candidates])
+    return candidates
 
 
 def cut_buckets(
@@ -274,6 +278,20 @@ def frozen_parameters(
         for _, name, parameter in _named(param_groups, parameter_names)
         if not parameter.requires_grad
     }
+
+
+def _refuse_second_sums(plans: Sequence[ParameterPlan]) -> None:
+    summed = ranks_summed_by_fsdp([plan.parameter for plan in plans])
+    for plan in plans:
+        scope, ranks = plan.reduction.scope, summed.get(plan.parameter, ())
+        if scope and {*ranks} & {*scope.ranks}:
+            raise UnsupportedPlacementError(
+                f"the gradient of {plan.name} would be summed twice",
+                expected="one owner of the sum: FSDP2 on the sharded axis alone, or the "
+                'axis reduction "none" for the replicated axis',
+                got=f"FSDP2 or replicate() sums over ranks {rank_list(ranks)} in backward",
+                where=f"the sum over ranks {rank_list(scope.ranks)}",
+            )
 
 
 def _named(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from simulated_streams import accumulate, parameters
+from torch import nn
 
 from synchronizer import GradientSynchronizer, SynchronizerConfig
 
@@ -68,3 +69,27 @@ def test_zeros_for_what_did_not_come_are_written_once(
         assert "zeros on main" in streams.taken()
         synchronizer.wait()
         assert streams.taken() == ["work.wait on side", "main waits for side"]
+
+
+def test_wait_comes_after_the_backward_of_gradients_that_nobody_sums(streams) -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    with GradientSynchronizer([[weight]], 1, 1) as synchronizer:
+        with streams.on("x"):
+            weight.sum().backward()
+        streams.taken()
+        with streams.on("optimizer"):
+            synchronizer.wait()
+        edges = ["side waits for main", "side waits for x", "optimizer waits for side"]
+        assert streams.taken() == edges
+
+
+def test_zeros_come_after_a_backward_that_nobody_waited_for(streams) -> None:
+    (a,) = parameters(1)
+    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
+        with streams.on("x"):
+            accumulate(a)
+        streams.taken()
+        with streams.on("y"):
+            synchronizer.zero_grad()
+        edges = ["side waits for main", "side waits for x", "y waits for side"]
+        assert streams.taken() == edges
