@@ -141,6 +141,8 @@ class Bucket:
         # An undefined gradient counts as zeros, and uses nothing.
         if view.is_attached():
             has_gradient = self._flags is None or self._was_written(view)
+        elif view.has_graph() and self._awaits_more(view, counts=is_first and counts):
+            has_gradient = True  # a later backward of the step may differentiate it
         else:
             has_gradient = view.copy_from_grad(self._side)
         # Autograd runs this hook on the stream of the accumulation, which may differ
@@ -168,9 +170,13 @@ class Bucket:
         """End the step with the gradients so far; no backward is running."""
         self._is_flushed = True
         for view in self.views:
-            if view.is_stale:
+            if view.has_graph():
+                view.copy_from_grad(self._side)
+            elif view.is_stale:
                 view.zero_stale()
-                self._writers[self._side.current()] = None
+            else:
+                continue
+            self._writers[self._side.current()] = None
         if self.state is BucketState.ACCUMULATING:
             self._become_ready()
 
@@ -349,6 +355,10 @@ class Bucket:
         """Return whether autograd has written a gradient, as far as torch counts that."""
         # A DTensor counts by itself; a function on its local tensor defines a gradient.
         return view.is_dtensor or self.version != self._seen_version
+
+    def _awaits_more(self, view: GradientView, *, counts: bool) -> bool:
+        """Tell whether the step has a further backward, after this one is counted."""
+        return view.num_accumulations + counts < self._require_accumulations
 
     def _is_full(self, view: GradientView) -> bool:
         return view.num_accumulations == self._require_accumulations

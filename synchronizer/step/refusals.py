@@ -211,6 +211,8 @@ def _replaced(buckets: Iterable[Bucket]) -> list[tuple[Bucket, GradientView]]:
         for bucket in buckets
         for view in bucket.views
         if not (view.is_attached() or view.is_kept_none())
+        # Under `create_graph` autograd replaces `.grad`, and the bucket copies it later.
+        and not (bucket.state is BucketState.ACCUMULATING and view.has_graph())
     ]
 
 

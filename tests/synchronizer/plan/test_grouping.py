@@ -215,7 +215,7 @@ def test_a_partial_parameter_is_refused_by_name(
         "  expected: Replicate or Shard on every mesh axis",
         "  got:      placement P(sum) on mesh axis 0",
         "  where:    rank 1 of 2, mesh axes ('dp',)",
-        "  hint: redistribute the parameter before bind()",
+        "  hint: redistribute the parameter before bind(), or change the axis_reductions",
     ]
 
 
