@@ -1,7 +1,7 @@
 """The gradient synchronizer: bind → (backward…, wait, zero_grad)* → unbind."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import ClassVar, Self
 
 import torch
@@ -26,8 +26,8 @@ from synchronizer.plan.plan_agreement import (
     refuse_different_plans,
 )
 from synchronizer.ranks.rendezvous import open_rendezvous
+from synchronizer.step.accumulation import Accumulation
 from synchronizer.step.rebuild import Rebuild
-from synchronizer.step.reduced_gradients import ReducedGradients
 from synchronizer.step.sequence import BucketSequence
 
 from .contract import arguments
@@ -36,7 +36,7 @@ from .step import refusals
 MIB_BYTES = 2**20
 
 
-class GradientSynchronizer(ReducedGradients):
+class GradientSynchronizer(Accumulation):
     """Sums gradients over the ranks that replicate a parameter, during backward.
 
     A DTensor parameter's gradient is summed over every mesh axis on which the parameter
@@ -201,21 +201,6 @@ class GradientSynchronizer(ReducedGradients):
             config=self._config,
         )
         return Explanation.of(plans, self._config)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Accumulate without counting, until the block ends.
-
-        A backward that starts inside adds to the gradients, launches nothing, and is
-        none of the `require_accumulations`, which come before or after. The forward may
-        run inside or outside. A parameter needs the counted backwards as well. May be
-        nested.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-        """
-        with self._sequence_with_memory("no_sync()").no_sync():
-            yield
 
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.

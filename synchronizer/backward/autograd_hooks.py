@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
+from synchronizer.contract.errors import InvalidArgumentError
 
 from .backward_watch import running_node
 from .partial_gradients import arrival_hook, may_arrive_partial
@@ -73,6 +74,21 @@ class Attachments:
             view.attach()
             self.views.append(view)
             self.buckets.append(bucket)
+
+    def number_of(self, parameter: nn.Parameter) -> int:
+        """Return the number of a parameter.
+
+        Raises:
+            InvalidArgumentError: It has no view.
+        """
+        number = self._numbers.get(parameter)
+        if number is None:
+            raise InvalidArgumentError(
+                "a parameter has no place in a bucket",
+                expected="a listed parameter that was trained at bind()",
+                got=f"a parameter of shape {tuple(parameter.shape)}",
+            )
+        return number
 
     def install_hooks(self, listener: Listener) -> None:
         """Install hooks on every parameter with a view; reference `listener` weakly."""

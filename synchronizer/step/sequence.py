@@ -140,13 +140,25 @@ class BucketSequence:
                     self._backward.open()
                 bucket.accumulate(view, counts=self._backward_counts)
                 if self._observed is not None:
-                    self._observed.pop(number, None)
-                    self._observed[number] = None
+                    _move_to_end(self._observed, number)
                 if bucket.state is _READY and self._attachments.runs_last(number, self):
                     self._launches.launch_ready()
             except Exception:
                 self.fail()
                 raise
+
+    @torch.no_grad()
+    def mark_ready(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Count a gradient of each parameter that no backward has brought."""
+        numbers = [self._attachments.number_of(each) for each in parameters]
+        with self._lock, self._failing():
+            for number in numbers:
+                view, bucket = self._views[number], self._bucket_of[number]
+                bucket.accumulate(view, counts=not self._no_sync_depth)
+                bucket.end_backward()
+                if self._observed is not None:
+                    _move_to_end(self._observed, number)
+            self._launches.launch_ready()
 
     def launch_ready(self) -> None:
         """Launch the buckets that are ready, from a hook that runs after the user's."""
@@ -360,3 +372,8 @@ class BucketSequence:
                 got=f"{type(error).__name__}: {error}{self.missing.describe_others()}",
                 where=bucket.label,
             ) from error
+
+
+def _move_to_end(numbers: dict[int, None], number: int) -> None:
+    numbers.pop(number, None)
+    numbers[number] = None

@@ -5,6 +5,7 @@ import pytest
 from stand_ins.modes import (
     ChecksSumsOfAHook,
     LeavesNone,
+    MarksByHand,
     ScattersAndGathers,
     SumsInAHook,
     TellsWhatItUsed,
@@ -27,6 +28,11 @@ SUBJECTS = [
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_the_harness_finds_nothing(subject: type[UsualMode]) -> None:
     verify(subject, backend="sim", ranks=4, examples=10, seed=0)
+
+
+@pytest.mark.slow
+def test_the_harness_finds_nothing_in_gradients_that_are_marked() -> None:
+    verify(MarksByHand, backend="sim", ranks=4, examples=60, seed=0)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

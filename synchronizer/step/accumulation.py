@@ -1,0 +1,50 @@
+"""Calls that say which gradients count: those of no backward, and those made by hand."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from . import refusals
+from .reduced_gradients import ReducedGradients
+
+
+class Accumulation(ReducedGradients):
+    """The part of a synchronizer that says which gradients its steps count."""
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate without counting, until the block ends.
+
+        A backward that starts inside adds to the gradients, launches nothing, and is
+        none of the `require_accumulations`, which come before or after. The forward may
+        run inside or outside. A parameter needs the counted backwards as well. May be
+        nested.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+        """
+        with self._sequence_with_memory("no_sync()").no_sync():
+            yield
+
+    def mark_ready(self, *parameters: nn.Parameter) -> None:
+        """Count gradients that the caller has added to `.grad`, one of each parameter.
+
+        For schedules that compute the gradients of weights apart from backward, such as
+        zero-bubble pipelines. A mark counts as a backward that brings these parameters a
+        gradient, and starts the sums of buckets that are complete. It does not count
+        inside `no_sync()`. `.grad` may be changed in place or, where it was None or by an
+        operator that is not in place, replaced. The current stream has queued the change.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+            InvalidArgumentError: A parameter has no place in a bucket: it is not listed, or
+                was frozen at `bind()`.
+            StepFailedError: An earlier error made a gradient of this step wrong.
+            TooManyAccumulationsError: A parameter has all gradients that a step requires.
+            LateAccumulationError: The bucket of a parameter is being reduced.
+            GradientMismatchError: A `.grad` does not fit its parameter.
+        """
+        sequence = self._sequence_with_memory("mark_ready()")
+        refusals.refuse_unsound_step(sequence)
+        sequence.mark_ready(parameters)
