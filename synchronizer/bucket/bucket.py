@@ -34,6 +34,7 @@ from .gradient_view import GradientView
 from .offloaded_buffer import OffloadedBuffer
 from .state import CLOSED, BucketState, excess_error
 from .timing import Stopwatch, profiled
+from .used_flags import write_flags
 
 
 class Bucket:
@@ -184,10 +185,7 @@ class Bucket:
         """Start the check and the reduction of the buffer over its ranks."""
         assert self.communicates, "local buckets are not launched"
         if self._flags is not None:
-            # The sum counts ranks, in a dtype that may round. Only 0 is exact, and only
-            # 0 is needed.
-            used = [float(view.is_used) for view in self.views]
-            self._flags.copy_(torch.tensor(used))
+            write_flags(self._flags, [view.is_used for view in self.views])
             self._writers[self._side.current()] = None
         # What overlaps: the rest of backward, on any stream, with this reduction. What
         # orders it: every stream in `_writers` has queued its last write to the buffer,

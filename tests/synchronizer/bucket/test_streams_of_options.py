@@ -4,8 +4,23 @@ import pytest
 import torch
 from simulated_streams import accumulate, parameters
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from synchronizer import GradientSynchronizer, SynchronizerConfig
+
+
+class RecordsOperators(TorchDispatchMode):
+    """Records the names of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    @override
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operators.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> None:
@@ -18,6 +33,19 @@ def test_flags_are_written_before_the_reduction_on_whatever_stream(streams) -> N
             synchronizer.wait()
         launch = ["side waits for main", "side waits for optimizer"]
         assert streams.taken()[:3] == [*launch, "all_reduce on side"]
+
+
+def test_flags_are_written_without_a_copy_of_host_memory(streams) -> None:
+    """Such a copy makes the host wait for the device, and cannot be captured in a graph."""
+    group = parameters(5)
+    config = SynchronizerConfig(unused="keep_none")
+    with GradientSynchronizer([group], 1, 1, config=config) as synchronizer:
+        for each in (group[0], *group[3:]):
+            accumulate(each)
+        with RecordsOperators() as recorded:
+            synchronizer.flush()
+        assert recorded.operators == ["slice", "fill_"] * 3
+        synchronizer.wait()
 
 
 def test_flags_are_read_where_they_were_summed(
