@@ -1,5 +1,6 @@
 """The gradient synchronizer: bind → (backward…, wait, zero_grad)* → unbind."""
 
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import ClassVar, Self
@@ -85,7 +86,8 @@ class GradientSynchronizer(Accumulation):
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
         super().__init__()
-        self._param_groups = [list(group) for group in param_groups]
+        # The caller's own lists: a parameter that is appended before `bind()` counts.
+        self._param_groups = param_groups
         checked_mib = arguments.checked_positive(
             "bucket_size_mb", bucket_size_mb, " of MiB"
         )
@@ -95,6 +97,8 @@ class GradientSynchronizer(Accumulation):
         self._config = config
         self._rebuild: Rebuild | None = None
         self._frozen: dict[str, nn.Parameter] = {}
+        # Only `from_module` knows it.
+        self._module: weakref.ref[nn.Module] | None = None
 
     @classmethod
     def from_module(
@@ -120,13 +124,15 @@ class GradientSynchronizer(Accumulation):
         """
         names = {parameter: name for name, parameter in module.named_parameters()}
         groups = [list(names)] if param_groups is None else param_groups
-        return cls(
+        made = cls(
             groups,
             bucket_size_mb,
             require_accumulations,
             parameter_names=names,
             config=config,
         )
+        made._module = weakref.ref(module)
+        return made
 
     @override
     def __repr__(self) -> str:
@@ -222,6 +228,7 @@ class GradientSynchronizer(Accumulation):
         sequence = self._sequence_with_memory("flush()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unfrozen_parameters(self._frozen, "flush()")
+        self._refuse_other_parameters(sequence)
         if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
@@ -258,6 +265,7 @@ class GradientSynchronizer(Accumulation):
         refusals.refuse_unfrozen_parameters(self._frozen, "wait()")
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
+        self._refuse_other_parameters(sequence)
         if self._config.unused == "error":
             refusals.refuse_missing_gradients(sequence, self._require_accumulations)
         else:
@@ -379,3 +387,8 @@ class GradientSynchronizer(Accumulation):
         self._rebuild = None
         if sequence is not None:
             sequence.release()
+
+    def _refuse_other_parameters(self, sequence: BucketSequence) -> None:
+        module = None if self._module is None else self._module()
+        if module is not None:
+            refusals.refuse_replaced_parameters(sequence, module)

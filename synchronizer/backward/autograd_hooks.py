@@ -16,11 +16,12 @@ from typing import Protocol
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.contract.errors import InvalidArgumentError
+from synchronizer.contract.errors import GradientMismatchError, InvalidArgumentError
 
 from .backward_watch import running_node
 from .partial_gradients import arrival_hook, may_arrive_partial
@@ -173,6 +174,16 @@ def _remove_all(handles: list[RemovableHandle]) -> None:
         handles.pop().remove()
 
 
+def _refuse_wrapped(gradient: torch.Tensor) -> None:
+    """Refuse a gradient whose operators run once for each tensor inside of it."""
+    if hasattr(gradient, "__tensor_flatten__"):
+        raise GradientMismatchError(
+            "a gradient is a tensor that wraps others",
+            expected="plain gradients, also of parameters that wrap other tensors",
+            got=f"a {type(gradient).__name__} of shape {tuple(gradient.shape)}",
+        )
+
+
 def _hooks(
     parameter: nn.Parameter,
     number: int,
@@ -196,6 +207,9 @@ def _hooks(
             return None if known is None else known.view(number)
 
         handles.append(parameter.register_hook(arrival_hook(find_view)))
+
+    if hasattr(parameter, "__tensor_flatten__") and not isinstance(parameter, DTensor):
+        handles.append(parameter.register_hook(_refuse_wrapped))
 
     def on_accumulation(_: torch.Tensor) -> None:
         known = listener()

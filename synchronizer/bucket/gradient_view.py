@@ -185,6 +185,8 @@ class GradientView:
         gradient = given
         if self.is_stale and isinstance(gradient, DTensor):
             gradient = self._redistributed(gradient)
+        elif gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()  # as accumulation into an existing view does
         if not self._fits(gradient):
             # A fresh view, and not `self.gradient`: that tensor is the `.grad`, and
             # `module.double()` converts it in place.

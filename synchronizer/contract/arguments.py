@@ -5,6 +5,7 @@ A failed check raises `InvalidArgumentError`.
 
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Literal, NoReturn, get_args
 
 import torch
@@ -19,12 +20,13 @@ Scaling = Literal["before", "after", "split"]
 Mode = Literal["all_reduce", "reduce_scatter"]
 
 
-def checked_count(require_accumulations: int) -> int:
+def checked_count(require_accumulations: object) -> int:
     """Return a number of accumulations, an integer of 1 or more."""
     name, value = "require_accumulations", require_accumulations
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    # Integers of numpy are registered as such, and are no instances of `int`.
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         _refuse(name, "an integer of 1 or more", value)
-    return value
+    return int(value)
 
 
 def refuse_unknown_word(name: str, word: object, words: object) -> None:
@@ -75,7 +77,7 @@ def checked_positive(name: str, value: float, unit: str = "") -> float:
     """Return a number above 0, which may be infinite; `unit` is for the message."""
     if not _is_number(value) or math.isnan(value) or value <= 0:
         _refuse(name, f"a number{unit} above 0", value)
-    return value
+    return float(value)
 
 
 def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Tensor:
@@ -88,7 +90,7 @@ def checked_factor(name: str, factor: float | torch.Tensor) -> float | torch.Ten
         value = value.item()
     if not _is_number(value) or not math.isfinite(value):
         _refuse(name, "a finite number or a real tensor without dims", factor)
-    return value
+    return float(value)
 
 
 def _is_scalar(value: torch.Tensor) -> bool:
@@ -97,7 +99,7 @@ def _is_scalar(value: torch.Tensor) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _refuse(name: str, expected: str, value: object) -> NoReturn:

@@ -125,11 +125,14 @@ class BucketNotReadyError(SynchronizerError):
 
 
 class UnfrozenParameterError(SynchronizerError):
-    """A parameter that was frozen at `bind()` is trained now."""
+    """A parameter without a place in a bucket is trained now.
+
+    It was frozen at `bind()`, or it has replaced another parameter of the module since.
+    """
 
     hint = (
-        "call unbind() and bind() on every rank, before the first step in which the"
-        " parameter is trained"
+        "before the first step in which the parameter is trained, call unbind() and bind()"
+        " on every rank, of a new synchronizer where another parameter took its place"
     )
 
 

@@ -29,22 +29,24 @@ argument has three steps.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.contract.errors import UnsupportedPlacementError
+from synchronizer.contract.errors import (
+    InvalidArgumentError,
+    UnsupportedPlacementError,
+)
 from synchronizer.ranks.fsdp import ranks_summed_by_fsdp
 from synchronizer.ranks.scope import ReduceScope, rank_list
 
+from .alignment import aligned_end, aligned_starts
 from .cutting import cut
 from .reduction import Reduction, reduction_of, refuse_unknown_axes
 from .wire_format import WireFormat
-
-ALIGNMENT_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,12 @@ def _named(
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
+            if is_lazy(parameter):
+                raise InvalidArgumentError(
+                    f"group {group_index} parameter {position} has no shape yet",
+                    expected="initialized parameters",
+                    got=f"{type(parameter).__name__}: run a forward before bind()",
+                )
             # A name for messages where the user gave none.
             default = (
                 f"group {group_index} parameter {position}"
@@ -362,20 +370,12 @@ def _lay_out(
         key=lambda key: len(key.scope.axes) if key.scope else 0,
     )
     plans = tuple(member.plan for member in members)
-    *offsets, end = _aligned_starts([plan.local_numel for plan in plans], key)
+    itemsize = key.grad_dtype.itemsize
+    *offsets, end = aligned_starts([plan.local_numel for plan in plans], itemsize)
     flags_start = None
     if config.unused == "keep_none" and end and key.scope:
-        flags_start, end = end, end + _aligned_starts([len(plans)], key)[-1]
+        flags_start, end = end, end + aligned_end(len(plans), itemsize)
     scope = key.scope if config.mode == "reduce_scatter" else None
     num_shards = len(scope.ranks) if scope else 1
-    end = _aligned_starts([end], key, num_shards)[-1]
+    end = aligned_end(end, itemsize, num_shards)
     return BucketPlan(index, key, plans, tuple(offsets), end, flags_start, num_shards)
-
-
-def _aligned_starts(
-    numels: list[int], key: BucketKey, num_shards: int = 1
-) -> list[int]:
-    """Start every entry at a multiple of 128 bytes; with shards, of 128 each."""
-    alignment = ALIGNMENT_BYTES // key.grad_dtype.itemsize * num_shards
-    aligned = (-(-numel // alignment) * alignment for numel in numels)
-    return list(accumulate(aligned, initial=0))

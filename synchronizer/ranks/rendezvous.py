@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -38,13 +38,11 @@ class _Binds:
         num_own: Number of binds of this rank.
         last: Number of the last bind of another rank that was heard of.
         num_unheard: Number of binds since then in which both could take part.
-        bound: Notes of the synchronizers that are bound on this rank.
     """
 
     num_own: int = 0
     last: Counter[int] = field(default_factory=Counter)
     num_unheard: Counter[int] = field(default_factory=Counter)
-    bound: "WeakSet[Rendezvous]" = field(default_factory=WeakSet)
 
 
 _default_group_numbers: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
@@ -72,27 +70,13 @@ class Rendezvous:
         self._prefix = prefix
         self.rank = rank
         self.peers = peers
-        self._distinct_peers = {*peers}
         self._audience = audience
         self._binds = binds
         binds.num_own += 1
-        binds.bound.add(self)
         binds.num_unheard.update(audience)
         # The bind whose notes belong to this synchronizer, by rank.
         self._numbers = {rank: binds.num_own}
         self.write("audience", json.dumps(sorted(audience)).encode())
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether no other bound synchronizer of this rank reduces with a peer of this one."""
-        return not any(
-            other is not self and not self._distinct_peers.isdisjoint(other.peers)
-            for other in self._binds.bound
-        )
-
-    def close(self) -> None:
-        """Note that the synchronizer is not bound any more."""
-        self._binds.bound.discard(self)
 
     def write(self, topic: str, note: bytes) -> None:
         """Write the note of this rank about a topic, in place of an earlier note."""
@@ -110,7 +94,9 @@ class Rendezvous:
         """
         try:
             return bytes(self._store.get(self._key(topic, peer)))
-        except dist.DistError as error:
+        except (
+            RuntimeError
+        ) as error:  # plain ones of a FileStore; others have a subclass
             if peer not in self._numbers:
                 self._take_back()
             raise PlanMismatchError(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.state import BucketState
 from synchronizer.contract.errors import InFlightWriteError
+from synchronizer.ranks.bound_ranks import BoundRanks
 from synchronizer.ranks.rendezvous import Rendezvous
 
 from .debug_mode import LaunchWatch
@@ -19,11 +20,14 @@ class LaunchOrder:
     It looks for writes meanwhile; with `debug` it compares the launches of ranks.
     """
 
-    def __init__(self, rendezvous: Rendezvous | None, *, debug: bool) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous | None, bound: BoundRanks, *, debug: bool
+    ) -> None:
         # Buckets that communicate; a local bucket delays no other.
         self.buckets: list[Bucket] = []
         self._num_launched = 0
         self._rendezvous = rendezvous
+        self._bound = bound
         self._watch = LaunchWatch(rendezvous if debug else None)
 
     def set_buckets(self, buckets: Sequence[Bucket]) -> None:
@@ -37,8 +41,7 @@ class LaunchOrder:
         collective of the one would meet a collective of the other. Calls of `wait()` have
         one order on all ranks, so where ranks are shared, buckets are launched there.
         """
-        shares_ranks = self._rendezvous is not None and not self._rendezvous.is_alone
-        if in_backward and shares_ranks:
+        if in_backward and self._bound.are_shared:
             return
         for bucket in self.buckets[self._num_launched :]:
             if bucket.state is not _READY:
@@ -69,7 +72,6 @@ class LaunchOrder:
 
     def forget(self) -> None:
         """Drop the references to all buckets, and delay no other synchronizer."""
-        if self._rendezvous is not None:
-            self._rendezvous.close()
+        self._bound.release()
         self.buckets.clear()
         self._watch.restart()

@@ -40,6 +40,24 @@ def refuse_unfrozen_parameters(frozen: Mapping[str, nn.Parameter], call: str) ->
         )
 
 
+def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> None:
+    """Refuse to end a step without a gradient for a parameter that a module has replaced."""
+    unused = [view.plan for bucket in sequence.buckets for view in bucket.unused()]
+    current = dict(module.named_parameters()) if unused else {}
+    replaced = [
+        plan.name
+        for plan in unused
+        if plan.name in current and current[plan.name] is not plan.parameter
+    ]
+    if replaced:
+        raise UnfrozenParameterError(
+            "a module has other parameters than at bind()",
+            expected="the same parameters, as load_state_dict(assign=False) keeps them",
+            got=f"another parameter at {', '.join(replaced)}",
+            where="no bucket: nothing would sum its gradient",
+        )
+
+
 def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
     """Refuse to reduce before every parameter has all its gradients."""
     _refuse_missing(

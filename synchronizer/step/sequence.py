@@ -16,11 +16,13 @@ from synchronizer.bucket.state import BucketState
 from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
+    InvalidArgumentError,
     ReductionFailedError,
     StepFailedError,
     SynchronizerError,
 )
 from synchronizer.plan.grouping import BucketPlan
+from synchronizer.ranks.bound_ranks import BoundRanks
 from synchronizer.ranks.missing_gradients import MissingGradients
 from synchronizer.ranks.process_groups import ReductionGroups
 from synchronizer.ranks.rendezvous import Rendezvous
@@ -47,7 +49,9 @@ class BucketSequence:
         # Plans and buckets are in launch order.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
-        self._launches = LaunchOrder(rendezvous, debug=config.debug)
+        scopes = (s for p in self.plans for s in (p.scope, p.check_scope) if s)
+        bound = BoundRanks(scope.ranks for scope in scopes)
+        self._launches = LaunchOrder(rendezvous, bound, debug=config.debug)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -320,11 +324,18 @@ class BucketSequence:
         self._attachments.forget()
         self._observed = None
 
+    @torch.inference_mode(mode=False)  # autograd cannot add to tensors of that mode
     def _allocate(self, require_accumulations: int) -> None:
         """Make the buckets, and attach a view of them to every `.grad`."""
         last = max((plan.index for plan in self.plans if plan.scope), default=None)
         for plan in self.plans:
             device = plan.key.device
+            if device.type == "meta":
+                raise InvalidArgumentError(
+                    f"{plan.members[0].name} has no memory",
+                    expected="parameters on a device, as to_empty() gives them",
+                    got="a parameter on the meta device",
+                )
             if device not in self._side_streams:
                 self._side_streams[device] = SideStream(device)
             bucket = Bucket(

@@ -103,10 +103,15 @@ def test_a_bucket_is_placed_by_its_last_member() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex128])
-def test_views_start_at_multiples_of_128_bytes(dtype: torch.dtype) -> None:
-    (bucket,) = plan([parameter(*s, dtype=dtype) for s in ((33,), (), (0, 3), (5, 7))])
-    byte_offsets = [offset * dtype.itemsize for offset in bucket.offsets_numel]
-    assert [offset % 128 for offset in byte_offsets] == [0, 0, 0, 0]
+def test_views_start_at_multiples_of_their_size_up_to_128_bytes(
+    dtype: torch.dtype,
+) -> None:
+    shapes = ((33,), (), (0, 3), (5, 7), (3,))
+    (bucket,) = plan([parameter(*shape, dtype=dtype) for shape in shapes])
+    for offset, member in zip(bucket.offsets_numel, bucket.members, strict=True):
+        num_bytes = member.local_numel * dtype.itemsize
+        boundary = min((b for b in (16, 32, 64, 128) if num_bytes <= b), default=128)
+        assert offset * dtype.itemsize % boundary == 0
     ends = [
         offset + member.local_numel
         for offset, member in zip(bucket.offsets_numel, bucket.members, strict=True)
@@ -114,6 +119,11 @@ def test_views_start_at_multiples_of_128_bytes(dtype: torch.dtype) -> None:
     starts = [*bucket.offsets_numel[1:], bucket.buffer_numel]
     assert all(end <= start for end, start in zip(ends, starts, strict=True))
     assert bucket.buffer_numel * dtype.itemsize % 128 == 0
+
+
+def test_many_scalars_take_little_more_than_their_bytes() -> None:
+    (bucket,) = plan([parameter() for _ in range(2000)])
+    assert bucket.buffer_numel == 4 * 2000
 
 
 def test_dense_layouts_are_kept_and_others_made_dense() -> None:

@@ -70,9 +70,9 @@ def test_another_shape_is_refused_with_both_versions(ranks) -> None:
         "ranks disagree about b",
         "  expected: the same parameters, in the same order, on ranks that share them",
         GOT + "b: torch.float32 of shape (4,), locally (4,) with strides (1,),"
-        " placements (R) at element 32 of 96, on this rank;"
+        " placements (R) at element 4 of 32, on this rank;"
         " b: torch.float32 of shape (5,), locally (5,) with strides (1,),"
-        " placements (R) at element 32 of 96, on rank 1",
+        " placements (R) at element 8 of 32, on rank 1",
         "  where:    rank 0 of 2, unlike rank 1",
         f"  hint: {PlanMismatchError.hint}",
     ]

@@ -1,5 +1,6 @@
 """Two synchronizers with ranks in common: their sums keep apart for any order of backwards."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from synchronizer import GradientSynchronizer
-from synchronizer.ranks.rendezvous import Rendezvous
+from synchronizer.ranks.bound_ranks import BoundRanks
+from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
@@ -36,10 +38,24 @@ def test_any_order_of_backwards_is_right() -> None:
     assert violations(SimBackend().run(BY_RANK, resolve("synchronizer"))) == []
 
 
+def test_ranks_without_a_store_keep_the_rule() -> None:
+    """Odd ranks need one synchronizer in a backward, and even ranks both."""
+    first, second, third = BY_RANK.parameters
+    unlike = replace(
+        BY_RANK,
+        parameters=(first, replace(second, used="not_on_odd_ranks"), third),
+        accumulations=(2,),
+        readiness="same",
+        backward="several_roots",
+    )
+    run = FakeBackend().run(unlike, resolve("synchronizer"))
+    assert check(unlike, run, resolve("synchronizer").capabilities) == []
+
+
 def test_without_the_rule_sums_of_one_meet_sums_of_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Rendezvous, "is_alone", True)
+    monkeypatch.setattr(BoundRanks, "are_shared", False)
     run = SimBackend().run(BY_RANK, resolve("synchronizer"))
     assert "collectives_match_across_ranks" in violations(run)
 

@@ -1,0 +1,39 @@
+"""The ranks of the synchronizers that are bound on this rank, which may share some."""
+
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch.distributed as dist
+
+
+class BoundRanks:
+    """The ranks that reduce with this rank in one bound synchronizer.
+
+    Args:
+        scopes: The sets of global ranks that reduce or compare, this rank in each.
+    """
+
+    def __init__(self, scopes: Iterable[Iterable[int]]) -> None:
+        ranks = {rank for scope in scopes for rank in scope}
+        self.peers = ranks - {dist.get_rank()} if ranks else set()
+        self._bound = WeakSet[BoundRanks]()
+        default_group = dist.group.WORLD
+        if self.peers and default_group is not None:
+            self._bound = _bound.setdefault(default_group, self._bound)
+            self._bound.add(self)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether another bound synchronizer of this rank reduces with one of the peers."""
+        return any(
+            other is not self and not self.peers.isdisjoint(other.peers)
+            for other in self._bound
+        )
+
+    def release(self) -> None:
+        """Note that the synchronizer is not bound any more."""
+        self._bound.discard(self)
+
+
+# By default process group: each rank of a job has one, also where ranks are threads.
+_bound: WeakKeyDictionary[dist.ProcessGroup, WeakSet[BoundRanks]] = WeakKeyDictionary()
