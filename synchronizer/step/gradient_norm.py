@@ -26,26 +26,30 @@ _Place = tuple[ReduceScope | None, torch.device]
 
 
 def grad_norm(
-    buckets: Sequence[Bucket], groups: ReductionGroups, norm_type: float
+    buckets: Sequence[Bucket],
+    groups: ReductionGroups,
+    norm_type: float,
+    stages: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
     """Return the norm of all gradients of reduced buckets, over all ranks.
 
     All ranks that share the gradients call it together. `norm_type` is p of the p-norm,
-    above 0; infinite for the largest absolute value. The norm is float64, without dims,
-    on the first bucket's device.
+    above 0; infinite for the largest absolute value. The ranks of `stages` have other
+    parameters, which count too. The norm is float64, without dims, on the first bucket's
+    device.
     """
+    op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
     totals = _local_totals(buckets, norm_type)
-    if not totals:
-        return torch.zeros((), dtype=torch.float64)
-    parts = []
+    parts = [] if totals else [torch.zeros((), dtype=torch.float64)]
     # All ranks take part in the sums in one order, so they cannot deadlock.
     for scope, device in sorted(totals, key=_rank_order):
         part = totals[scope, device]
         if scope is not None:
-            op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
             dist.all_reduce(part, op, group=groups.get(scope))
         parts.append(part.to(buckets[0].plan.key.device))
     total = _combined(parts, norm_type)
+    if stages is not None:
+        dist.all_reduce(total, op, group=stages)
     return total if math.isinf(norm_type) else total.pow(1 / norm_type)
 
 

@@ -1,6 +1,7 @@
 """Calls on reduced gradients: owned parts, norms, times, and memory."""
 
 import torch
+import torch.distributed as dist
 
 from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract import arguments
@@ -44,18 +45,20 @@ class ReducedGradients:
         refusals.refuse_unreduced_step(sequence, "owned_grads()")
         return tuple(g for b in sequence.buckets for g in b.owned_gradients())
 
-    def grad_norm(self, norm_type: float = 2.0) -> torch.Tensor:
+    def grad_norm(
+        self, norm_type: float = 2.0, *, stages: dist.ProcessGroup | None = None
+    ) -> torch.Tensor:
         """Measure all gradients, between `wait()` and `zero_grad()`; scales included.
 
         Each gradient counts once: a replicated one, a sharded one with all its shards,
         scattered sums with all their parts. So ranks that share parameters call it
         together. Plain parameters without a process group count on their own rank only.
-        Parameters of other ranks, such as those of other pipeline stages, are left to
-        the caller to add.
 
         Args:
             norm_type: p of the p-norm, above 0; infinite for the largest absolute
                 value.
+            stages: Ranks with other parameters, one of each pipeline stage, this one
+                included. They call it together, and their gradients count as well.
 
         Returns:
             float64, without dims, on the gradients' device. The host does not wait for
@@ -68,9 +71,16 @@ class ReducedGradients:
             NotReducedError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
-        return self._grad_norm("grad_norm()", norm_type)
+        return self._grad_norm("grad_norm()", norm_type, stages)
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    def clip_grad_norm_(
+        self,
+        max_norm: float,
+        norm_type: float = 2.0,
+        *,
+        error_if_nonfinite: bool = False,
+        stages: dist.ProcessGroup | None = None,
+    ) -> torch.Tensor:
         """Scale all gradients so that their norm is at most `max_norm`.
 
         Equal to `torch.nn.utils.clip_grad_norm_` on the full gradients of all
@@ -79,6 +89,9 @@ class ReducedGradients:
         Args:
             max_norm: Upper bound, above 0.
             norm_type: p of the p-norm, as for `grad_norm()`.
+            error_if_nonfinite: Whether to raise where the norm is not finite. The host
+                then waits for the device.
+            stages: Ranks with other parameters, as for `grad_norm()`.
 
         Returns:
             The norm before, as from `grad_norm()`.
@@ -89,10 +102,13 @@ class ReducedGradients:
             StepFailedError: An earlier error made a gradient of this step wrong.
             NotReducedError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
+            NonFiniteGradientError: The norm is not finite; nothing has changed.
         """
         bound = arguments.checked_positive("max_norm", max_norm)
         call = "clip_grad_norm_()"
-        norm = self._grad_norm(call, norm_type)
+        norm = self._grad_norm(call, norm_type, stages)
+        if error_if_nonfinite:
+            refusals.refuse_nonfinite_norm(norm)
         self._sequence_with_memory(call).scale(clip_factor(norm, bound))
         return norm
 
@@ -140,13 +156,15 @@ class ReducedGradients:
             )
         sequence.onload()
 
-    def _grad_norm(self, call: str, norm_type: float) -> torch.Tensor:
+    def _grad_norm(
+        self, call: str, norm_type: float, stages: dist.ProcessGroup | None
+    ) -> torch.Tensor:
         p = arguments.checked_positive("norm_type", norm_type)
         sequence = self._sequence_with_memory(call)
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
-        return measured_norm(sequence.buckets, sequence.groups, p)
+        return measured_norm(sequence.buckets, sequence.groups, p, stages)
 
     def _sequence_with_memory(self, call: str) -> BucketSequence:
         """Return the buckets for a call that needs their memory."""

@@ -165,6 +165,17 @@ def refuse_nonfinite_gradients(sequence: BucketSequence) -> None:
     )
 
 
+def refuse_nonfinite_norm(norm: torch.Tensor) -> None:
+    """Refuse to clip by a norm that would make every gradient a NaN or zero."""
+    if not norm.isfinite():
+        raise NonFiniteGradientError(
+            "clip_grad_norm_() was called with gradients that are not finite",
+            expected="a finite norm (error_if_nonfinite=True)",
+            got=f"a norm of {norm.item()}",
+            where="all ranks that measured it",
+        )
+
+
 def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
     """Refuse to write into a buffer during its reduction."""
     in_flight = sequence.in_flight
