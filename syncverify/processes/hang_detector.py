@@ -12,6 +12,7 @@ from syncverify.processes.process_state import is_ready, queued_seconds
 _IDLE_SHARE = 0.05
 # Bound for a rank that sleeps and wakes without an end.
 _MAX_WINDOWS = 12
+_QUEUE_AGE_SECONDS = 1.0
 
 Finding = Literal["moved", "slow", "idle", "spent", "endless"]
 
@@ -44,13 +45,14 @@ class HangDetector:
         self._progress = progress
         self._used_seconds = used_seconds or time.process_time
         self._pid = pid
+        self._queued, self._queue_was_read = self._queued_seconds(), time.monotonic()
         self.renew()
 
     def renew(self) -> None:
         """Start over: there was progress."""
         self._reached = self._progress()
         self._began = self._asked = self._used_seconds()
-        self._queued = self._queued_seconds()
+        self._note_queue()
         self._num_windows = 0
 
     def is_over(self) -> bool:
@@ -73,12 +75,22 @@ class HangDetector:
         demand = (now - self._asked) + max(0.0, queued - self._queued)
         is_idle = demand < _IDLE_SHARE * self.window_seconds and not self._is_ready()
         self._asked, self._queued = now, queued
+        self._queue_was_read = time.monotonic()
         self._num_windows += 1
         if is_idle:
             return "idle"
         if self._num_windows >= _MAX_WINDOWS:
             return "endless"
         return "spent" if now - self._began >= self.window_seconds else "slow"
+
+    def _note_queue(self) -> None:
+        # The files of all threads are read, and `sim` renews at each turn of a rank. An
+        # older start of the window makes the rank slow rather than idle, for one window.
+        if time.monotonic() - self._queue_was_read >= _QUEUE_AGE_SECONDS:
+            self._queued, self._queue_was_read = (
+                self._queued_seconds(),
+                time.monotonic(),
+            )
 
     def _queued_seconds(self) -> float:
         return 0.0 if self._pid is None else queued_seconds(self._pid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -159,14 +159,17 @@ def calls_of_backward(loss: torch.Tensor) -> tuple[str, ...]:
         if event == "call" and is_subject_line(frame.f_code.co_filename):
             called[line_of(frame.f_code, frame.f_lasti)] = None
 
-    before: Callable[..., Any] | None = sys.getprofile()
+    before: Any = sys.getprofile()
     # A finalizer of an earlier subject, which the collector calls, is none of this one's.
     with no_collection_of_cycles():
         sys.setprofile(note)
         try:
             loss.backward()
         finally:
-            sys.setprofile(before)
+            # A profiler in C, such as cProfile, is no function that can be set again.
+            sys.setprofile(before if callable(before) else None)
+            if hasattr(before, "enable"):
+                before.enable()
     return tuple(called)
 
 

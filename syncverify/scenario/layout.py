@@ -25,6 +25,7 @@ from syncverify.scenario.specs import (
 _WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
+@functools.lru_cache(maxsize=4096)
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
     """Return the coordinates of a global rank, one per mesh axis."""
     indices, rest = [], rank if mesh.order == "row_major" else mesh.num_ranks - 1 - rank
@@ -72,6 +73,7 @@ def contributing_ranks(
     return ranks_along(mesh, axes, rank)
 
 
+@functools.lru_cache(maxsize=4096)
 def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """List the ranks that share all coordinates with `rank` but those on some mesh axes."""
     own = enumerate(coordinates(mesh, rank))
@@ -92,6 +94,7 @@ def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int,
     return tuple(sorted(first + sum(each) for each in itertools.product(*offsets)))
 
 
+@functools.lru_cache(maxsize=64)
 def strides(mesh: MeshSpec) -> tuple[int, ...]:
     """Return the distance between ranks that are neighbors, one number per mesh axis."""
     axes = range(len(mesh.shape))

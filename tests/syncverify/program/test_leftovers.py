@@ -1,5 +1,6 @@
 """Functions that a backward calls are those of its graph alone."""
 
+import cProfile
 import gc
 from collections.abc import Iterator
 
@@ -42,3 +43,15 @@ def test_a_hook_of_a_node_is_one_of_them() -> None:
     loss.grad_fn.register_prehook(lambda gradients: None)
     (line,) = calls_of_backward(loss)
     assert line.startswith("program/test_leftovers.py:")
+
+
+def test_a_profiler_of_the_user_goes_on() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    profiler = cProfile.Profile()
+    with profiler:
+        assert calls_of_backward(weight.sum()) == ()
+        InACycle()
+    assert any(
+        "InACycle" in repr(each.code) or "__init__" in repr(each.code)
+        for each in profiler.getstats()
+    )
