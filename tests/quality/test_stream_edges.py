@@ -142,6 +142,14 @@ def scales_elsewhere(training: Training) -> None:
     training.unbind()
 
 
+def gives_a_step_up_elsewhere(training: Training) -> None:
+    """Zero, on another stream, gradients that nobody waited for."""
+    training.begin()
+    with torch.cuda.stream(training.other):
+        training.zero_grad()
+    training.unbind()
+
+
 def looks_at_local_gradients(training: Training) -> None:
     training.begin()
     training.wait()
@@ -207,6 +215,11 @@ EDGES = [
         ("bucket.bucket", "restart", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.zero_grad),
         "insert `default.wait_stream(stream 3)` before bucket/bucket.py in restart",
+    ),
+    Edge(
+        ("bucket.bucket", "restart", "self._side.wait_for(self._writers)"),
+        gives_a_step_up_elsewhere,
+        "insert `stream 1.wait_stream(default)` before bucket/bucket.py in restart", sharded=True,
     ),
     Edge(
         ("bucket.bucket", "release", "self._side.release_to(self._allocation_stream)"),
