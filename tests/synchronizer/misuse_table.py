@@ -104,6 +104,7 @@ CALLS: dict[str, Callable[[Bench], None]] = {
     "bind()": lambda bench: bench.synchronizer.bind(),
     "backward()": lambda bench: bench.backward("b"),
     "backward() in no_sync()": Bench.no_sync,
+    "mark_ready(b)": lambda bench: bench.synchronizer.mark_ready(bench.b),
     "flush()": lambda bench: bench.synchronizer.flush(),
     "wait()": lambda bench: bench.synchronizer.wait(),
     "wait(scale=2)": lambda bench: bench.synchronizer.wait(scale=2),
@@ -124,7 +125,15 @@ CALLS: dict[str, Callable[[Bench], None]] = {
 
 
 NEED_SUMS = ("scale_grads()", "owned_grads()", "grad_norm()", "clip_grad_norm_()")
-NEED_MEMORY = ("no_sync()", "flush()", "wait()", "zero_grad()", "offload()", *NEED_SUMS)
+NEED_MEMORY = (
+    "no_sync()",
+    "mark_ready()",
+    "flush()",
+    "wait()",
+    "zero_grad()",
+    "offload()",
+    *NEED_SUMS,
+)
 MESSAGES = (
     {
         f"not bound: {call}": (
@@ -291,6 +300,7 @@ LINES = [
     ("unbound", "set_required_accumulations(2)", "unbound", None),
     ("idle", "backward()", "started", None),
     ("idle", "backward() in no_sync()", "started", None),
+    ("idle", "mark_ready(b)", "started", None),
     ("idle", "flush()", "idle", "not ready: flush, nothing came"),
     ("idle", "wait()", "idle", "not ready: nothing came"),
     ("idle", "wait(scale=2)", "idle", "not ready: nothing came"),
@@ -298,6 +308,7 @@ LINES = [
     ("idle", "set_required_accumulations(2)", "idle", None),
     ("started", "backward()", "in flight", None),
     ("started", "backward() in no_sync()", "started", None),
+    ("started", "mark_ready(b)", "in flight", None),
     ("started", "flush()", "complete", None),
     ("started", "wait()", "started", "not ready: both lack one"),
     ("started", "wait(scale=2)", "started", "not ready: both lack one"),
@@ -305,6 +316,7 @@ LINES = [
     ("started", "set_required_accumulations(2)", "started", "step started: both"),
     ("in flight", "backward()", "failed", "late, launched"),
     ("in flight", "backward() in no_sync()", "failed", "late, launched"),
+    ("in flight", "mark_ready(b)", "failed", "late, launched"),
     ("in flight", "flush()", "complete", None),
     ("in flight", "wait()", "in flight", "not ready: a lacks one"),
     ("in flight", "wait(scale=2)", "in flight", "not ready: a lacks one"),
@@ -312,6 +324,7 @@ LINES = [
     ("in flight", "set_required_accumulations(2)", "in flight", "step started: both"),
     ("complete", "backward()", "failed", "late, launched"),
     ("complete", "backward() in no_sync()", "failed", "late, launched"),
+    ("complete", "mark_ready(b)", "failed", "late, launched"),
     ("complete", "flush()", "complete", None),
     ("complete", "wait()", "reduced", None),
     ("complete", "wait(scale=2)", "reduced", None),
@@ -319,6 +332,7 @@ LINES = [
     ("complete", "set_required_accumulations(2)", "complete", "step started: both"),
     ("reduced", "backward()", "failed", "late, reduced"),
     ("reduced", "backward() in no_sync()", "failed", "late, reduced"),
+    ("reduced", "mark_ready(b)", "failed", "late, reduced"),
     ("reduced", "flush()", "reduced", None),
     ("reduced", "wait()", "reduced", None),
     ("reduced", "wait(scale=2)", "reduced", "reduced before"),
@@ -363,6 +377,7 @@ DISAGREEING_LINES = [
     ("bind()", "complete", "bound twice"),
     ("backward()", "failed", "late, launched"),
     ("backward() in no_sync()", "failed", "late, launched"),
+    ("mark_ready(b)", "failed", "late, launched"),
     ("flush()", "complete", None),
     ("wait()", "failed", "disagreement"),
     ("wait(scale=2)", "failed", "disagreement"),
