@@ -103,7 +103,11 @@ def _may_follow(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> bool:
 
 @contextmanager
 def restored_settings() -> Iterator[ProcessSettings]:
-    """Restore the settings and generators of the process after a block, whatever it does."""
+    """Restore the settings and generators of the process after a block, whatever it does.
+
+    Generators go on by one draw: what a subject draws differs between two plays of one
+    scenario, as between two runs of a program.
+    """
     settings = ProcessSettings()
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     try:
@@ -112,6 +116,8 @@ def restored_settings() -> Iterator[ProcessSettings]:
         settings.restore()
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
+        torch.randint(2, (1,), device="cpu")
+        random.getrandbits(32)
 
 
 @contextmanager

@@ -30,7 +30,8 @@ class ConvNet(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        images = torch.randn(_BATCH, _CHANNELS, _SIZE, _SIZE, generator=generator)
+        shape = (_BATCH, _CHANNELS, _SIZE, _SIZE)
+        images = torch.randn(shape, generator=generator, dtype=torch.float32)
         labels = torch.randint(_CLASSES, (_BATCH,), generator=generator)
         images = images.to(self.first.weight, memory_format=self._memory_format)
         features = self.second(functional.relu(self.norm(self.first(images))))

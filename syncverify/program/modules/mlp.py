@@ -22,7 +22,9 @@ class Perceptron(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        batch = torch.randn(_BATCH, _WIDTH + 1, generator=generator)
+        batch = torch.randn(
+            _BATCH, _WIDTH + 1, generator=generator, dtype=torch.float32
+        )
         inputs, targets = batch.to(self.up.weight.device).split([_WIDTH, 1], dim=1)
         hidden = functional.gelu(self.up(inputs.to(self.up.weight.dtype)))
         return functional.mse_loss(self.down(hidden).float(), targets)

@@ -50,11 +50,11 @@ def initial_value(mesh: MeshSpec, spec: ParameterSpec, rank: int) -> torch.Tenso
 
     All parts come from one global tensor: replicas are equal, and shards differ.
     """
-    part = torch.arange(torch.Size(spec.global_shape).numel())
+    part = torch.arange(torch.Size(spec.global_shape).numel(), dtype=torch.float64)
     # A product with a prime, modulo another prime, has no regular order. In a regular order
     # a layer could cancel terms, and gradients would be 0.
     part = (part * 619 + 17 * len(spec.name)) % 1009 / 1009 - 0.5
-    part = part.to(torch.float64).reshape(spec.global_shape)
+    part = part.reshape(spec.global_shape)
     local = local_shape(mesh, spec, rank)
     for dim, size in enumerate(local):
         first = _first_index(mesh, spec, rank, dim)

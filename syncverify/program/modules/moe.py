@@ -36,7 +36,9 @@ class ExpertLayer(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        batch = torch.randn(2, _TOKENS, _WIDTH, generator=generator)
+        batch = torch.randn(
+            2, _TOKENS, _WIDTH, generator=generator, dtype=torch.float32
+        )
         inputs, targets = batch.to(self.up.device)
         tokens = inputs.to(self.up.dtype)
         weights = self.router(tokens).softmax(dim=-1)

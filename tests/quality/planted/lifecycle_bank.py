@@ -110,7 +110,7 @@ LIFECYCLE_DEFECTS = [
     ),
     defect(
         "used=not_in_first_micro_batch", words.LearnsFromFirstMicroBatch,
-        (VALUE, "never_written"), examples=1000,
+        (VALUE, "reduced_early"), examples=1000,
     ),
     defect(
         "used=not_in_last_micro_batch", ForgetsEarlierMicroBatches,
