@@ -360,7 +360,7 @@ def test_a_dropped_contribution_is_explained(
     """The cause must account for the value; where only one fits, it is the true one."""
     trained = [s for s in scenario.parameters if s.requires_grad]
     spec = data.draw(st.sampled_from(trained))
-    assume(spec.gradient == "finite")  # other ones hide what was dropped
+    assume(spec.gradient == "finite")  # Inf and NaN hide the loss
     rank = data.draw(st.integers(0, scenario.mesh.num_ranks - 1))
     step = data.draw(st.integers(0, scenario.num_steps - 1))
     count = scenario.accumulations[step]
