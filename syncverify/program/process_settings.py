@@ -103,21 +103,32 @@ def _may_follow(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> bool:
 
 @contextmanager
 def restored_settings() -> Iterator[ProcessSettings]:
-    """Restore the settings and generators of the process after a block, whatever it does.
-
-    Generators go on by one draw: what a subject draws differs between two plays of one
-    scenario, as between two runs of a program.
-    """
+    """Restore the settings and generators of the process after a block, whatever it does."""
     settings = ProcessSettings()
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
     try:
-        yield settings
+        with _restored_generators():
+            yield settings
     finally:
         settings.restore()
+
+
+@contextmanager
+def other_chance(seed: int) -> Iterator[None]:
+    """Let generators draw other numbers in a block, as they do in another run of a program."""
+    with _restored_generators():
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        yield
+
+
+@contextmanager
+def _restored_generators() -> Iterator[None]:
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    try:
+        yield
+    finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
-        torch.randint(2, (1,), device="cpu")
-        random.getrandbits(32)
 
 
 @contextmanager

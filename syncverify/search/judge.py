@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.program.modules.layers import require_same_gradients
+from syncverify.program.process_settings import other_chance
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget, OutOfBudgetError
@@ -215,9 +216,9 @@ class Judge:
             self.listener.schedules_played(scenario, coverage)
 
     def _judge_twice(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
-        """Play with other addresses, then plainly; judge the plain run."""
+        """Play with other addresses and other chance, then plainly; judge the plain run."""
         others = Decisions(Following(schedule))
-        with shuffled_addresses():
+        with shuffled_addresses(), other_chance(int.from_bytes(scenario.digest()[:7])):
             again = self._play(scenario, others)
         if _is_slow(again):
             # One hang is a verdict, which a time limit before the second one must not hide.

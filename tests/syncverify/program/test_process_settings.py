@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import ProcessSettings, restored_settings
+from syncverify.program.process_settings import (
+    ProcessSettings,
+    other_chance,
+    restored_settings,
+)
 from syncverify.trace.run import Leftovers, RankRun
 
 
@@ -58,3 +62,15 @@ def test_what_another_rank_undoes_is_not_left_behind() -> None:
     drop_what_is_undone([run, unfinished], before)
     assert run.leftovers == Leftovers({}, (), ())
     assert unfinished.leftovers is None
+
+
+def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:
+    def draw() -> tuple[float, float]:
+        return torch.rand(1).item(), random.random()
+
+    drawn, before = [], (torch.initial_seed(), random.getstate())
+    for seed in (1, 1, 2):
+        with other_chance(seed):
+            drawn.append(draw())
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert (torch.initial_seed(), random.getstate()) == before
