@@ -10,6 +10,7 @@ Note [Functions are probed, and nothing else]
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import sys
 import sysconfig
@@ -68,6 +69,7 @@ def played_lines(
     try:
         yield played
     finally:
+        gc.collect()  # finalizers run now and not by chance: their lines count as well
         probe.remove()
         played.update(probe.lines())
 

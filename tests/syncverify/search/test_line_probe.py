@@ -10,6 +10,7 @@ import pytest
 
 from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.search.line_probe import PlayedLines, merged_lines, played_lines
 from syncverify.verification import CoverageGap
 
@@ -76,6 +77,20 @@ def test_a_second_probe_sees_lines_again() -> None:
         with played_lines(Dormant) as lines:
             Dormant.third()
         assert lines
+
+
+def test_what_the_collector_frees_counts_always() -> None:
+    class Closes(Dormant):
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            self.third()
+
+    with played_lines(Closes) as lines, no_collection_of_cycles():
+        Closes()
+    (played,) = lines.values()
+    assert numbers_of(Closes.__del__) | numbers_of(Dormant.third) <= played.played
 
 
 def test_nothing_is_probed_without_a_factory() -> None:
