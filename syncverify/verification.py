@@ -25,7 +25,7 @@ from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis
+from syncverify.report.text import diagnosis, headline
 from syncverify.scenario.contract_words import in_words
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
@@ -65,8 +65,11 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
         report: The report.
     """
 
+    __module__ = "syncverify"  # as users import it, and as pytest prints it
+
     def __init__(self, report: Report) -> None:
-        super().__init__("\n" + diagnosis(report))
+        # The first line is all that pytest's summary of a test run shows.
+        super().__init__(f"{headline(report)}\n\n{diagnosis(report)}")
         self.report = report
 
 
@@ -160,6 +163,7 @@ def verify(
         CoverageGap: Fewer features occurred than required.
         UsageError: The subject, the backend or a number cannot be used.
     """
+    __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
     found = resolve(subject, contract)
     with closing(open_backend(backend, found)) as opened:
         report = run_search(

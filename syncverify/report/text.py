@@ -72,6 +72,15 @@ def diagnosis(report: Report) -> str:
     return "\n\n".join([*blocks, verdict(report)])
 
 
+def headline(report: Report) -> str:
+    """Return one line on a report that failed: its first violation, or the wrong features."""
+    if not report.violations:
+        return verdict(report)
+    first, *others = (entry.violation for entry in report.violations)
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{first.property}{more}: {first.summary}"
+
+
 def brief(
     entry: FoundViolation,
     subject: str,

@@ -131,7 +131,7 @@ class SavedViolations:
 
     @property
     def _key(self) -> bytes:
-        return f"syncverify {self.subject.name} {self.backend}".encode()
+        return f"syncverify {self.subject.key} {self.backend}".encode()
 
     @property
     def _unshrunk_key(self) -> bytes:

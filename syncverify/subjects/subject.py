@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +22,7 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.subject_api import Synchronizer, check_methods
+from syncverify.subjects.subject_path import imported, module_path_of, path_of
 
 BUILT_IN_SUBJECTS = {
     "synchronizer": "synchronizer:GradientSynchronizer",
@@ -55,7 +54,7 @@ class Subject:
     """A subject that was found, with a factory that has the right signature.
 
     Attributes:
-        name: Name as the caller spelled it.
+        name: Name as the caller spelled it, or the path of a class or function.
         factory: Class or function that makes one synchronizer per rank.
         capabilities: Contract of the subject.
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
@@ -68,6 +67,13 @@ class Subject:
     capabilities: Capabilities
     contract_choice: str = ""
     not_observed: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> str:
+        """Name in a database, which is the same however the caller spelled the subject."""
+        if self.name in BUILT_IN_SUBJECTS:
+            return self.name
+        return module_path_of(self.factory) or self.name
 
 
 def resolve(
@@ -89,7 +95,7 @@ def resolve(
     if isinstance(subject, str):
         factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
     else:
-        factory, name = subject, getattr(subject, "__qualname__", repr(subject))
+        factory, name = subject, path_of(subject)
     try:
         return _inspected(factory, name, contract)
     except SyncverifyError:
@@ -190,56 +196,3 @@ def _load(path: str) -> SubjectFactory:
             f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, module:attribute or file.py:attribute"
         )
     return imported(path, "subject")  # type: ignore[no-any-return]  # resolve() checks it
-
-
-def imported(path: str, noun: str) -> Any:
-    """Import a subject or a layer by its path, `module:attribute` or `file.py:attribute`.
-
-    Returns:
-        The object.
-
-    Raises:
-        SubjectError: The import fails; `noun` is for its text.
-    """
-    written, _, attribute = path.partition(":")
-    # As `python script.py` would find it: the user's module may lie in this folder.
-    _find_modules_in(Path.cwd())
-    try:
-        found = _module(written)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # a script without a main guard may exit
-        raise SubjectError(
-            f"{noun} {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
-        ) from error
-    return found
-
-
-def _module(written: str) -> Any:
-    """Import a module by its name, or by the path of its file.
-
-    Returns:
-        The module.
-
-    Raises:
-        ImportError: There is no such module or file, or another module has its name.
-    """
-    file = Path(written).resolve()
-    if not written.endswith(".py"):
-        return importlib.import_module(written)
-    if not file.is_file():
-        raise ImportError(f"there is no file {written}")
-    names, folder = [file.stem], file.parent
-    while (folder / "__init__.py").exists():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    _find_modules_in(folder)
-    found = importlib.import_module(".".join(names))
-    if Path(found.__file__ or "").resolve() != file:
-        raise ImportError(f"{found.__name__} is {found.__file__}; rename the file")
-    return found
-
-
-def _find_modules_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

@@ -66,7 +66,7 @@ def test_planted_defect_is_found_and_explained(defect: Defect) -> None:
     assert_is_small(smallest, defect)
     assert_helps_a_tired_engineer(smallest, defect)
     assert violation_text(
-        smallest, subject=defect.subject.__qualname__, backend="sim", title="VIOLATION"
+        smallest, subject=caught.value.report.subject, backend="sim", title="VIOLATION"
     ).partition("\n")[2] in str(caught.value)
     assert_token_replays(smallest, defect)
 

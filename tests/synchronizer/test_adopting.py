@@ -18,8 +18,12 @@ BATCHES = torch.arange(24.0, dtype=torch.float64).reshape(2, 4, 3).flip(2) / 7
 
 
 def linear(seed: int) -> nn.Linear:
-    torch.manual_seed(seed)
-    return nn.Linear(3, 2, dtype=torch.float64)
+    # Ranks are threads here, which share torch's generator.
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Linear(3, 2, dtype=torch.float64)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, generator=generator)
+    return model
 
 
 def names(model: nn.Module, batches: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import MODULES
-from syncverify.subjects.subject import imported
+from syncverify.subjects.subject_path import imported
 
 _ALONE: Final = MeshSpec((1,), ("dp",))
 # Gradients of each layer that this process knows, by word and parameter.

@@ -10,7 +10,13 @@ import pytest
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report, violation_json
-from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.report.text import (
+    diagnosis,
+    headline,
+    scenario_lines,
+    verdict,
+    violation_text,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -77,6 +83,14 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
 
 1 VIOLATION: mine:Sync (20 scenarios on sim, seed 7, 1.2 s)"""
     )
+
+
+def test_headline_is_one_line_with_the_first_violation() -> None:
+    told = "gradient of 'p0' on rank 0, step 0 is wrong: rank 2 is missing"
+    assert headline(REPORT) == f"gradient_equals_reference: {told}"
+    two = replace(REPORT, violations=(ENTRY, ENTRY))
+    assert headline(two) == f"gradient_equals_reference (and 1 more): {told}"
+    assert headline(replace(REPORT, violations=())).startswith("NO VIOLATION: ")
 
 
 def test_several_violations_are_numbered() -> None:

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +14,13 @@ from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.subject import BUILT_IN_SUBJECTS, imported, resolve
+from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
     RunsMicroBatches,
     VariesAccumulations,
     check_methods,
 )
+from syncverify.subjects.subject_path import imported, path_of
 
 
 class Complete:
@@ -132,8 +134,25 @@ def test_class_or_factory_is_taken_as_it_is(
     subject: Callable[..., Any], capabilities: Capabilities
 ) -> None:
     found = resolve(subject)
-    assert (found.name, found.factory) == (subject.__qualname__, subject)
+    assert found.name.endswith(f"test_subject:{subject.__qualname__}")
+    assert found.factory is subject
     assert found.capabilities == capabilities
+
+
+def test_a_name_of_an_object_finds_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert path_of(Complete) == f"{__name__}:Complete"  # not below this folder
+    monkeypatch.chdir(Path(__file__).parent)
+    assert path_of(Complete) == "test_subject.py:Complete"
+    spellings = resolve(Complete), resolve(f"{__name__}:Complete")
+    assert {found.key for found in spellings} == {f"{__name__}:Complete"}
+    assert resolve("ddp").key == "ddp"
+
+
+def test_what_has_no_path_has_a_name_without_an_address() -> None:
+    assert path_of(partial(Complete)) == "partial"
+    assert path_of(lambda: None).endswith("<lambda>")
 
 
 class NamesFeatures(Complete):
@@ -179,7 +198,7 @@ def test_names_of_features_are_checked() -> None:
     with pytest.raises(UsageError) as caught:
         resolve(NamesWrongFeatures)
     assert str(caught.value) == (
-        "contract of subject 'NamesWrongFeatures': unknown feature 'dtype=flaot16' in "
+        f"contract of subject {path_of(NamesWrongFeatures)!r}: unknown feature 'dtype=flaot16' in "
         "`outside`, expected `topic` or `topic=value`; the nearest is 'dtype=float16'"
     )
 
@@ -256,7 +275,7 @@ def test_not_callable() -> None:
 
 def test_missing_methods_are_listed() -> None:
     assert refusal(LacksWait) == (
-        "subject 'LacksWait' lacks wait(), unbind(): "
+        f"subject {path_of(LacksWait)!r} lacks wait(), unbind(): "
         "a subject has bind(), wait(), zero_grad(), unbind()"
     )
 
@@ -274,7 +293,7 @@ def test_signature_that_does_not_take_the_three(
     subject: Callable[..., Any], reason: str
 ) -> None:
     assert refusal(subject) == (
-        f"subject {subject.__qualname__!r} cannot be called as "
+        f"subject {path_of(subject)!r} cannot be called as "
         f"(param_groups, bucket_size_mb, require_accumulations): {reason}"
     )
 
@@ -285,7 +304,7 @@ class Hides(Complete):
 
 def test_what_a_class_leaves_out_has_to_be_features() -> None:
     assert refusal(Hides) == (
-        "subject 'Hides': expected features in not_observed, got 'event=wait_tvice'"
+        f"subject {path_of(Hides)!r}: expected features in not_observed, got 'event=wait_tvice'"
     )
     assert resolve(Complete).not_observed == {}
     assert "event=unfreeze" in resolve("fsdp2").not_observed

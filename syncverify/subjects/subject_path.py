@@ -1,0 +1,94 @@
+"""Paths of objects, such as subjects: `module:attribute` or `file.py:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from syncverify.errors import SubjectError
+from syncverify.plain_text import kind_of, message_of
+
+
+def path_of(found: object) -> str:
+    """Return a path by which a command of this folder finds an object.
+
+    The path is that of a file where the file lies below this folder: a test module may not
+    be importable by name. What is made inside a function has a name, and no path.
+    """
+    path = module_path_of(found)
+    if path is None:
+        return getattr(found, "__qualname__", type(found).__qualname__)
+    module_name, _, attribute = path.partition(":")
+    file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "")
+    here = Path.cwd()
+    if file.suffix != ".py" or not file.resolve().is_relative_to(here):
+        return path
+    if "site-packages" in file.parts:
+        return path
+    return f"{file.resolve().relative_to(here)}:{attribute}"
+
+
+def module_path_of(found: object) -> str | None:
+    """Return `module:attribute` of a class or function, or None if it has no such path."""
+    module, name = (
+        getattr(found, "__module__", None),
+        getattr(found, "__qualname__", ""),
+    )
+    if not module or not name or "<" in name:  # as in `<locals>` and `<lambda>`
+        return None
+    return f"{module}:{name}"
+
+
+def imported(path: str, noun: str) -> Any:
+    """Import a subject or a layer by its path, `module:attribute` or `file.py:attribute`.
+
+    Returns:
+        The object.
+
+    Raises:
+        SubjectError: The import fails; `noun` is for its text.
+    """
+    written, _, attribute = path.partition(":")
+    # As `python script.py` would find it: the user's module may lie in this folder.
+    _find_modules_in(Path.cwd())
+    try:
+        found = _module(written)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
+        raise SubjectError(
+            f"{noun} {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
+        ) from error
+    return found
+
+
+def _module(written: str) -> Any:
+    """Import a module by its name, or by the path of its file.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: There is no such module or file, or another module has its name.
+    """
+    file = Path(written).resolve()
+    if not written.endswith(".py"):
+        return importlib.import_module(written)
+    if not file.is_file():
+        raise ImportError(f"there is no file {written}")
+    names, folder = [file.stem], file.parent
+    while (folder / "__init__.py").exists():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    _find_modules_in(folder)
+    found = importlib.import_module(".".join(names))
+    if Path(found.__file__ or "").resolve() != file:
+        raise ImportError(f"{found.__name__} is {found.__file__}; rename the file")
+    return found
+
+
+def _find_modules_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,66 @@
+"""A violation as a user's own tests show it."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+ROOT = Path(__file__).parents[2]
+TEST = """
+from synchronizer import GradientSynchronizer
+from syncverify import verify
+
+
+class Doubles(GradientSynchronizer):
+    def __init__(self, groups, bucket_size_mb, require_accumulations):
+        super().__init__(groups, bucket_size_mb, require_accumulations)
+        self.mine = [p for group in groups for p in group if p.requires_grad]
+
+    def wait(self):
+        super().wait()
+        for parameter in self.mine:
+            parameter.grad.mul_(2)
+
+
+def test_mine():
+    verify(Doubles, examples=20, seed=0)
+"""
+
+
+def run(folder: Path, *words: str) -> str:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+    ended = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_pytest_shows_the_diagnosis_and_the_command_that_plays_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_mine.py").write_text(TEST)
+    shown = run(tmp_path, "pytest", "-p", "no:cacheprovider", "tests")
+    summary = shown.splitlines()[-2]
+    assert summary.startswith(
+        "FAILED tests/test_mine.py::test_mine - syncverify.PropertyViolation: "
+        "gradient_equals_reference"
+    )
+    assert " is wrong: " in summary
+    assert "syncverify/verification.py" not in shown
+    (line,) = set(re.findall(r"replay: +(syncverify .*)", shown))
+    again = run(tmp_path, *shlex.split(line))
+    assert again.splitlines()[-1].startswith(
+        "REPRODUCED: tests/test_mine.py:Doubles violates gradient_equals_reference"
+    )
