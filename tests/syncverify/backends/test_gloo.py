@@ -20,6 +20,7 @@ from syncverify.processes import forked_process
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.subjects.subject_path import path_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault, Run
 
@@ -270,7 +271,7 @@ def test_factory_that_makes_something_else_is_the_callers_mistake(
     with pytest.raises(SubjectError) as caught:
         play(backend, lacking)
     assert str(caught.value) == (
-        "subject 'lacking' lacks bind(), wait(), zero_grad(), unbind(): "
+        f"subject {path_of(lacking)!r} lacks bind(), wait(), zero_grad(), unbind(): "
         "a subject has bind(), wait(), zero_grad(), unbind()"
     )
     assert play(backend, Naive).fault is None
