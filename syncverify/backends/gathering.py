@@ -10,6 +10,7 @@ Note [Patience with processes]
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,9 @@ class RankProcess(Protocol):
 
 
 Process = TypeVar("Process", bound=RankProcess)
+
+# Share of a window in which a rank answers where Python runs: a thread of its own does so.
+_ANSWER_SHARE = 0.6
 
 
 @dataclass
@@ -136,7 +140,10 @@ class Gathering(ABC, Generic[Process]):
             if self._receive(patience):
                 continue
             self._ask()
-            findings = {rank: detectors[rank].look() for rank in self.pending()}
+            findings = {
+                rank: detectors[rank].look(is_silent=rank not in self.statuses)
+                for rank in self.pending()
+            }
             if self._has_fault() or self._is_over(findings):
                 return
 
@@ -240,13 +247,16 @@ class WorkerGathering(Gathering[WorkerProcess]):
         asked = self.pending()
         for rank in asked:
             self.send(rank, StatusRequest())
+        # All ranks answer meanwhile: two that are silent cost the time of one.
+        deadline = time.monotonic() + _ANSWER_SHARE * self.patience_seconds
         for rank in asked:
-            self._await_status(rank)
+            self._await_status(rank, deadline)
 
-    def _await_status(self, rank: int) -> None:
+    def _await_status(self, rank: int, deadline: float) -> None:
         worker = self.processes[rank]
-        patience = 0.0 if worker.is_stopped() else self.patience_seconds
-        while rank in self.pending() and worker.connection.poll(patience):
+        while rank in self.pending() and worker.connection.poll(
+            0.0 if worker.is_stopped() else max(0.0, deadline - time.monotonic())
+        ):
             status = self._take(rank)
             if status is not None:
                 self.statuses[rank] = status

@@ -39,8 +39,8 @@ class Patience:
     tick: float = 0.5
     start: float = 120.0
     silence: float = SILENCE_SECONDS
-    suspicion: float = 3.0
-    confirmation: float = 5.0
+    suspicion: float = 2.0
+    confirmation: float = 3.0
     release: float = 1.5
     grace: float = 8.0
 

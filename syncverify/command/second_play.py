@@ -1,8 +1,8 @@
 """The play of a command in a child, and the play of its last scenario in a second one.
 
 Note [The second child starts early]
-    A process that blocks in C is silent for 10 seconds before it counts as lost, and a new
-    one imports torch for 3 seconds or more. So the second child starts after 3 seconds, when
+    A process that blocks in C is silent for 7 seconds before it counts as lost, and a new
+    one imports torch for 3 seconds or more. So the second child starts after 2 seconds, when
     the first is only suspected. A word of the first ends the second, which is forgotten, and
     the next suspicion takes twice as long as that silence: a subject that is slow in each
     scenario starts no more than one or two such children.

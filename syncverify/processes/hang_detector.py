@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from syncverify.processes.process_state import is_ready, queued_seconds
+from syncverify.processes.thread_demand import ThreadDemand
 
 # Share of a window, which other threads of the process (a progress bar) do not reach.
 _IDLE_SHARE = 0.05
 # Bound for a rank that sleeps and wakes without an end.
 _MAX_WINDOWS = 12
-_QUEUE_AGE_SECONDS = 1.0
+_DEMAND_AGE_SECONDS = 1.0
 
 Finding = Literal["moved", "slow", "idle", "spent", "endless"]
 
@@ -44,23 +44,26 @@ class HangDetector:
         self.window_seconds = window_seconds
         self._progress = progress
         self._used_seconds = used_seconds or time.process_time
-        self._pid = pid
-        self._queued, self._queue_was_read = self._queued_seconds(), time.monotonic()
+        self._demand = None if pid is None else ThreadDemand(pid)
+        self._demand_was_renewed = time.monotonic()
         self.renew()
 
     def renew(self) -> None:
         """Start over: there was progress."""
         self._reached = self._progress()
         self._began = self._asked = self._used_seconds()
-        self._note_queue()
+        self._renew_demand()
         self._num_windows = 0
 
     def is_over(self) -> bool:
         """Tell, after a window without the turn coming back, whether the rank hangs."""
         return self.look() in {"idle", "spent", "endless"}
 
-    def look(self) -> Finding:
+    def look(self, *, is_silent: bool = False) -> Finding:
         """Look at a window that has passed.
+
+        Args:
+            is_silent: Whether the rank was asked, and no Python code of it answered.
 
         Returns:
             `moved` if there was an event, `idle` if hardly any processor time was used or
@@ -71,11 +74,12 @@ class HangDetector:
             self.renew()
             return "moved"
         now = self._used_seconds()
-        queued = self._queued_seconds()
-        demand = (now - self._asked) + max(0.0, queued - self._queued)
-        is_idle = demand < _IDLE_SHARE * self.window_seconds and not self._is_ready()
-        self._asked, self._queued = now, queued
-        self._queue_was_read = time.monotonic()
+        queued, is_ready = (
+            self._demand.look(is_silent=is_silent) if self._demand else (0.0, False)
+        )
+        demand = now - self._asked + queued
+        is_idle = demand < _IDLE_SHARE * self.window_seconds and not is_ready
+        self._asked, self._demand_was_renewed = now, time.monotonic()
         self._num_windows += 1
         if is_idle:
             return "idle"
@@ -83,17 +87,11 @@ class HangDetector:
             return "endless"
         return "spent" if now - self._began >= self.window_seconds else "slow"
 
-    def _note_queue(self) -> None:
+    def _renew_demand(self) -> None:
         # The files of all threads are read, and `sim` renews at each turn of a rank. An
         # older start of the window makes the rank slow rather than idle, for one window.
-        if time.monotonic() - self._queue_was_read >= _QUEUE_AGE_SECONDS:
-            self._queued, self._queue_was_read = (
-                self._queued_seconds(),
-                time.monotonic(),
-            )
-
-    def _queued_seconds(self) -> float:
-        return 0.0 if self._pid is None else queued_seconds(self._pid)
-
-    def _is_ready(self) -> bool:
-        return self._pid is not None and is_ready(self._pid)
+        if time.monotonic() - self._demand_was_renewed < _DEMAND_AGE_SECONDS:
+            return
+        self._demand_was_renewed = time.monotonic()
+        if self._demand is not None:
+            self._demand.renew()

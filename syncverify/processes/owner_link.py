@@ -18,9 +18,9 @@ from typing import Literal
 Word = Literal["alive", "plays", "ends", "lost"]
 Write = Callable[[Word, str], object]
 _BEAT_SECONDS = 1.0
-# A process that is silent for so long, and uses no processor time or much, is stuck. GPUs
-# may keep a process busy for long.
-SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 10.0
+# A process that is silent for so long, and sleeps or spins, is stuck. GPUs may keep a
+# process busy for long.
+SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0
 
 
 _owners: list[Write] = []

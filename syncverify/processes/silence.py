@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from syncverify.processes.process_state import processor_seconds, waits_for_disk
+from syncverify.processes.process_state import processor_seconds
+from syncverify.processes.thread_demand import ThreadDemand
 
 # Share of the time. Threads that wait for the GIL wake up two hundred times a second.
 _IDLE_SHARE = 0.05
@@ -18,8 +19,9 @@ _TICK_SECONDS = 0.5
 class Silence:
     """How long a process has said nothing, and what it did meanwhile.
 
-    A process that is stuck sleeps, or uses its processor time up. One that waits for the
-    disk, for memory that was swapped out, or for its turn on a busy machine, does neither.
+    A process that is stuck sleeps with all its threads, or uses its processor time up. One
+    that waits for the disk, for memory that was swapped out, or for its turn on a busy
+    machine, does neither.
 
     Args:
         pid: The process.
@@ -31,6 +33,7 @@ class Silence:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._demand = ThreadDemand(pid)
         self.seconds = self.longest = 0.0
         self._begin()
 
@@ -48,8 +51,8 @@ class Silence:
         self.seconds += seconds
         used = processor_seconds(self._pid) - self._asked
         self._asked += used
-        is_idle = used <= _IDLE_SHARE * seconds + _CLOCK_SECONDS
-        if is_idle and not waits_for_disk(self._pid):
+        _, is_ready = self._demand.look(is_silent=True)
+        if used <= _IDLE_SHARE * seconds + _CLOCK_SECONDS and not is_ready:
             self._idle_seconds += seconds
         else:
             self._idle_seconds = 0.0

@@ -1,15 +1,12 @@
 """A hanging rank is told from a slow one by the processor time that it spends."""
 
 import os
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from syncverify.processes import hang_detector
 from syncverify.processes.hang_detector import HangDetector
-from syncverify.processes.process_state import is_ready, queued_seconds
 
 WINDOW_SECONDS = 5.0
 
@@ -48,34 +45,11 @@ def test_it_finds_what_the_processor_did(
 def test_a_rank_that_waits_for_a_processor_is_slow(
     waited: float, expected: str, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool
 ) -> None:
-    queued = [7.0]
-    monkeypatch.setattr(hang_detector, "queued_seconds", lambda _: queued[0])
-    monkeypatch.setattr(hang_detector, "is_ready", lambda _: is_ready)
-    asked = HangDetector(WINDOW_SECONDS, lambda: 0, lambda: 0.0, pid=1)
-    queued[0] += waited
+    monkeypatch.setattr(
+        hang_detector.ThreadDemand, "look", lambda *_, **__: (waited, is_ready)
+    )
+    asked = HangDetector(WINDOW_SECONDS, lambda: 0, lambda: 0.0, pid=os.getpid())
     assert asked.look() == expected
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
-def test_the_kernel_tells_of_a_thread_that_runs_or_waits_for_a_processor() -> None:
-    pid = os.getpid()
-    assert not is_ready(pid)
-    before, ends = queued_seconds(pid), threading.Event()
-
-    def spin() -> None:
-        while not ends.is_set():
-            pass
-
-    threads = [threading.Thread(target=spin) for _ in range(2)]
-    for each in threads:
-        each.start()
-    try:
-        assert any(is_ready(pid) for _ in range(1000))
-        assert queued_seconds(pid) >= before
-    finally:
-        ends.set()
-        for each in threads:
-            each.join()
 
 
 def test_a_turn_is_over_when_its_rank_hangs() -> None:

@@ -371,3 +371,11 @@ def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
     for title in ("expected:", "observed:", "remedy:", "seen on:", "hint:", "replay:"):
         assert any(line.strip().startswith(title) for line in lines)
     assert sum("... and " in line for line in lines) >= 4
+
+
+def test_nothing_judged_is_said_only_where_nothing_is_known() -> None:
+    saved = replace(REPORT, examples=0)
+    assert saved.gap(None) is None
+    assert replace(saved, violations=()).gap(None) == (
+        "no scenario was judged, so nothing is known; raise the time limit"
+    )

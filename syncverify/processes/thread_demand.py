@@ -1,0 +1,95 @@
+"""What the threads of a process ask of the machine between two looks, as Linux shows it.
+
+Note [Threads that wait for the GIL]
+    A thread that waits for the GIL wakes up two hundred times a second, and on a busy machine
+    it queues for a processor each time. So it looks as if it were kept from running, while a
+    call in C keeps Python from running. Voluntary switches tell the two apart: a thread that
+    went to sleep again and again had its turns. A thread that a busy machine keeps from
+    running is preempted instead, or not switched at all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# Far below the two hundred of a thread that waits for the GIL on an idle machine.
+_SWITCHES_PER_SECOND = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """One thread at one moment.
+
+    Attributes:
+        state: Letter of proc_pid_status(5): R runs or queues, D waits for a disk.
+        queued_seconds: Time for which it was ready and had no processor.
+        switches: How often it went to sleep by itself.
+    """
+
+    state: str
+    queued_seconds: float
+    switches: int
+
+
+class ThreadDemand:
+    """The demand of the threads of a process; none where the kernel has no `/proc`.
+
+    Args:
+        pid: The process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.renew()
+
+    def renew(self) -> None:
+        """Start a new window."""
+        self._before, self._began = _threads(self._pid), time.monotonic()
+
+    def look(self, *, is_silent: bool) -> tuple[float, bool]:
+        """Look at the window so far, and start a new one.
+
+        Args:
+            is_silent: Whether no Python code of the process answers. Then threads that wait
+                for the GIL ask for nothing.
+
+        Returns:
+            The time in seconds for which threads queued, and whether one is ready now: it
+            runs, queues, or waits for a disk or for memory that was swapped out.
+        """
+        before, began = self._before, self._began
+        self.renew()
+        bound = _SWITCHES_PER_SECOND * (self._began - began)
+        queued, is_ready = 0.0, False
+        for number, now in self._before.items():
+            then = before.get(number, now)
+            is_restless = is_silent and now.switches - then.switches > bound
+            if not is_restless:
+                queued += now.queued_seconds - then.queued_seconds
+            is_ready |= now.state == "D" or (now.state == "R" and not is_restless)
+        return queued, is_ready
+
+
+def _threads(pid: int) -> dict[int, _Thread]:
+    """Return the threads by their ids, without this one and those that end meanwhile."""
+    try:
+        folders = [*Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return {}
+    read = {int(each.name): _thread(each) for each in folders}
+    read.pop(threading.get_native_id(), None)  # it runs, since it asks
+    return {number: each for number, each in read.items() if each is not None}
+
+
+def _thread(folder: Path) -> _Thread | None:
+    try:
+        status = (folder / "status").read_text()
+        nanoseconds = int((folder / "schedstat").read_text().split()[1])
+    except (OSError, IndexError):
+        return None
+    fields = dict(line.partition(":\t")[::2] for line in status.splitlines())
+    switches = int(fields["voluntary_ctxt_switches"])
+    return _Thread(fields["State"][0], nanoseconds / 1e9, switches)
