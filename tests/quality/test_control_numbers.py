@@ -38,6 +38,17 @@ class ReducesNumbers(PlainGrads):
         return torch.ones(1)
 
 
+class ReducesNorms(ReducesNumbers):
+    """Right: sums the norm of all gradients, as monitors of gradient noise do."""
+
+    @override
+    def tell(self, parameter: torch.Tensor) -> None:
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        if len(grads) == len(self.parameters):
+            parts = [grad.to_local().double().reshape(-1) for grad in grads]
+            dist.all_reduce(torch.cat(parts).norm())
+
+
 class ReducesHalvedCopies(ReducesNumbers):
     @override
     def number(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -60,6 +71,7 @@ def causes(subject: type) -> set[str]:
 
 def test_control_numbers_are_no_gradients() -> None:
     assert causes(ReducesNumbers) == set()
+    assert causes(ReducesNorms) == set()
 
 
 def test_scaled_copies_of_gradients_are_reduced_early() -> None:

@@ -110,7 +110,8 @@ def may_hold_gradients(
     """Tell whether a collective may reduce gradients, and not control numbers alone.
 
     A gradient is named, or its values occur on every rank, scaled by one factor. Control
-    numbers, such as counts or flags, are no multiples of all ranks' gradients.
+    numbers, such as counts or flags, are no multiples of all ranks' gradients. The norm of
+    all gradients is one if a single element outweighs all others, and counts as a number.
 
     Returns:
         False for control numbers. Where values are not known, or round, True for any
@@ -123,7 +124,7 @@ def may_hold_gradients(
         sizes = (math.prod(local_shape(mesh, spec, launch.ranks[0])) for spec in specs)
         return launch.numel >= min(sizes)
     met: dict[tuple[str, str], list[list[float]]] = {}
-    num_ranks = 0
+    num_ranks = num_norms = 0
     for rank in launch.ranks:
         peers = launches_of_key(run.ranks[rank], launch)
         if not peers:
@@ -132,14 +133,35 @@ def may_hold_gradients(
         if sent is None or peers[0].parameters:
             return True
         num_ranks += 1
+        num_norms += _is_norm(reference, rank, peers[0], sent)
         for key, values in dict(_scaled(reference, rank, peers[0], sent)).items():
             met.setdefault(key, []).append(values)
+    if num_norms == num_ranks:
+        return False
     # Gradients of few elements may be equal on all ranks, and then tell nothing.
     return any(
         len(each) == num_ranks
         and (num_ranks == 1 or any(values != each[0] for values in each))
         for each in met.values()
     )
+
+
+def _is_norm(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> bool:
+    """Tell whether one number is sent, and it is a norm of all gradients of the rank."""
+    if len(sent) != 1:
+        return False
+    count = (launch.moment.micro_batch or 0) + 1
+    step, specs = launch.moment.step, trainable(reference.scenario)
+    norms = [
+        torch.cat(
+            [reference.local(spec, rank, step, chosen).reshape(-1) for spec in specs]
+        ).norm(order)
+        for chosen in (range(count), range(count - 1, count))
+        for order in (1, 2, math.inf)
+    ]
+    return bool(torch.isclose(torch.stack(norms), sent, rtol=_SIX_DIGITS, atol=0).any())
 
 
 def launches_of_key(
