@@ -10,11 +10,13 @@ import torch
 from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.leftovers import drop_what_is_undone
 from syncverify.program.process_settings import restored_settings
+from syncverify.program.rank_environment import ranks_per_machine
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
@@ -115,7 +117,8 @@ class SimBackend:
         tells = subject.capabilities.device == "cuda"
         if tells:
             for rank, recorder in enumerate(machine.recorders):
-                recorder.streams.tell(torch.device("cuda", rank))
+                local_rank = rank % ranks_per_machine(num_ranks)
+                recorder.streams.tell(torch.device("cuda", local_rank))
 
         def program(rank: int) -> None:
             with refusing_what_needs_gpus() if tells else nullcontext():
@@ -131,8 +134,27 @@ class SimBackend:
         with exact_arithmetic(), restored_settings() as before:
             threads, stall = machine.run(program)
             drop_what_is_undone(results, before)
+        if stall is not None and stall.kind == "never_returns":
+            _refuse_waits_for_callbacks(machine, stall.ranks)
         fault = threads_fault(threads, stall, machine.world.mismatch)
         return Run(self.name, results, fault), machine
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""
+
+
+def _refuse_waits_for_callbacks(
+    machine: SimulatedMachine, ranks: Sequence[int]
+) -> None:
+    """Refuse to judge a rank that may wait for a callback of a future.
+
+    Raises:
+        EnvironmentNotSupportedError: A callback of such a rank has not run.
+    """
+    for rank in ranks:
+        if machine.recorders[rank].streams.callbacks:
+            raise EnvironmentNotSupportedError(
+                f"rank {rank} makes no progress while a callback of a future has not run; the "
+                "sim backend runs callbacks as the rank waits for a collective, and real "
+                "ones run beside the rank; play the subject on gloo"
+            )

@@ -12,13 +12,27 @@ from typing import Final
 
 import torch.distributed as dist
 
-# All ranks are on one machine, unless a launcher says something else.
+
+def ranks_per_machine(world_size: int) -> int:
+    """Return how many ranks share a machine; an even world of four or more has two machines.
+
+    So a subject that takes a local number for a global one is seen. A launcher may say
+    something else.
+    """
+    return world_size // 2 if world_size >= 4 and world_size % 2 == 0 else world_size
+
+
+def local_world_size() -> int:
+    """Return the number of ranks on the machine of this rank."""
+    return ranks_per_machine(dist.get_world_size())
+
+
 RANK_VARIABLES: Final[Mapping[str, Callable[[], int]]] = {
     "RANK": dist.get_rank,
-    "LOCAL_RANK": dist.get_rank,
-    "GROUP_RANK": lambda: 0,
+    "LOCAL_RANK": lambda: dist.get_rank() % local_world_size(),
+    "GROUP_RANK": lambda: dist.get_rank() // local_world_size(),
     "WORLD_SIZE": dist.get_world_size,
-    "LOCAL_WORLD_SIZE": dist.get_world_size,
+    "LOCAL_WORLD_SIZE": local_world_size,
 }
 
 

@@ -83,13 +83,20 @@ def with_overflow(
     step: int,
     micro_batch: int,
 ) -> torch.Tensor:
-    """Return a contribution of a shape with the Inf or NaN that the parameter's word asks for."""
-    last = contributing_ranks(scenario.mesh, parameter, rank)[-1]
-    is_meant = rank == last and step % 2 == 0 and micro_batch == 0
+    """Return a contribution of a shape with the Inf or NaN that the parameter's word asks for.
+
+    The rank is another one for each parameter, the last one first; Inf has the sign that the
+    element has.
+    """
+    peers = contributing_ranks(scenario.mesh, parameter, rank)
+    position = scenario.parameters.index(parameter)
+    is_meant = rank == peers[-1 - position % len(peers)]
+    is_meant = is_meant and step % 2 == 0 and micro_batch == 0
     if parameter.gradient == "finite" or not is_meant or not constant.numel():
         return constant
     overflowing = constant.clone()
-    overflowing.view(-1)[0] = float(parameter.gradient)
+    first = overflowing.view(-1)[:1]
+    first.copy_(torch.full_like(first, float(parameter.gradient)).copysign(first))
     return overflowing
 
 

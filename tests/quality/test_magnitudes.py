@@ -7,6 +7,7 @@ from planted.magnitudes import (
     ClampsLargeNumbers,
     ClearsByProduct,
     DropsSmallNumbers,
+    ForgetsNegativeInf,
     ReplacesOverflows,
     SendsFixedPoint,
     SkipsOverflows,
@@ -79,3 +80,15 @@ def test_a_gradient_that_overflows_is_passed_on_and_cleared(
 @pytest.mark.parametrize("subject", [MainGrads, AveragedMainGrads, ViewBuckets])
 def test_overflows_that_are_passed_on_are_right(subject: type[Any], word: str) -> None:
     assert overflow(subject, word) == []
+
+
+@pytest.mark.parametrize("subject", [ForgetsNegativeInf, MainGrads])
+def test_some_overflows_are_negative(subject: type[Any]) -> None:
+    specs = tuple(
+        ParameterSpec(f"p{n}", (4,), ("R",), gradient="inf") for n in range(4)
+    )
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1024)
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    causes = {each.cause for each in check(scenario, run, found.capabilities)}
+    assert causes == ({"overflow_hidden"} if subject is ForgetsNegativeInf else set())

@@ -6,7 +6,12 @@ import pytest
 from planted import futures, semantics
 
 from syncverify import verify
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.report.report import Report
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
 from syncverify.verification import PropertyViolation
 
 ON_GLOO = ", on gloo, which runs collectives side by side"
@@ -56,3 +61,16 @@ def test_correct_twin_is_silent(subject: type[Any]) -> None:
 def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> None:
     (found,) = report_on(subject).violations
     assert found.violation.property == "wait_orders_reads_after_reduce"
+
+
+def test_a_host_that_waits_for_a_callback_is_not_judged() -> None:
+    mesh = MeshSpec((2,), ("dp",))
+    scenario = Scenario(mesh, (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20)
+    backend = SimBackend(hang_timeout_seconds=0.2)
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        backend.run(scenario, resolve(futures.WaitsForAnEvent))
+    assert str(caught.value) == (
+        "rank 0 makes no progress while a callback of a future has not run; the sim backend "
+        "runs callbacks as the rank waits for a collective, and real ones run beside the "
+        "rank; play the subject on gloo"
+    )

@@ -3,7 +3,8 @@
 torch completes the future of an NCCL collective when the collective is queued. `wait()`
 orders the current stream after the collective, and `then()` runs its callback on a stream
 from a pool. Here the callback runs when the collective's result is in memory, which a host
-cannot tell from an earlier moment. C++ code, such as the reducer of DistributedDataParallel,
+cannot tell from an earlier moment, unless it waits for what the callback does: `sim` refuses
+to judge that. C++ code, such as the reducer of DistributedDataParallel,
 waits where no rank can give its turn away; its futures have their result from the start.
 
 Source:
@@ -72,6 +73,7 @@ class LazyFuture(torch.futures.Future[Any]):
     def then(self, callback: Callback) -> LazyFuture:
         """Run a callback on a stream of its own, after the result."""
         called = _CallbackResult(self._streams, self._source)
+        self._streams.callbacks.append(called)
         future = LazyFuture(self._streams, called)
         self._source.when_settled(
             lambda: called.run(lambda: _complete(future, lambda: callback(self)))
@@ -95,6 +97,7 @@ class _CallbackResult:
 
     def run(self, callback: Callable[[], None]) -> None:
         """Run the callback on a new stream, and the callbacks of its own future."""
+        self._streams.callbacks.remove(self)
         stream = self._streams.new_callback_stream()
         # Runs beside all other streams. The next line orders the callback after the result;
         # what it writes is in order for a stream that waits for the mark.

@@ -38,6 +38,7 @@ class RankStreams:
         engine: Model of the streams of autograd.
         serves_subject: Whether the subject runs, not the harness.
         told: Device of which the subject is told; None for the CPU.
+        callbacks: Callbacks of futures that have not run yet.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
         scheduler: Answers a host that polls the device. Without a scheduler the answer is
@@ -51,6 +52,7 @@ class RankStreams:
         self._numbers = {self.default.name: 0}
         self._num_marks = 0
         self._previous: list[VirtualStream] = []
+        self.callbacks: list[object] = []
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
         self.told: ToldDevice | None = None

@@ -4,7 +4,7 @@
 
 Answers
     A line of the subject that asks where a tensor is, or for the GPU, hears of `cuda:N`, where
-    N is the rank. Lines of torch and of the harness hear the truth.
+    N is the rank's number on its machine. Lines of torch and of the harness hear the truth.
 Places
     A CUDA device that any line passes to torch becomes the CPU.
 
@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from syncverify.program.rank_environment import local_world_size
 from syncverify.sim.device.device_functions import Make
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.told_device import ToldDevice
@@ -45,7 +46,7 @@ _TENSORS = {
 }
 _CUDA: dict[str, Make] = {
     "current_device": lambda _, line: line.told.device.index,
-    "device_count": lambda *_: dist.get_world_size(),
+    "device_count": lambda *_: local_world_size(),
     "get_device_capability": lambda *_, **__: (_PROPERTIES.major, _PROPERTIES.minor),
     "get_device_name": lambda *_, **__: _PROPERTIES.name,
     "get_device_properties": lambda *_, **__: _PROPERTIES,
@@ -63,7 +64,7 @@ _CUDA: dict[str, Make] = {
 _ACCELERATOR: dict[str, Make] = {
     "current_accelerator": lambda *_, **__: torch.device("cuda"),
     "current_device_index": lambda _, line: line.told.device.index,
-    "device_count": lambda *_: dist.get_world_size(),
+    "device_count": lambda *_: local_world_size(),
     "is_available": lambda *_: True,
 }
 _MAKERS = (

@@ -1,5 +1,6 @@
 """Subjects that wait for futures of collectives, or forget to."""
 
+import threading
 from typing import Any
 
 import torch
@@ -87,3 +88,14 @@ class WaitsOnTwoStreams(WaitsForTheFuture):
         for work in self.works:
             work.wait()
         self.works = []
+
+
+class WaitsForAnEvent(WaitsForTheFuture):
+    """Correct on real processes: a callback sets an event that the host waits for."""
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        done, future = threading.Event(), work.get_future()
+        called = future.then(lambda _: done.set())
+        done.wait()
+        return called

@@ -1,5 +1,7 @@
 """Synchronizers that are right for whole numbers of a common size."""
 
+import math
+
 import torch
 import torch.distributed as dist
 from typing_extensions import override
@@ -55,6 +57,15 @@ class SkipsOverflows(MainGrads):
     def reduce(self, bucket: Bucket) -> None:
         if bucket.buffer.isfinite().all():
             super().reduce(bucket)
+
+
+class ForgetsNegativeInf(MainGrads):
+    """`nan_to_num` without `neginf` makes a number of -Inf."""
+
+    @override
+    def reduce(self, bucket: Bucket) -> None:
+        super().reduce(bucket)
+        bucket.buffer.nan_to_num_(nan=math.nan, posinf=math.inf)
 
 
 class SpreadsOverflows(MainGrads):

@@ -15,9 +15,12 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 
-SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
-)
+
+def scenario(num_ranks: int) -> Scenario:
+    spec = ParameterSpec("p", (3,), ("R",))
+    return Scenario(MeshSpec((num_ranks,), ("dp",)), (spec,), (1,), 2**20)
+
+
 CONTRACT = Capabilities(tensors="local")
 
 
@@ -26,10 +29,11 @@ class ReadsItsRank:
 
     def __init__(self, groups: list[list[nn.Parameter]], _mb: float, _n: int) -> None:
         (self.parameter,) = (p for group in groups for p in group)
-        rank = str(dist.get_rank())
-        assert [environ[name] for name in RANK_VARIABLES] == [rank, rank, "0", "2", "2"]
+        rank, world = dist.get_rank(), dist.get_world_size()
+        expected = {2: [rank, rank, 0, 2, 2], 4: [rank, rank % 2, rank // 2, 4, 2]}
+        assert [int(environ[name]) for name in RANK_VARIABLES] == expected[world]
         assert "RANK" in os.environ
-        assert os.getenv("LOCAL_RANK", "none") == rank
+        assert os.getenv("LOCAL_RANK", "none") == str(expected[world][1])
         assert os.environ.get("SYNCVERIFY_UNKNOWN") is None
 
     def bind(self) -> None: ...
@@ -44,17 +48,18 @@ class ReadsItsRank:
     def unbind(self) -> None: ...
 
 
+@pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize(
     "name", ["sim", "fake", pytest.param("gloo", marks=pytest.mark.slow)]
 )
-def test_a_rank_reads_its_own(name: str) -> None:
+def test_a_rank_reads_its_own(name: str, num_ranks: int) -> None:
     before = [os.environ.get(name) for name in RANK_VARIABLES]
     subject = resolve(ReadsItsRank, CONTRACT)
     backend = open_backend(name, subject)
     try:
-        run = backend.run(SCENARIO, subject)
+        run = backend.run(scenario(num_ranks), subject)
     finally:
         backend.close()
     assert run.fault is None
-    assert check(SCENARIO, run, CONTRACT) == []
+    assert check(scenario(num_ranks), run, CONTRACT) == []
     assert [os.environ.get(name) for name in RANK_VARIABLES] == before
