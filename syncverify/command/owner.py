@@ -12,7 +12,8 @@ Note [Who owns the end of a command]
     is a violation; otherwise there is no verdict, and the exit code is 3.
 
     The child leads a process group, which ends with it: children of the subject too. The
-    kernel ends the group if the owner is killed.
+    kernel ends the group if the owner is killed. Processes that leave the group, as daemons
+    do, end with the owner (`processes/orphans.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from syncverify.command.process_exit import (
 from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.plain_text import plain
+from syncverify.processes.orphans import adopt_orphans, end_orphans
 from syncverify.processes.process_state import STOPPED
 from syncverify.scenario.token import renamed
 
@@ -79,6 +81,22 @@ def owned(
     if "torch" in sys.modules or not hasattr(os, "fork"):
         play()
         return
+    owner = os.getpid()
+    adopt_orphans()
+    try:
+        _own(play, again, replay_line, record, patience)
+    finally:
+        if os.getpid() == owner:  # and not a child, which leaves by another way
+            end_orphans()
+
+
+def _own(
+    play: Callable[[], None],
+    again: Callable[[str], None] | None,
+    replay_line: str,
+    record: Record | None,
+    patience: Patience,
+) -> None:
     # Under torchrun, the ranks of a scenario are processes on any machines.
     can_play_again = again is not None and "TORCHELASTIC_RUN_ID" not in os.environ
     plays = Plays(again if can_play_again else None, patience)

@@ -267,3 +267,21 @@ def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:
     running.send_signal(number)
     out, err = running.communicate()
     assert (running.returncode, out, err) == (-number, "", "")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux lets a process adopt orphans"
+)
+@pytest.mark.parametrize("end", ["ends(0)", "os._exit(0)"])
+def test_a_daemon_of_the_subject_ends_with_the_command(
+    tmp_path: Path, end: str
+) -> None:
+    note = tmp_path / "pid"
+    daemon = (
+        f"os.fork() or (os.setsid(),open({str(note)!r},'w').write(str(os.getpid())),"
+        "signal.pause())"
+    )
+    is_there = f"os.path.exists({str(note)!r}) and os.path.getsize({str(note)!r}) > 0"
+    waits = f"[time.sleep(0.01) for _ in iter(lambda: {is_there}, True)]"
+    played(f"{PLAYS};{daemon};{waits};{end}", f"{PLAYS};ends(0)")
+    assert not Path(f"/proc/{note.read_text()}").exists()
