@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import torch
 
+from syncverify.program import relied_functions
+
 
 def _set_detection(mode: bool) -> None:  # noqa: FBT001  # as torch's other setters
     torch.autograd.set_detect_anomaly(mode)
@@ -66,12 +68,14 @@ class ProcessSettings:
         self._python_state = random.getstate()
 
     def changed(self) -> tuple[str, ...]:
-        """Name the settings that have another value now."""
-        return tuple(
+        """Name the settings that have another value now, and the functions."""
+        settings = tuple(
             f"{name} is {read()}, was {self._settings[name]}"
             for name, (read, _) in _SETTINGS.items()
             if read() != self._settings[name]
         )
+        functions = (f"{name} is replaced" for name in relied_functions.replaced())
+        return (*settings, *functions)
 
     def reseeded(self) -> tuple[str, ...]:
         """Name the generators that were seeded since; drawing from them is no seeding."""
@@ -87,6 +91,7 @@ class ProcessSettings:
         for name, (read, write) in _SETTINGS.items():
             if read() != self._settings[name]:
                 write(self._settings[name])
+        relied_functions.restore()
 
 
 def _may_follow(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> bool:

@@ -74,3 +74,12 @@ def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:
             drawn.append(draw())
     assert drawn[0] == drawn[1] != drawn[2]
     assert (torch.initial_seed(), random.getstate()) == before
+
+
+def test_a_function_that_a_verdict_relies_on_is_missed_and_put_back() -> None:
+    equal = torch.equal
+    with restored_settings() as settings:
+        torch.equal = lambda one, other: one.shape == other.shape
+        assert settings.changed() == ("torch.equal is replaced",)
+    assert torch.equal is equal
+    assert settings.changed() == ()
