@@ -84,6 +84,7 @@ catalogue: $(INSTALLED)
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.feature_catalogue
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.bank_page
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
+	$(BIN)/python -m pages.cases_page
 	$(BIN)/python -m pages.conformance --render
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;

@@ -1,0 +1,177 @@
+"""Dtypes of parameters, of gradients and of sums."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.futures import Future
+from training import (
+    assert_averages,
+    assert_equal,
+    gradients,
+    inputs_of,
+    layers,
+    mean_over_ranks,
+    refused,
+    train_step,
+    whole_numbers,
+)
+from wrappers import ours
+
+from synchronizer import GradientMismatchError, GradientSynchronizer, SynchronizerConfig
+
+
+def losses_of(model: Any, rank: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    for seed in range(4):
+        yield model(3 * inputs_of(rank, 3, 4, seed=seed).to(dtype)).square().sum()
+
+
+def test_narrow_gradients_are_added_up_and_reduced_in_float32(play) -> None:
+    """Each gradient is rounded to bfloat16 by autograd, and no sum of gradients is."""
+
+    def local_sum(rank: int) -> torch.Tensor:
+        parts = []
+        for seed in range(4):
+            alone = layers(4, 5, bias=False).bfloat16()
+            inputs = 3 * inputs_of(rank, 3, 4, seed=seed).bfloat16()
+            alone(inputs).square().sum().backward()
+            parts.append(alone[0].weight.grad.float())
+        return torch.stack(parts).sum(0)
+
+    def program(rank: int) -> None:
+        model = layers(4, 5, bias=False).bfloat16()
+        for parameter in model.parameters():
+            parameter.grad_dtype = torch.float32
+        wrapped = ours(model, micro_batches=4)
+        for loss in losses_of(model, rank, torch.bfloat16):
+            loss.backward()
+        wrapped.finish()
+        found = model[0].weight.grad
+        assert found.dtype == torch.float32
+        assert torch.equal(found, (local_sum(0) + local_sum(1)) / 2)
+        assert not torch.equal(found, found.bfloat16().float())
+
+    play(2, program)
+
+
+def test_wide_gradients_are_reduced_in_bfloat16(play) -> None:
+    def program(rank: int) -> None:
+        one = nn.Parameter(torch.zeros(2))
+        config = SynchronizerConfig(
+            process_group=dist.group.WORLD, wire_dtype=torch.bfloat16
+        )
+        parts = torch.tensor([[257.0, 3.0], [1.0, 4.0]])
+        with GradientSynchronizer([[one]], 1, 1, config=config) as synchronizer:
+            (one * parts[rank]).sum().backward()
+            synchronizer.wait()
+            sums = parts[0].bfloat16() + parts[1].bfloat16()
+            assert one.grad.dtype == torch.float32
+            assert one.grad.tolist() == sums.tolist() != [258, 7]
+
+    play(2, program)
+
+
+def test_a_model_that_is_cast_after_bind_is_refused(play) -> None:
+    """FSDP2 allows it; here the buckets have their dtype until `unbind()`."""
+
+    def losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
+        yield model(inputs_of(rank, 3, 4)).sum()
+
+    def program(rank: int) -> None:
+        model = layers(4, 5).float()
+        wrapped = ours(model)
+        model.double()
+        with refused(GradientMismatchError, "expected: torch.float32"):
+            train_step(wrapped, losses, rank)
+        wrapped.synchronizer.unbind()
+        model.zero_grad()
+        expected = mean_over_ranks(model, losses)
+        again = ours(model)
+        train_step(again, losses, rank)
+        assert_equal(gradients(model), expected)
+
+    play(2, program)
+
+
+class OfTwoDtypes(nn.Module):
+    """A layer in float64, two in float32, and the last of them may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 10, bias=False)
+        self.second = nn.Linear(10, 4, bias=False)
+        self.third = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: torch.Tensor, *, all_layers: bool = True) -> torch.Tensor:
+        x = self.first(x).relu().float()
+        x = self.second(x).relu().float()
+        return self.third(x) if all_layers else x
+
+
+def of_two_dtypes() -> nn.Module:
+    model = whole_numbers(OfTwoDtypes())
+    model.second.float()
+    model.third.float()
+    return model
+
+
+def of_some_layers(*, all_layers: bool):
+    def losses(model, rank) -> Iterator[torch.Tensor]:
+        yield model(inputs_of(rank, 4, 2), all_layers=all_layers).square().mean()
+
+    return losses
+
+
+def test_gradients_of_two_dtypes(play, wrap) -> None:
+    steps = [of_some_layers(all_layers=True)] * 2
+    assert_averages(play, wrap, of_two_dtypes, *steps)
+
+
+def test_an_unused_layer_of_two_dtypes(play, wrap) -> None:
+    steps = [of_some_layers(all_layers=False)] * 2
+    assert_averages(play, wrap, of_two_dtypes, *steps, unused="keep_none")
+
+
+def test_an_optimizer_where_a_layer_is_unused_at_first(play, wrap) -> None:
+    """Adam keeps no state of a gradient that is None, and starts with the second step."""
+
+    def program(rank: int) -> None:
+        model = of_two_dtypes()
+        wrapped = wrap(model, unused="keep_none")
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(3):
+            losses = of_some_layers(all_layers=step > 0)
+            expected = mean_over_ranks(model, losses)
+            train_step(wrapped, losses, rank)
+            assert_equal(gradients(model), expected)
+            optimizer.step()
+            wrapped.zero_grad()
+        counts = [optimizer.state[p]["step"].item() for p in model.parameters()]
+        assert counts == [3, 3, 2]
+
+    play(2, program)
+
+
+def of_words() -> nn.Module:
+    return whole_numbers(nn.EmbeddingBag(10, 10, sparse=True, mode="sum"))
+
+
+def word_losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rank)
+    words = torch.randint(0, 10, (2, 3), generator=generator)
+    yield model(words).square().sum()
+
+
+def test_sparse_gradients(play, wrap) -> None:
+    """DDP keeps them sparse; here they are dense, and have the same values."""
+    assert_averages(play, wrap, of_words, word_losses)
+
+
+def test_sparse_gradients_by_a_hook(play, wrap) -> None:
+    def hook(buffer: torch.Tensor, group: dist.ProcessGroup) -> Future[torch.Tensor]:
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0] / 2)
+
+    assert_averages(play, wrap, of_words, word_losses, hook=hook)

@@ -1,0 +1,41 @@
+"""Optimizers that step inside of backward, with gradients that are not reduced yet."""
+
+import pytest
+import torch
+from torch import nn
+from training import LEARNING_RATE, inputs_of, layers, refused
+from wrappers import ours
+
+from synchronizer import ReplacedGradientError
+
+
+@pytest.mark.parametrize("is_bound_first", [False, True])
+def test_a_step_in_backward_that_drops_gradients_is_refused(
+    play, is_bound_first
+) -> None:
+    """torch's `_apply_optimizer_in_backward` steps so; it knows DDP, and waits for it."""
+
+    def program(rank: int) -> None:
+        model = layers(3, 3, 3)
+        bound = [ours(model)] if is_bound_first else []
+        for parameter in model.parameters():
+            step_in_backward(parameter)
+        (wrapped,) = bound or [ours(model)]
+        model(inputs_of(rank, 10, 3)).sum().backward()
+        with refused(ReplacedGradientError, "0.bias", "1.weight"):
+            wrapped.finish()
+
+    play(2, program)
+
+
+def step_in_backward(parameter: nn.Parameter) -> None:
+    """Let an optimizer step as soon as a gradient is there, and drop the gradient."""
+    optimizer = torch.optim.SGD([parameter], lr=LEARNING_RATE)
+    node = parameter.view_as(parameter).grad_fn.next_functions[0][0]
+    parameter.kept_node = node  # or the hook goes with the node
+
+    def step(*_: object) -> None:
+        optimizer.step()
+        parameter.grad = None
+
+    node.register_hook(step)
