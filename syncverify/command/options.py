@@ -78,6 +78,10 @@ def _json_option(words: str) -> Option:
 
 
 report_option = _json_option("Write the report here.")
+page_option = click.option(
+    "--html", "html_path", type=json_file, default=None, metavar="PATH",
+    help="Write the report here as a page with timelines, gradients and coverage.",
+)  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -107,6 +111,7 @@ def cli() -> None:
     metavar="SECONDS", help="Stop early.",
 )  # fmt: skip
 @report_option
+@page_option
 @_jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path),
@@ -147,7 +152,8 @@ def run(**options: Any) -> None:
 
         record(token, summary, lines, num_runs, options)
 
-    keeps_nothing = options["no_database"] and not options["json_path"]
+    written = options["json_path"] or options["html_path"]
+    keeps_nothing = options["no_database"] and not written
     _play_owned(play, options, None if keeps_nothing else record)
 
 
@@ -188,6 +194,7 @@ def explain(place: str) -> None:
 @subject_argument
 @contract_option
 @any_backend
+@page_option
 def replay(token_or_file: str, **options: Any) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
     _play_owned(lambda: _replay(token_or_file, options), options)
@@ -204,13 +211,20 @@ def _play_owned(
     line = replay_line(
         "{}", options["subject"], options["backend"], options["contract"] or ""
     )
-    owned(play, lambda token: _replay(token, options), line, record)
+    quiet = {**options, "html_path": None}  # a second play gives a verdict alone
+    owned(play, lambda token: _replay(token, quiet), line, record)
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:
     from syncverify.command.replay import execute
 
-    execute(token, options["subject"], options["contract"], options["backend"])
+    execute(
+        token,
+        options["subject"],
+        options["contract"],
+        options["backend"],
+        options.get("html_path"),
+    )
 
 
 @cli.command()

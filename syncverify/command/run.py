@@ -11,6 +11,7 @@ from rich.table import Table
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.command.page_file import write_page
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -43,6 +44,7 @@ class RunOptions:
     schedules: str
     time_limit: float | None
     json_path: Path | None
+    html_path: Path | None
     jobs: int
     database: Path
     no_database: bool
@@ -77,13 +79,16 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
+    check_folder(options.html_path)
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
+            write_page(options.html_path, interrupt.report, subject, backend)
             raise
+        write_page(options.html_path, report, subject, backend)
     gap = report.gap(options.require_coverage, options.fail_under_lines)
     _tell(options, progress, report)
     if gap is not None:
