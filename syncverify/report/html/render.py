@@ -6,6 +6,7 @@ text, and the model inside of the page has no character that could end its eleme
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from importlib import metadata, resources
@@ -22,17 +23,22 @@ _ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029
 
 def rendered(model: Mapping[str, Any]) -> str:
     """Return the page of a model as one self-contained document."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters["elements"] = _elements
-    environment.filters["feature_class"] = _feature_class
     values = json.dumps(model, allow_nan=False, separators=(",", ":"))
-    return environment.from_string(_read("page.html.jinja")).render(
+    return _template().render(
         page=model,
         model=Markup(values.translate(_ESCAPES)),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(map(_read, _SCRIPTS))),
         version=metadata.version("syncverify"),
     )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["elements"] = _elements
+    environment.filters["feature_class"] = _feature_class
+    return environment.from_string(_read("page.html.jinja"))
 
 
 def _read(name: str) -> str:
