@@ -22,9 +22,9 @@ pytestmark = [
 
 STREAMS = ("default", "side", "nccl")
 NUM_RANKS, NUM_STEPS = 4, 250
-# Without a screen, a browser draws frames when it likes. Timers obey the virtual time.
+# A browser without a screen draws frames at random; its virtual time drives timers.
 FRAMES = "<script>window.requestAnimationFrame = (then) => setTimeout(then, 0)</script>"
-# Written into the page by the test alone: presses keys, and leaves what it saw in the title.
+# Test script: presses keys, and writes observations into the title.
 PROBE = """
 const seen = {};
 const chart = document.querySelector(".chart");
