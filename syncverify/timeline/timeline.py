@@ -92,8 +92,8 @@ class Arrow:
     Attributes:
         kind: A launch, two ranks that meet in a collective (`match`, or `mismatch` where they
             disagree), a wait for a collective, or an order between streams or of the host.
-        tail: Place that comes first.
-        head: Place that follows.
+        tail: Place that comes first: of an event, or of a launch on its own stream.
+        head: Place of the event that follows.
     """
 
     kind: ArrowKind
@@ -243,8 +243,7 @@ class _Builder:
         launched = self.launches.get(record.key, {}).get(key[0])
         if launched is not None:
             head = self.events[key].place
-            tail = Place(key[0], launched[0].place.lane, head.tick)
-            self.arrows.append(Arrow("wait", tail, head))
+            self.arrows.append(Arrow("wait", launched[0].place, head))
 
 
 def _point(

@@ -222,7 +222,8 @@ class Timeline {
     for (const { kind, tail, head } of this.data.arrows) {
       if (Math.max(tail.start, head.start) < this.from || Math.min(tail.start, head.start) > this.to) continue;
       const inner = kind === "launch" || kind === "wait" ? 0.05 : 0.5;
-      const [x1, x2] = [this.x(tail.start + inner), this.x(head.start + inner)];
+      const from = kind === "wait" ? head.start : tail.start; // a collective lasts until then
+      const [x1, x2] = [this.x(from + inner), this.x(head.start + inner)];
       const [y1, y2] = [this.middle(tail), this.middle(head)];
       const bend = kind === "match" || kind === "mismatch" ? clamp(this.scale * 0.4, 4, 24) : 0;
       const path = { d: curve(x1, y1, x2, y2, bend), class: `arrow ${kind}` };

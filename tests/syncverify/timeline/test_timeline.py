@@ -78,7 +78,7 @@ def test_arrows_of_a_collective() -> None:
         Arrow("launch", Place(r, "default", 0), Place(r, "nccl", 0)) for r in BOTH
     ]
     meeting = Arrow("match", Place(0, "nccl", 0), Place(1, "nccl", 0))
-    waiting = Arrow("wait", Place(0, "nccl", 1), Place(0, "default", 1))
+    waiting = Arrow("wait", Place(0, "nccl", 0), Place(0, "default", 1))
     assert timeline.arrows == (*launches, meeting, waiting)
 
 
