@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from syncverify.command.page_file import write_page
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
 from syncverify.scenario.contract_words import in_words
-from syncverify.scenario.schedule import Decision
+from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replay import SavedViolations, open_database
@@ -48,10 +48,7 @@ def record(
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )
-    decisions = tuple(
-        Decision("rank", choice + 1, choice, f"option {choice}")
-        for choice in reproducer.schedule.choices
-    )
+    decisions = decisions_of(reproducer.schedule)
     report = Report(
         subject=subject.name,
         backend=options["backend"],
@@ -63,6 +60,6 @@ def record(
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
     )
-    write_page(options["html_path"], report, subject, None)
+    ReplayFiles(html=options["html_path"]).write(report, subject, None)
     unknown = {"seed": options["seed"], "seconds": None}
     write_json(options["json_path"], report.to_json() | unknown)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.bounds import check_ranks
-from syncverify.command.page_file import write_page
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.errors import UsageError
+from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
-from syncverify.report.console import check_folder, say
+from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge, ScheduledBackend
@@ -34,10 +35,10 @@ def execute(
     subject: str,
     contract: str | None,
     backend: str,
-    html_path: Path | None = None,
+    files: ReplayFiles,
 ) -> None:
-    """Play a recorded violation again, print the comparison, write the page and exit."""
-    check_folder(html_path)
+    """Play a recorded violation again, print the comparison, write the files and exit."""
+    files.check()
     resolved = resolve(subject, contract)
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
@@ -58,7 +59,8 @@ def execute(
     with closing(open_backend(backend, found)) as opened:
         follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
-        write_page(html_path, _report(violations, found, backend), found, opened)
+        report = _report(violations, found, backend)
+        files.write(report, found, opened, otherwise=_entry(reproducer))
     for line in _comparison(reproducer, violations, found, backend):
         say(line)
     leave(VIOLATION if violations else 0, opened)
@@ -87,6 +89,13 @@ def _violations(
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
     found = judge_again(judge, reproducer).violations.values()
     return [with_witness(entry, subject, backend) for entry in found]
+
+
+def _entry(reproducer: Reproducer) -> FoundViolation:
+    """Return a violation that a subject does not show any more."""
+    violation = Violation(reproducer.property, reproducer.cause, "it does not occur")
+    decisions = decisions_of(reproducer.schedule)
+    return FoundViolation(violation, reproducer.scenario, decisions)
 
 
 def _report(violations: list[FoundViolation], subject: Subject, backend: str) -> Report:

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.command.page_file import write_page
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.beyond import ObservationInterrupted
@@ -45,6 +45,8 @@ class RunOptions:
     time_limit: float | None
     json_path: Path | None
     html_path: Path | None
+    trace_path: Path | None
+    dumps_path: Path | None
     jobs: int
     database: Path
     no_database: bool
@@ -53,6 +55,11 @@ class RunOptions:
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
+
+    @property
+    def replay_files(self) -> ReplayFiles:
+        """Return the files that show violations once more."""
+        return ReplayFiles(self.html_path, self.trace_path, self.dumps_path)
 
     @property
     def kept_in(self) -> Path | None:
@@ -79,16 +86,16 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
-    check_folder(options.html_path)
+    options.replay_files.check()
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
-            write_page(options.html_path, interrupt.report, subject, backend)
+            options.replay_files.write(interrupt.report, subject, backend)
             raise
-        write_page(options.html_path, report, subject, backend)
+        options.replay_files.write(report, subject, backend)
     gap = report.gap(options.require_coverage, options.fail_under_lines)
     _tell(options, progress, report)
     if gap is not None:

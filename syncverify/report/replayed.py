@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.races import EarlyFree, Race
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
@@ -20,6 +21,9 @@ from syncverify.trace.run import Run
 
 # These end the process, or keep it for good.
 _NOT_AGAIN = frozenset({"process_died", "never_returns"})
+
+
+Key = tuple[int, int]  # rank, and position in its trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +75,22 @@ def replayed(
     same = found.get(entry.violation.identity, entry)
     right = reference(entry.scenario, subject.capabilities)
     return Replayed(same.violation, Judgement(entry.scenario, kept.run, right))
+
+
+def race_of(shown: Replayed) -> tuple[Key, Key] | None:
+    """Return the two records of a run that nothing orders, if a violation is about two."""
+    unordered = shown.violation.unordered
+    match unordered:
+        case Race():
+            pair: tuple[object, object] = (unordered.first, unordered.second)
+        case EarlyFree():
+            pair = (unordered.use, unordered.freed)
+        case None:
+            return None
+    # By identity: the judge may have left records out, which moves the others.
+    trace = shown.judgement.run.ranks[unordered.rank].trace
+    places = {id(record): index for index, record in enumerate(trace)}
+    first, second = (places.get(id(record)) for record in pair)
+    if first is None or second is None:  # the run does not show the violation any more
+        return None
+    return (unordered.rank, first), (unordered.rank, second)

@@ -38,7 +38,8 @@ def trace_events(
     tracks = _Tracks(timeline)
     flows = [*_arrows(timeline, tracks)]
     if race is not None:
-        flows.append(("no order", *(tracks.slices[key] for key in race)))
+        first, second = (tracks.slices[key] for key in race)
+        flows.append(("no order", first, second))
     events = [
         *tracks.names(),
         *tracks.slices.values(),

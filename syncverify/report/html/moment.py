@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.violation import Violation
-from syncverify.report.replayed import Replayed
+from syncverify.report.replayed import Key, Replayed, race_of
 from syncverify.timeline.timeline import Arrow, Event, Place, timeline_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
-
-Key = tuple[int, int]  # rank, and position in its trace
 
 
 def timeline_values(replayed: Replayed) -> dict[str, Any]:
@@ -20,7 +17,8 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
     run = replayed.judgement.run
     timeline = timeline_of([rank_run.trace for rank_run in run.ranks])
     places = {key: number for number, key in enumerate(timeline.events)}
-    told = {places[key] for key in _told(replayed.violation, run) if key in places}
+    race = race_of(replayed)
+    told = {places[key] for key in (*(race or ()), *_told(replayed.violation, run))}
     return {
         "ticks": timeline.num_ticks,
         "lanes": [
@@ -33,7 +31,12 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
             for number, event in enumerate(timeline.events.values())
         ],
         "arrows": [_arrow(arrow) for arrow in timeline.arrows],
-        "race": _race(replayed.violation, run, places),
+        "race": race
+        and {
+            "first": places[race[0]],
+            "second": places[race[1]],
+            "remedy": replayed.violation.evidence.get("remedy", ""),
+        },
     }
 
 
@@ -60,37 +63,8 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
     return {"kind": arrow.kind, "tail": tail, "head": head}
 
 
-def _race(
-    violation: Violation, run: Run, places: dict[Key, int]
-) -> dict[str, Any] | None:
-    """Return the events that nothing orders, and the wait that would order them."""
-    keys = [*_unordered_keys(violation.unordered, run)]
-    if len(keys) != 2:
-        return None
-    first, second = (places[key] for key in keys)
-    remedy = violation.evidence.get("remedy", "")
-    return {"first": first, "second": second, "remedy": remedy}
-
-
-def _unordered_keys(unordered: Unordered | None, run: Run) -> Iterator[Key]:
-    """Yield the places of the two records; a judged trace may lack later ones."""
-    match unordered:
-        case Race():
-            records: tuple[object, ...] = (unordered.first, unordered.second)
-        case EarlyFree():
-            records = (unordered.use, unordered.freed)
-        case None:
-            return
-    trace = run.ranks[unordered.rank].trace
-    for record in records:
-        for index, each in enumerate(trace):
-            if each is record:
-                yield unordered.rank, index
-
-
 def _told(violation: Violation, run: Run) -> Iterator[Key]:
-    """Yield the events of a race, and the collectives that a violation names in words."""
-    yield from _unordered_keys(violation.unordered, run)
+    """Yield the collectives that a violation names in words."""
     words = "\n".join((violation.summary, *_texts(violation.evidence.values())))
     for rank in violation.ranks:
         for index, record in enumerate(run.ranks[rank].trace):

@@ -1,0 +1,227 @@
+"""Files of torch's flight recorder, as pickle or JSON, read into entries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from syncverify.bounds import MAX_RANKS_OF_ANY_BACKEND
+from syncverify.dumps.plain_pickle import NotPlainError, loads
+from syncverify.errors import UsageError
+
+_MAX_BYTES: Final = 2**28  # a recorder of 100,000 entries with stacks writes 200 MB
+_RANK: Final = re.compile(r"(\d+)(?:\.\w+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group: its name in the dump, and global ranks in group order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One collective of one rank, as the recorder noted it.
+
+    Attributes:
+        record: Number of the entry on its rank, from 0 at the start of the job.
+        group: Name of the process group.
+        sequence: Number of the collective on the group.
+        operation: Name of the operation, with the two ends of a message.
+        dtype: Name of the element dtype.
+        numel: Elements that the rank contributes.
+        is_done: Whether the collective had ended at the time of the dump.
+        source: Innermost line outside of torch.
+    """
+
+    record: int
+    group: str
+    sequence: int
+    operation: str
+    dtype: str
+    numel: int
+    is_done: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """The dump of one rank.
+
+    Attributes:
+        rank: Global rank, from the name of the file.
+        groups: Process groups by name.
+        entries: Entries in the order of the recorder.
+    """
+
+    rank: int
+    groups: Mapping[str, Group]
+    entries: tuple[Entry, ...]
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether the recorder had dropped its first entries."""
+        return bool(self.entries) and self.entries[0].record > 0
+
+
+def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
+    """Return the dumps of files, and of all files in folders, by rank.
+
+    Raises:
+        UsageError: A file cannot be read, or is no dump; or two are of one rank.
+    """
+    dumps: dict[int, Dump] = {}
+    for path in _files(paths):
+        dump = _read(path)
+        if dump.rank in dumps:
+            raise UsageError(
+                f"expected one dump a rank, but {str(path)!r} is a second one of rank "
+                f"{dump.rank}"
+            )
+        dumps[dump.rank] = dump
+    if not dumps:
+        raise UsageError("expected a dump in the folder, which holds no file")
+    return dict(sorted(dumps.items()))
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    found = list[Path]()
+    for path in paths:
+        if path.is_dir():
+            found += sorted(each for each in path.iterdir() if each.is_file())
+        else:
+            found.append(path)
+    return found
+
+
+def _read(path: Path) -> Dump:
+    named = _RANK.search(path.name)
+    if named is None:
+        raise UsageError(
+            f"expected a file name that ends with a rank, such as 'rank_0', got {path.name!r}"
+        )
+    rank = int(named[1])
+    if rank >= MAX_RANKS_OF_ANY_BACKEND:
+        raise UsageError(
+            f"expected ranks < {MAX_RANKS_OF_ANY_BACKEND}, got {path.name!r}"
+        )
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise UsageError(f"dump {str(path)!r} is larger than {_MAX_BYTES} bytes")
+        return _dump(rank, _values(path.read_bytes()))
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (NotPlainError, _MalformedError) as error:
+        raise UsageError(
+            f"{str(path)!r} is no dump of the flight recorder: {error}"
+        ) from error
+
+
+class _MalformedError(ValueError):
+    """A value of a dump is not what the recorder writes."""
+
+
+def _values(data: bytes) -> Any:
+    if not data.lstrip().startswith(b"{"):
+        return loads(data)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _MalformedError(f"it is malformed: {error}") from error
+
+
+def _dump(rank: int, values: Any) -> Dump:
+    listed = _field(values, "entries", list)
+    groups = {
+        name: Group(name, _ranks(config))
+        for name, config in _field(values, "pg_config", dict).items()
+        if isinstance(name, str)
+    }
+    entries = tuple(map(_entry, listed))
+    for name in {entry.group for entry in entries} - groups.keys():
+        groups[name] = Group(name, _default_ranks(name, groups))
+    return Dump(rank, groups, entries)
+
+
+def _default_ranks(name: str, groups: Mapping[str, Group]) -> tuple[int, ...]:
+    """Return the ranks of a group without a name; gloo writes one for all of its entries.
+
+    Raises:
+        _MalformedError: There is no such group.
+    """
+    unnamed = groups.get("")
+    if unnamed is None:
+        raise _MalformedError(f"`pg_config` has no process group {name!r}")
+    return unnamed.ranks
+
+
+def _ranks(config: Any) -> tuple[int, ...]:
+    text = _field(config, "ranks", str)
+    try:
+        ranks = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _MalformedError(f"`ranks` is {text[:60]!r}") from error
+    if not isinstance(ranks, list) or not all(map(_is_rank, ranks)):
+        raise _MalformedError(f"`ranks` is {text[:60]!r}")
+    return tuple(ranks)
+
+
+def _is_rank(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MAX_RANKS_OF_ANY_BACKEND
+
+
+def _entry(values: Any) -> Entry:
+    group = _field(values, "process_group", (list, tuple))
+    if not group or not isinstance(group[0], str):
+        raise _MalformedError("`process_group` has no name")
+    is_message = _field(values, "is_p2p", bool)
+    sequence = _field(values, "p2p_seq_id" if is_message else "collective_seq_id", int)
+    sizes = _field(values, "input_sizes", (list, tuple))
+    dtypes = _field(values, "input_dtypes", (list, tuple))
+    return Entry(
+        record=_field(values, "record_id", int),
+        group=group[0],
+        sequence=sequence,
+        operation=_field(values, "profiling_name", str).partition(":")[2],
+        dtype=str(dtypes[0])[:40] if dtypes else "",
+        numel=sum(map(_numel, sizes)),
+        is_done=values.get("state") == "completed" or values.get("retired") is True,
+        source=_source(values.get("frames")),
+    )
+
+
+def _numel(size: Any) -> int:
+    if not isinstance(size, list | tuple) or not all(type(n) is int for n in size):
+        raise _MalformedError("`input_sizes` has no lists of numbers")
+    product = 1
+    for each in size:
+        product *= each
+    return product
+
+
+def _source(frames: Any) -> str:
+    """Return the innermost line outside of torch, such as `train.py:31 in step`."""
+    for frame in frames if isinstance(frames, list | tuple) else ():
+        if isinstance(frame, dict) and isinstance(frame.get("filename"), str):
+            path = Path(frame["filename"])
+            if "torch" not in path.parts:
+                place = "/".join(path.parts[-2:])
+                return f"{place}:{frame.get('line')} in {frame.get('name')}"
+    return "unknown line"
+
+
+def _field(values: Any, name: str, kind: Any) -> Any:
+    """Return a value of a dict of a dump.
+
+    Raises:
+        _MalformedError: It is absent, or of another type.
+    """
+    if not isinstance(values, dict) or not isinstance(values.get(name), kind):
+        raise _MalformedError(f"it has no {name!r} where the recorder writes one")
+    return values[name]
