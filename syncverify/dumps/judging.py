@@ -15,6 +15,7 @@ Note [What a dump leaves out]
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -112,7 +113,7 @@ def _run(judged: Mapping[int, list[CollectiveLaunch]], num_ranks: int) -> Run:
 def _launches(dump: Dump, *, with_messages: bool) -> Iterator[CollectiveLaunch]:
     counts = Counter[tuple[object, ...]]()
     for entry in dump.entries:
-        operation, ranks = _ends(entry, dump.groups[entry.group].ranks)
+        operation, ranks = _ends(entry, dump.groups[entry.group])
         is_message = operation in POINT_TO_POINT
         if operation == "coalesced" or (is_message and not with_messages):
             continue
@@ -153,8 +154,8 @@ class _Meetings:
     """
 
     def __init__(self, dumps: Mapping[int, Dump]) -> None:
-        groups = [group for dump in dumps.values() for group in dump.groups.values()]
-        self.members = {*dumps, *(rank for group in groups for rank in group.ranks)}
+        groups = [ranks for dump in dumps.values() for ranks in dump.groups.values()]
+        self.members = {*dumps, *itertools.chain(*groups)}
         self._dumps = dumps
         is_whole = not any(dump.is_cut for dump in dumps.values())
         self._launches = {
@@ -230,8 +231,8 @@ class _Meetings:
             own: dict[tuple[str, tuple[int, ...]], float] = {}
             for launch in self._launches[rank]:
                 own.setdefault(launch.key[:2], launch.sequence)
-            for group in dump.groups.values():  # one without an entry tells nothing
-                own.setdefault((group.name, group.ranks), math.inf)
+            for place in dump.groups.items():  # one without an entry tells nothing
+                own.setdefault(place, math.inf)
             for place, first in own.items():
                 starts[place] = max(starts.get(place, 0), first)
         return starts

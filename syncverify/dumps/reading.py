@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,20 +18,13 @@ _RANK: Final = re.compile(r"(\d+)(?:\.\w+)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A process group: its name in the dump, and global ranks in group order."""
-
-    name: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One collective of one rank, as the recorder noted it.
 
     Attributes:
         record: Number of the entry on its rank, from 0 at the start of the job.
         group: Name of the process group.
+        is_default_group: Whether that is the group of all ranks.
         sequence: Number of the collective on the group.
         operation: Name of the operation, with the two ends of a message.
         dtype: Name of the element dtype.
@@ -42,6 +35,7 @@ class Entry:
 
     record: int
     group: str
+    is_default_group: bool
     sequence: int
     operation: str
     dtype: str
@@ -56,12 +50,12 @@ class Dump:
 
     Attributes:
         rank: Global rank, from the name of the file.
-        groups: Process groups by name.
+        groups: Global ranks of process groups, in group order, by name.
         entries: Entries in the order of the recorder.
     """
 
     rank: int
-    groups: Mapping[str, Group]
+    groups: Mapping[str, tuple[int, ...]]
     entries: tuple[Entry, ...]
 
     @property
@@ -87,7 +81,7 @@ def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
         dumps[dump.rank] = dump
     if not dumps:
         raise UsageError("expected a dump in the folder, which holds no file")
-    return dict(sorted(dumps.items()))
+    return _with_all_groups(dumps)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -138,27 +132,32 @@ def _values(data: bytes) -> Any:
 
 def _dump(rank: int, values: Any) -> Dump:
     listed = _field(values, "entries", list)
+    configured = _field(values, "pg_config", dict)
     groups = {
-        name: Group(name, _ranks(config))
-        for name, config in _field(values, "pg_config", dict).items()
-        if isinstance(name, str)
+        name: ranks
+        for name, config in configured.items()
+        if isinstance(name, str) and (ranks := _ranks(config))
     }
-    entries = tuple(map(_entry, listed))
-    for name in {entry.group for entry in entries} - groups.keys():
-        groups[name] = Group(name, _default_ranks(name, groups))
-    return Dump(rank, groups, entries)
+    return Dump(rank, groups, tuple(map(_entry, listed)))
 
 
-def _default_ranks(name: str, groups: Mapping[str, Group]) -> tuple[int, ...]:
-    """Return the ranks of a group without a name; gloo writes one for all of its entries.
+def _with_all_groups(dumps: Mapping[int, Dump]) -> dict[int, Dump]:
+    """Return dumps with the groups that they name without ranks, as those of gloo do.
 
-    Raises:
-        _MalformedError: There is no such group.
+    The default group has all ranks. Another one has the ranks with an entry of it, as far as
+    the dumps tell.
     """
-    unnamed = groups.get("")
-    if unnamed is None:
-        raise _MalformedError(f"`pg_config` has no process group {name!r}")
-    return unnamed.ranks
+    unknown: dict[str, set[int]] = {}
+    for dump in dumps.values():
+        for entry in dump.entries:
+            if entry.group not in dump.groups:
+                ranks = unknown.setdefault(entry.group, set())
+                ranks |= {*dumps} if entry.is_default_group else {dump.rank}
+    found = {name: tuple(sorted(ranks)) for name, ranks in unknown.items()}
+    return {
+        rank: replace(dump, groups={**found, **dump.groups})
+        for rank, dump in sorted(dumps.items())
+    }
 
 
 def _ranks(config: Any) -> tuple[int, ...]:
@@ -187,6 +186,7 @@ def _entry(values: Any) -> Entry:
     return Entry(
         record=_field(values, "record_id", int),
         group=group[0],
+        is_default_group="default_pg" in group[1:],
         sequence=sequence,
         operation=_field(values, "profiling_name", str).partition(":")[2],
         dtype=str(dtypes[0])[:40] if dtypes else "",
