@@ -97,8 +97,10 @@ class HeatMap {
       const [row, column] = key.split(" ").map(Number);
       if (row < column) continue;
       context.fillStyle = met ? `rgba(${heat}, ${0.15 + 0.85 * Math.log1p(met) / Math.log1p(this.most)})` : never;
+      context.globalAlpha = met ? 1 : 0.4;
       context.fillRect(this.left + column * this.side, row * this.side, this.side - 1, this.side - 1);
     }
+    context.globalAlpha = 1;
     this.topics(context, count);
     const [row, column] = this.at;
     context.strokeStyle = color("--ink");
