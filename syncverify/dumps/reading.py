@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from syncverify.dumps.plain_pickle import NotPlainError, loads
 from syncverify.errors import UsageError
 
 _MAX_BYTES: Final = 2**28  # a recorder of 100,000 entries with stacks writes 200 MB
+_MAX_WORD: Final = 200  # characters of a name
+_MAX_DIMS: Final = 64
 _RANK: Final = re.compile(r"(\d+)(?:\.\w+)?$")
 
 
@@ -188,8 +191,8 @@ def _entry(values: Any) -> Entry:
         group=group[0],
         is_default_group="default_pg" in group[1:],
         sequence=sequence,
-        operation=_field(values, "profiling_name", str).partition(":")[2],
-        dtype=str(dtypes[0])[:40] if dtypes else "",
+        operation=_word(values.get("profiling_name")).partition(":")[2],
+        dtype=_word(dtypes[0]) if dtypes else "",
         numel=sum(map(_numel, sizes)),
         is_done=values.get("state") == "completed" or values.get("retired") is True,
         source=_source(values.get("frames")),
@@ -197,31 +200,44 @@ def _entry(values: Any) -> Entry:
 
 
 def _numel(size: Any) -> int:
-    if not isinstance(size, list | tuple) or not all(type(n) is int for n in size):
+    is_list = isinstance(size, list | tuple) and len(size) <= _MAX_DIMS
+    if not is_list or not all(map(_is_number, size)):
         raise _MalformedError("`input_sizes` has no lists of numbers")
-    product = 1
-    for each in size:
-        product *= each
-    return product
+    return math.prod(size)
 
 
 def _source(frames: Any) -> str:
     """Return the innermost line outside of torch, such as `train.py:31 in step`."""
     for frame in frames if isinstance(frames, list | tuple) else ():
-        if isinstance(frame, dict) and isinstance(frame.get("filename"), str):
-            path = Path(frame["filename"])
-            if "torch" not in path.parts:
-                place = "/".join(path.parts[-2:])
-                return f"{place}:{frame.get('line')} in {frame.get('name')}"
+        path = Path(_word(_field(frame, "filename", str)))
+        if "torch" not in path.parts:
+            line, name = _field(frame, "line", int), _field(frame, "name", str)
+            return f"{'/'.join(path.parts[-2:])}:{line} in {_word(name)}"
     return "unknown line"
+
+
+def _word(text: Any) -> str:
+    """Return the end of a text, which may be as long as the file.
+
+    Raises:
+        _MalformedError: It is no text. Lists are not shown: a small file holds huge ones.
+    """
+    if not isinstance(text, str):
+        raise _MalformedError("it has a name that is no text")
+    return text[-_MAX_WORD:]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _field(values: Any, name: str, kind: Any) -> Any:
     """Return a value of a dict of a dump.
 
     Raises:
-        _MalformedError: It is absent, or of another type.
+        _MalformedError: It is absent, or of another type, or too large a number.
     """
-    if not isinstance(values, dict) or not isinstance(values.get(name), kind):
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, kind) or (kind is int and not _is_number(value)):
         raise _MalformedError(f"it has no {name!r} where the recorder writes one")
-    return values[name]
+    return value

@@ -226,6 +226,11 @@ def changed(**fields: Any) -> bytes:
     return pickle.dumps(values)
 
 
+# Each list holds the one before twice: a small file, and endless as a text.
+ENDLESS: list[Any] = []
+for _ in range(64):
+    ENDLESS = [ENDLESS, ENDLESS]
+
 FILES = {
     "empty": b"",
     "text": b"no dump at all",
@@ -240,6 +245,11 @@ FILES = {
     "entry of text": pickle.dumps({"pg_config": {}, "entries": ["x"]}),
     "group of a number": changed(process_group=(3,)),
     "sizes of text": changed(input_sizes=["ab"]),
+    "endless dtype": changed(input_dtypes=[ENDLESS]),
+    "endless name": changed(frames=[{"filename": "a.py", "line": 1, "name": ENDLESS}]),
+    "endless operation": changed(profiling_name=ENDLESS),
+    "number of a million digits": changed(record_id=10**1_000_000),
+    "size of many dims": changed(input_sizes=[[2**62] * 100_000]),
     "no sequence": changed(collective_seq_id=None),
     "json list": b"{[]}",
     "deep json": b'{"a":' + b"[" * 100_000,
