@@ -214,6 +214,26 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
 
 
 @cli.command()
+@click.argument("token_or_file")
+@subject_argument
+@contract_option
+@click.option(
+    "--script", type=json_file, is_flag=False, flag_value=Path("reproduce.py"),
+    required=True, metavar="[FILE]",
+    help="Write the script here.  [reproduce.py without a name]",
+)  # fmt: skip
+def export(token_or_file: str, script: Path, **options: Any) -> None:
+    """Write a script that shows the wrong gradient of a token with torch and SUBJECT alone."""
+
+    def play() -> None:
+        from syncverify.command.export.execution import execute
+
+        execute(token_or_file, options["subject"], options["contract"], script)
+
+    _play_owned(play, {**options, "backend": "sim"})
+
+
+@cli.command()
 @click.argument("path", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--like", type=click.Choice(RECIPE_NAMES), required=True,

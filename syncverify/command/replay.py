@@ -33,7 +33,7 @@ def execute(
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)
-    found = _observing(resolved, reproducer)
+    found = observing(resolved, reproducer)
     outside = plain_features_outside(reproducer.scenario, found.capabilities)
     if outside:
         raise UsageError(
@@ -54,7 +54,7 @@ def execute(
     leave(VIOLATION if violations else 0, opened)
 
 
-def _observing(subject: Subject, reproducer: Reproducer) -> Subject:
+def observing(subject: Subject, reproducer: Reproducer) -> Subject:
     """Return the subject as one that may refuse each feature beyond its contract."""
     own = subject.capabilities
     beyond = {

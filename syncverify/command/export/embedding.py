@@ -1,0 +1,144 @@
+"""Functions and classes of the harness as source text for a script that does not import it.
+
+A definition brings along what it uses: definitions of the harness as text, and all others
+as imports. Annotations are left out, for they name types that the script has no use for.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+from typing_extensions import override
+
+_OWN_PACKAGE = "syncverify"
+# Class attributes that only the harness reads.
+_CONTRACT = frozenset({"capabilities", "not_observed"})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSource:
+    """Definitions as text, each after those that it uses, and the imports that they need.
+
+    Attributes:
+        imports: Lines of imports.
+        definitions: Text of each definition, by name.
+    """
+
+    imports: set[str] = field(default_factory=set)
+    definitions: dict[str, str] = field(default_factory=dict)
+
+    def add(self, definition: Any) -> str:
+        """Add a function or class with all that it uses.
+
+        Returns:
+            Its name in the script.
+        """
+        name: str = definition.__name__
+        if name in self.definitions:
+            return name
+        self.definitions[name] = ""  # a definition may use itself
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(definition)))
+        tree = _WithoutTypes().visit(parsed.body[0])
+        for used in _names(tree):
+            self._use(used, vars(sys.modules[definition.__module__]))
+        del self.definitions[name]  # now it comes after those that it uses
+        self.definitions[name] = ast.unparse(tree)
+        return name
+
+    def _use(self, name: str, namespace: dict[str, Any]) -> None:
+        if name not in namespace:  # a local name, or a builtin
+            return
+        value = namespace[name]
+        home = getattr(value, "__module__", None) or ""
+        if isinstance(value, ModuleType):
+            self._use_module(name, value)
+        elif not isinstance(value, FunctionType | type) and not home:
+            self.definitions[name] = f"{name} = {value!r}"
+        elif home.partition(".")[0] == _OWN_PACKAGE:
+            self.add(value)
+        else:
+            self.imports.add(f"from {home} import {name}")
+
+    def _use_module(self, name: str, module: ModuleType) -> None:
+        parent, _, last = module.__name__.rpartition(".")
+        if name == last:
+            self.imports.add(
+                f"from {parent} import {name}" if parent else f"import {name}"
+            )
+        else:
+            renamed = "" if name == module.__name__ else f" as {name}"
+            self.imports.add(f"import {module.__name__}{renamed}")
+
+
+def is_made(function: FunctionType | Any) -> bool:
+    """Tell whether another function made a function, so that it has no text of its own."""
+    return getattr(function, "__closure__", None) is not None
+
+
+def embedded(definitions: Iterable[Any]) -> EmbeddedSource:
+    """Return the source of some definitions together."""
+    source = EmbeddedSource()
+    for each in definitions:
+        source.add(each)
+    return source
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Leaves out annotations, `@override` and the contract of a class."""
+
+    @override
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        node.decorator_list = [
+            each
+            for each in node.decorator_list
+            if not (isinstance(each, ast.Name) and each.id == "override")
+        ]
+        return self.generic_visit(node)
+
+    @override
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    @override
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        body = [each for each in node.body if _CONTRACT.isdisjoint(_assigned(each))]
+        node.body = [_plain_field(each) for each in body] or [ast.Pass()]
+        return self.generic_visit(node)
+
+    @override
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        is_field = (
+            isinstance(node.annotation, ast.Name) and node.annotation.id == "object"
+        )
+        if node.value is None or is_field:
+            return node
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    return {each.id for each in targets if isinstance(each, ast.Name)}
+
+
+def _plain_field(statement: ast.stmt) -> ast.stmt:
+    """Keep a field of a dataclass, which needs some annotation."""
+    if isinstance(statement, ast.AnnAssign) and "ClassVar" not in ast.dump(
+        statement.annotation
+    ):
+        statement.annotation = ast.Name("object")
+    return statement
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    return (each.id for each in ast.walk(tree) if isinstance(each, ast.Name))

@@ -1,0 +1,66 @@
+"""A script plays its scenario as the rank program does, in all scenarios that it can hold."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from strategies import scenarios
+from syncverify.command.export.execution import refuse_words
+from syncverify.command.export.played import Played
+from syncverify.command.export.script import Reproduction
+from syncverify.command.export.shown_gradient import shown_gradients
+from syncverify.command.export.subject_text import subject_text
+from syncverify.errors import UsageError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.token import Reproducer
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.subjects.subject import Subject, resolve
+
+HERE = Path(__file__).parent
+
+
+def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
+    """Return a reproduction for the last `wait()`, and one for the end of the program."""
+    played = Played.of(Reproducer("", "", scenario), subject)
+    if played.run.fault is not None:  # refused, which the contract allows
+        return []
+    last = {each.moment.point: each for each in shown_gradients(played.judgement)}
+    text = subject_text(subject, HERE)
+    return [
+        Reproduction(scenario, subject.capabilities, text, played.methods, shown, "")
+        for point, shown in last.items()
+        if point in {"reduced", "unbound"}
+    ]
+
+
+def verdicts(text: str, num_ranks: int) -> list[bool]:
+    """Run the function `train` of a script on simulated ranks."""
+    namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
+    exec(compile(text, "script", "exec"), namespace)
+    machine = SimulatedMachine(num_ranks, records_accesses=False, decisions=Decisions())
+    results: dict[int, bool] = {}
+
+    def program(rank: int) -> None:
+        results[rank] = namespace["train"](rank)
+
+    threads, stall = machine.run(program)
+    assert stall is None
+    errors = [thread.error for thread in threads if thread.error]
+    assert not errors, errors
+    return [results[rank] for rank in range(num_ranks)]
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(scenarios(max_ranks=4))
+def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
+    try:
+        refuse_words(scenario)
+    except UsageError:
+        return
+    for each in reproductions(scenario, resolve("synchronizer")):
+        text = each.text(without_streams=False)
+        assert all(verdicts(text, scenario.mesh.num_ranks)), text
