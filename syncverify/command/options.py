@@ -130,6 +130,10 @@ def cli() -> None:
     "--no-beyond", is_flag=True,
     help="Do not observe features beyond the contract, which sim does by default.",
 )  # fmt: skip
+@click.option(
+    "--focus", default=None, metavar="TOPIC",
+    help="Give most scenarios a special value of a topic, such as bucket_cap.",
+)  # fmt: skip
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT.

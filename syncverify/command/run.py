@@ -51,6 +51,7 @@ class RunOptions:
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
+    focus: str | None
 
     @property
     def kept_in(self) -> Path | None:
@@ -103,7 +104,8 @@ def _search(
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
-        f"up to {ranks} rank(s), seed {seed}",
+        f"up to {ranks} rank(s), seed {seed}"
+        + (f", focus {options.focus}" if options.focus else ""),
     )
     progress.report.begin(subject, backend.name, seed)
     with progress:
@@ -120,6 +122,7 @@ def _search(
             database=options.kept_in,
             stop_at_first=options.stop_at_first,
             observing=_observing(options, subject, progress),
+            focus=options.focus,
         )
 
 

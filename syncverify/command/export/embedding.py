@@ -17,6 +17,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from syncverify.errors import UsageError
+
 _OWN_PACKAGE = "syncverify"
 # Class attributes that only the harness reads.
 _CONTRACT = frozenset({"capabilities", "not_observed"})
@@ -34,15 +36,21 @@ class EmbeddedSource:
     imports: set[str] = field(default_factory=set)
     definitions: dict[str, str] = field(default_factory=dict)
 
-    def add(self, definition: Any) -> str:
+    def add(self, definition: Any) -> None:
         """Add a function or class with all that it uses.
 
-        Returns:
-            Its name in the script.
+        Raises:
+            UsageError: The definition has no text of its own.
         """
-        name: str = definition.__name__
+        name: str = getattr(definition, "__name__", type(definition).__name__)
         if name in self.definitions:
-            return name
+            return
+        is_made = getattr(definition, "__closure__", None)
+        if is_made or not isinstance(definition, FunctionType | type):
+            raise UsageError(
+                f"no script can play {name!r}, which has no text of its own: replay the token "
+                "instead"
+            )
         self.definitions[name] = ""  # a definition may use itself
         parsed = ast.parse(textwrap.dedent(inspect.getsource(definition)))
         tree = _WithoutTypes().visit(parsed.body[0])
@@ -50,7 +58,6 @@ class EmbeddedSource:
             self._use(used, vars(sys.modules[definition.__module__]))
         del self.definitions[name]  # now it comes after those that it uses
         self.definitions[name] = ast.unparse(tree)
-        return name
 
     def _use(self, name: str, namespace: dict[str, Any]) -> None:
         if name not in namespace:  # a local name, or a builtin
@@ -77,14 +84,14 @@ class EmbeddedSource:
             self.imports.add(f"import {module.__name__}{renamed}")
 
 
-def is_made(function: FunctionType | Any) -> bool:
-    """Tell whether another function made a function, so that it has no text of its own."""
-    return getattr(function, "__closure__", None) is not None
-
-
-def embedded(definitions: Iterable[Any]) -> EmbeddedSource:
-    """Return the source of some definitions together."""
+def embedded(
+    definitions: Iterable[Any], beside: EmbeddedSource | None = None
+) -> EmbeddedSource:
+    """Return the source of some definitions together, and of those in another source."""
     source = EmbeddedSource()
+    if beside is not None:
+        source.imports.update(beside.imports)
+        source.definitions.update(beside.definitions)
     for each in definitions:
         source.add(each)
     return source

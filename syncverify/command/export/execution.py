@@ -6,20 +6,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+
 from syncverify.backends.sim import SimBackend
-from syncverify.command.export.embedding import is_made
 from syncverify.command.export.played import Played
 from syncverify.command.export.script import Reproduction
+from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
 from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial, try_script
-from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
 from syncverify.command.playing import leave, playing
 from syncverify.command.replay import observing
 from syncverify.errors import UsageError
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
 from syncverify.judge.violation import Violation
-from syncverify.program.graphs.backwards import BACKWARDS
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer, load
@@ -134,7 +133,6 @@ def refuse_words(scenario: Scenario) -> None:
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", "failing_collectives" in scenario.events),
         ("use=added_to_another", "added_to_another" in uses),
-        (f"backward={scenario.backward}", is_made(BACKWARDS[scenario.backward])),
         *((word, word in uses | {scenario.backward}) for word in RARE),
     ):
         if is_met:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
 
-from syncverify.command.export.embedding import EmbeddedSource
+from syncverify.command.export.embedding import EmbeddedSource, embedded
 from syncverify.command.export.literals import tensor_by_rank
 from syncverify.command.export.parameters_text import (
     groups_text,
@@ -17,9 +17,9 @@ from syncverify.command.export.parameters_text import (
     parameter_lines,
     variable_names,
 )
+from syncverify.command.export.shown_gradient import ShownGradient
 from syncverify.command.export.subject_text import SubjectText
 from syncverify.command.export.training_text import TrainingText, bucket_text
-from syncverify.command.export.shown_gradient import ShownGradient
 from syncverify.plain_text import plain
 from syncverify.program.graphs.backwards import BACKWARDS
 from syncverify.program.graphs.custom_function import undefined_gradient
@@ -219,12 +219,9 @@ class Reproduction:
             yield f"    torch.equal({actual}, {expected})"
 
     def _embedded(self, body: str) -> EmbeddedSource:
-        source = self.subject.source
         used = _words([body])
-        for name, definition in _EMBEDDABLE.items():
-            if name in used:
-                source.add(definition)
-        return source
+        named = (_EMBEDDABLE[name] for name in _EMBEDDABLE if name in used)
+        return embedded(named, beside=self.subject.source)
 
     def _imports(self, text: str, embedded: Iterable[str]) -> str:
         """Return the imports that a text needs, in three blocks."""

@@ -273,7 +273,8 @@ class TrainingText:
         weights = tensor_by_rank(constants, spec.dtype)
         if spec.use != PLAIN:
             name = USES[spec.use].__name__
-            return f"{name}({self._part(spec)}, {weights}) * {scale}"
+            term = f"{name}({self._part(spec)}, {weights})"
+            return term if scale == 1 else f"({term} * {scale})"
         precise = "" if spec.dtype == "float32" else ".float()"
         return f"({self._part(spec)} * {weights}){precise}.sum()"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from strategies import scenarios
 from syncverify.command.export.execution import refuse_words
@@ -53,14 +53,31 @@ def verdicts(text: str, num_ranks: int) -> list[bool]:
     return [results[rank] for rank in range(num_ranks)]
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(scenarios(max_ranks=4))
-def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
+def check_texts(scenario: Scenario) -> None:
+    """Run the scripts of a right synchronizer in a scenario: they have to say so."""
+    if scenario.backward == "on_threads":  # a thread is no simulated rank
+        return
     try:
         refuse_words(scenario)
+        texts = [
+            each.text(without_streams=False)
+            for each in reproductions(scenario, resolve("synchronizer"))
+        ]
     except UsageError:
         return
-    for each in reproductions(scenario, resolve("synchronizer")):
-        text = each.text(without_streams=False)
+    for text in texts:
         assert all(verdicts(text, scenario.mesh.num_ranks)), text
+
+
+@pytest.mark.slow
+@settings(max_examples=12, phases=[Phase.generate])  # shrinking would take minutes
+@given(scenarios(max_ranks=2))
+def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
+    check_texts(scenario)
+
+
+@pytest.mark.nightly
+@settings(max_examples=300, phases=[Phase.generate])
+@given(scenarios())
+def test_scripts_of_many_scenarios_say_right(scenario: Scenario) -> None:
+    check_texts(scenario)
