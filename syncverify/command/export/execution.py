@@ -14,7 +14,6 @@ from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradie
 from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial, try_script
 from syncverify.command.playing import leave, playing
-from syncverify.command.replay import observing
 from syncverify.errors import UsageError
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
@@ -23,6 +22,7 @@ from syncverify.report.console import check_folder, say
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer, load
 from syncverify.scenario.vocabulary import PLAIN, RARE
+from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
 
 
@@ -40,7 +40,7 @@ def execute(
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
     reproducer = load(token_or_file)
     refuse_words(reproducer.scenario)
-    resolved = observing(resolve(subject, contract), reproducer)
+    resolved = observing(resolve(subject, contract), reproducer.scenario)
     reproduction = reproduction_of(reproducer, resolved, script.parent)
     trial = write_and_try(reproduction, script)
     if not trial.shows_wrong_gradient:
