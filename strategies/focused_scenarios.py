@@ -35,21 +35,19 @@ def focused_scenarios(
     for _ in range(_MAX_DRAWS):
         scenario = draw(scenarios)
         if topic == BUCKET_CAP:
-            return draw(_at_bucket_edges(scenario, capabilities))
+            cap = draw(_edge_caps(scenario, capabilities))
+            return replace(scenario, bucket_cap_bytes=cap)
         if is_in_focus(scenario, topic):
             break
     return scenario
 
 
-def _at_bucket_edges(
+def _edge_caps(
     scenario: Scenario, capabilities: Capabilities
-) -> st.SearchStrategy[Scenario]:
+) -> st.SearchStrategy[int]:
     mesh, parameters = scenario.mesh, scenario.parameters
     caps = {
         cap_within(cap, mesh, parameters, capabilities)
         for cap in bucket_edges(mesh, parameters, near_misses=True)
     }
-    largest_first = sorted(caps, reverse=True)  # shrinks toward no split
-    return st.sampled_from(largest_first).map(
-        lambda cap: replace(scenario, bucket_cap_bytes=cap)
-    )
+    return st.sampled_from(sorted(caps, reverse=True))  # shrinks toward no split

@@ -133,6 +133,7 @@ def refuse_words(scenario: Scenario) -> None:
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", "failing_collectives" in scenario.events),
         ("use=added_to_another", "added_to_another" in uses),
+        ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
         *((word, word in uses | {scenario.backward}) for word in RARE),
     ):
         if is_met:
@@ -140,3 +141,9 @@ def refuse_words(scenario: Scenario) -> None:
                 f"no script can play {feature}, which needs the harness: replay the token "
                 "instead"
             )
+
+
+def _moves_dtypes(scenario: Scenario) -> bool:
+    """Tell whether parameters move that have to get their gradient's dtype back."""
+    has_dtype = any(spec.grad_dtype is not None for spec in scenario.parameters)
+    return has_dtype and "move" in scenario.events

@@ -170,7 +170,7 @@ class Reproduction:
             variables,
             self._make(variables),
         )
-        yield from training.frozen(-1)
+        yield from training.frozen_at_first()
         if self.scenario.backward == "hooks_of_others":
             yield f"install_lasting_hooks([{', '.join(variables.values())}])"
         yield from training.up_to(self.shown.moment)

@@ -138,14 +138,24 @@ class TrainingText:
                 # `to()` itself moves nothing on one device; `_apply` copies what it would move.
                 yield f"nn.ParameterList([{listed}])._apply(torch.clone)"
             case _:
-                yield from self.frozen(step)
+                yield from self._frozen(step)
 
-    def frozen(self, step: int) -> Iterator[str]:
-        """Yield the lines that freeze or train parameters; before `bind()`, for step -1."""
-        for spec in self.scenario.parameters:
-            if step_plan.may_freeze(self.scenario, spec):
-                is_frozen = step_plan.is_frozen(self.scenario, spec, step)
-                yield f"{self.variables[spec.name]}.requires_grad_({not is_frozen})"
+    def frozen_at_first(self) -> Iterator[str]:
+        """Yield the lines that freeze parameters before `bind()`."""
+        if any(
+            step_plan.is_frozen(self.scenario, spec, -1) for spec in self._freezable
+        ):
+            yield from self._frozen(-1)
+
+    @property
+    def _freezable(self) -> list[ParameterSpec]:
+        listed = self.scenario.parameters
+        return [spec for spec in listed if step_plan.may_freeze(self.scenario, spec)]
+
+    def _frozen(self, step: int) -> Iterator[str]:
+        for spec in self._freezable:
+            is_frozen = step_plan.is_frozen(self.scenario, spec, step)
+            yield f"{self.variables[spec.name]}.requires_grad_({not is_frozen})"
 
     def _optimizer(self) -> Iterator[str]:
         yield "with torch.no_grad():  # an optimizer clips in place, then updates"
