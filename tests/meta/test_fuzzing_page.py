@@ -19,7 +19,7 @@ MISTAKE = """
                 return
 """
 # Shrinking would play hundreds of scenarios.
-QUICKLY = "max_examples=15, phases=settings.default.phases[:4]"
+QUICKLY = "max_examples=10, phases=settings.default.phases[:4]"
 # Uneven shards end the loop of one rank before that of another.
 DIAGNOSIS = r"^(gradient_equals_reference|collectives_match_across_ranks): "
 EDGES, KEPT, TARGET = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
@@ -25,6 +26,7 @@ class Moment(NamedTuple):
     step: int
     micro_batch: int | None
 
+    @override
     def __str__(self) -> str:
         """Say the moment in words."""
         match self.point:
@@ -87,7 +89,7 @@ def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:
                 yield ShownGradient(
                     spec,
                     moment,
-                    tuple(each and each.value() for each in expected),
+                    tuple(None if each is None else each.value() for each in expected),
                     all(e.may_be_none() for e, _ in pairs),
                     any(_is_wrong(e, o) for e, o in pairs),
                 )

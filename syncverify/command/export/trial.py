@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ class Trial:
 
     Attributes:
         code: Exit code; None if it did not end in time.
-        output: Its standard output.
+        output: Its standard output, by rank: the ranks themselves print in any order.
         complaint: Its standard error.
     """
 
@@ -61,4 +62,5 @@ def try_script(script: Path, python: Sequence[str] = (sys.executable,)) -> Trial
         os.killpg(process.pid, signal.SIGKILL)
         output, complaint = process.communicate()
         return Trial(None, output, complaint)
-    return Trial(process.returncode, output, complaint)
+    by_rank = sorted(re.split(r"^(?=rank \d)", output, flags=re.MULTILINE))
+    return Trial(process.returncode, "".join(by_rank), complaint)

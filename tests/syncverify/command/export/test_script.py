@@ -70,7 +70,7 @@ def check_texts(scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, phases=[Phase.generate])  # shrinking would take minutes
+@settings(max_examples=6, phases=[Phase.generate])  # shrinking would take minutes
 @given(scenarios(max_ranks=2))
 def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
     check_texts(scenario)
