@@ -7,6 +7,7 @@ as imports. Annotations are left out, for they name types that the script has no
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import sys
 import textwrap
@@ -42,6 +43,9 @@ class EmbeddedSource:
         Raises:
             UsageError: The definition has no text of its own.
         """
+        definition = inspect.unwrap(
+            definition
+        )  # a cache keeps the text of its function
         name: str = getattr(definition, "__name__", type(definition).__name__)
         if name in self.definitions:
             return
@@ -55,33 +59,34 @@ class EmbeddedSource:
         parsed = ast.parse(textwrap.dedent(inspect.getsource(definition)))
         tree = _WithoutTypes().visit(parsed.body[0])
         for used in _names(tree):
-            self._use(used, vars(sys.modules[definition.__module__]))
+            self._use(used, sys.modules[definition.__module__])
         del self.definitions[name]  # now it comes after those that it uses
         self.definitions[name] = ast.unparse(tree)
 
-    def _use(self, name: str, namespace: dict[str, Any]) -> None:
-        if name not in namespace:  # a local name, or a builtin
+    def _use(self, name: str, home: ModuleType) -> None:
+        if name not in vars(home):  # a local name, or a builtin
             return
-        value = namespace[name]
-        home = getattr(value, "__module__", None) or ""
-        if isinstance(value, ModuleType):
-            self._use_module(name, value)
-        elif not isinstance(value, FunctionType | type) and not home:
+        line = _imports(home).get(name, "")
+        value = vars(home)[name]
+        if line and f" {_OWN_PACKAGE}." not in line:
+            self.imports.add(line)
+        elif isinstance(value, int | float | str):
             self.definitions[name] = f"{name} = {value!r}"
-        elif home.partition(".")[0] == _OWN_PACKAGE:
+        else:
             self.add(value)
-        else:
-            self.imports.add(f"from {home} import {name}")
 
-    def _use_module(self, name: str, module: ModuleType) -> None:
-        parent, _, last = module.__name__.rpartition(".")
-        if name == last:
-            self.imports.add(
-                f"from {parent} import {name}" if parent else f"import {name}"
-            )
-        else:
-            renamed = "" if name == module.__name__ else f" as {name}"
-            self.imports.add(f"import {module.__name__}{renamed}")
+
+@functools.cache
+def _imports(module: ModuleType) -> dict[str, str]:
+    """Return the line of each import of a module, by the name that it binds there."""
+    lines = dict[str, str]()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                line = f"{source}import {ast.unparse(alias)}"
+                lines[alias.asname or alias.name] = line
+    return lines
 
 
 def embedded(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -46,14 +47,14 @@ class ShownGradient:
     Attributes:
         spec: The parameter.
         moment: Moment at which the gradient is read.
-        expected: Right gradient of each rank, in float64; None where it is not judged.
+        expected: Right gradient in float64, by rank; not of ranks that are not judged.
         may_be_missing: Whether no gradient at all is right, too.
         is_wrong: Whether it was wrong on some rank.
     """
 
     spec: ParameterSpec
     moment: Moment
-    expected: tuple[torch.Tensor | None, ...]
+    expected: Mapping[int, torch.Tensor]
     may_be_missing: bool
     is_wrong: bool
 
@@ -77,21 +78,22 @@ def wrong_gradient_of(
 def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:
     """Yield the gradients of a run that are judged, in the order of the training program."""
     observations = (rank.observations for rank in judgement.run.ranks)
-    for observed in zip(*observations, strict=False):  # a fault ends ranks early
-        moment = Moment(observed[0].point, observed[0].step, observed[0].micro_batch)
+    for observed in zip_longest(*observations):  # a fault ends some ranks early
+        first = next(each for each in observed if each is not None)
+        moment = Moment(first.point, first.step, first.micro_batch)
         for spec in judgement.scenario.parameters:
-            expected = [
-                _expected(judgement, spec, rank, each)
+            pairs = {
+                rank: (expected, each)
                 for rank, each in enumerate(observed)
-            ]
-            pairs = [(e, o) for e, o in zip(expected, observed, strict=True) if e]
+                if each and (expected := _expected(judgement, spec, rank, each))
+            }
             if pairs:
                 yield ShownGradient(
                     spec,
                     moment,
-                    tuple(None if each is None else each.value() for each in expected),
-                    all(e.may_be_none() for e, _ in pairs),
-                    any(_is_wrong(e, o) for e, o in pairs),
+                    {rank: expected.value() for rank, (expected, _) in pairs.items()},
+                    all(expected.may_be_none() for expected, _ in pairs.values()),
+                    any(_is_wrong(*pair) for pair in pairs.values()),
                 )
 
 

@@ -1,15 +1,20 @@
 """Exported scripts show the wrong numbers of the bug bank where torch alone is installed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from script_verdicts import verdicts
 
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.export.execution import reproduction_of, write_and_try
+from syncverify.command.export.script import Reproduction
+from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial
 from syncverify.errors import UsageError
 from syncverify.scenario.token import decode
+from syncverify.subjects.subject import Subject
 
 ROOT = Path(__file__).parents[4]
 FIGURES = ROOT / "studies" / "results" / "bug-bank.json"
@@ -29,6 +34,19 @@ WRONG_NUMBERS = [
     entry.id for entry in entries() if CAUGHT[entry.id]["property"] in OF_VALUES
 ]
 
+# The reduction comes too early, and no gradient that is read has a wrong number.
+WITHOUT_NUMBER = {"no-sync-loop-break"}
+# The right synchronizer refuses the scenario by an exception, which its contract allows.
+REFUSED_WHEN_RIGHT = {"param-storage-swapped-after-bind"}
+QUICK = {
+    "avg-divides-by-numel",
+    "buffer-borrowed-not-zeroed",
+    "create-graph-detaches-view",
+    "exception-leaves-reducer-state",
+    "reduce-scatter-storage-order",
+    "step-without-last-micro-batch",
+}
+
 
 def exported(entry_id: str, folder: Path, python: list[str]) -> Trial:
     """Write the script of an entry's smallest scenario, and run it."""
@@ -37,8 +55,35 @@ def exported(entry_id: str, folder: Path, python: list[str]) -> Trial:
     return write_and_try(reproduction, folder / f"{entry_id}.py", python)
 
 
+def reproduction(entry_id: str, subject: Subject) -> Reproduction:
+    """Return the reproduction of a defect, with another subject in its place."""
+    defect = entry_of(entry_id).defect()
+    found = reproduction_of(decode(CAUGHT[entry_id]["token"]), defect, ROOT)
+    return replace(found, subject=subject_text(subject, ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "entry_id",
+    [
+        pytest.param(each, marks=[] if each in QUICK else pytest.mark.nightly)
+        for each in WRONG_NUMBERS
+        if each not in WITHOUT_NUMBER
+    ],
+)
+def test_script_is_wrong_with_the_defect_and_right_with_its_twin(entry_id: str) -> None:
+    entry = entry_of(entry_id)
+    num_ranks = decode(CAUGHT[entry_id]["token"]).scenario.mesh.num_ranks
+    expected = {entry.defect(): False}
+    if entry_id not in REFUSED_WHEN_RIGHT:
+        expected[entry.fixed()] = True
+    for subject, is_right in expected.items():
+        text = reproduction(entry_id, subject).text(without_streams=False)
+        assert all(verdicts(text, num_ranks)) == is_right, text
+
+
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_nine_of_ten_wrong_numbers_are_shown(
     tmp_path: Path, torch_alone: list[str]
 ) -> None:
@@ -53,4 +98,4 @@ def test_nine_of_ten_wrong_numbers_are_shown(
                 missed[entry_id] = f"{trial.last_words}\n{trial.complaint}"
     share = 1 - len(missed) / len(WRONG_NUMBERS)
     assert share >= 0.9, missed
-    assert missed.keys() <= {"no-sync-loop-break"}
+    assert missed.keys() <= WITHOUT_NUMBER

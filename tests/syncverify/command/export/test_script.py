@@ -1,10 +1,10 @@
 """A script plays its scenario as the rank program does, in all scenarios that it can hold."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
+from script_verdicts import verdicts
 
 from strategies import scenarios
 from syncverify.command.export.execution import refuse_words
@@ -15,8 +15,6 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer
-from syncverify.sim.machine import SimulatedMachine
-from syncverify.sim.turns.decisions import Decisions
 from syncverify.subjects.subject import Subject, resolve
 
 HERE = Path(__file__).parent
@@ -34,23 +32,6 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
         for point, shown in last.items()
         if point in {"reduced", "unbound"}
     ]
-
-
-def verdicts(text: str, num_ranks: int) -> list[bool]:
-    """Run the function `train` of a script on simulated ranks."""
-    namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
-    exec(compile(text, "script", "exec"), namespace)
-    machine = SimulatedMachine(num_ranks, records_accesses=False, decisions=Decisions())
-    results: dict[int, bool] = {}
-
-    def program(rank: int) -> None:
-        results[rank] = namespace["train"](rank)
-
-    threads, stall = machine.run(program)
-    assert stall is None
-    errors = [thread.error for thread in threads if thread.error]
-    assert not errors, errors
-    return [results[rank] for rank in range(num_ranks)]
 
 
 def check_texts(scenario: Scenario) -> None:
