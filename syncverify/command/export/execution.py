@@ -17,6 +17,7 @@ from syncverify.command.playing import leave, playing
 from syncverify.errors import UsageError
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
+from syncverify.judge.properties.values import accumulation_is_local_until_reduced
 from syncverify.judge.violation import Violation
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.scenario import Scenario
@@ -78,6 +79,7 @@ def reproduction_of(
         played.methods,
         _wrong_number(played.judgement, violation),
         f"{violation.property} ({violation.cause}): {violation.summary}",
+        violation.property == accumulation_is_local_until_reduced.__name__,
     )
 
 

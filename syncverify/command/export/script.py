@@ -91,6 +91,7 @@ _ALWAYS: Final = (
 # Imports of some scenarios only, by a name that the script then has.
 _IMPORTS: Final = {
     "Path": "from pathlib import Path",
+    "time": "import time",
     "MagicMock": "from unittest.mock import MagicMock",
     "init_device_mesh": "from torch.distributed.device_mesh import init_device_mesh",
     "DeviceMesh": "from torch.distributed.device_mesh import DeviceMesh",
@@ -124,6 +125,8 @@ class Reproduction:
         methods: Names of the optional methods that the synchronizer has.
         shown: The gradient.
         violation: The violation in words.
+        pauses: Whether micro-batches leave time to what runs beside them. Otherwise a
+            reduction that comes too early may wait for the last one by chance.
     """
 
     scenario: Scenario
@@ -132,6 +135,7 @@ class Reproduction:
     methods: frozenset[str]
     shown: ShownGradient
     violation: str
+    pauses: bool = False
 
     def text(self, *, without_streams: bool) -> str:
         """Return the script; `without_streams` is for a subject that takes CUDA streams."""
@@ -169,6 +173,7 @@ class Reproduction:
             self.methods,
             variables,
             self._make(variables),
+            self.pauses,
         )
         yield from training.frozen_at_first()
         if self.scenario.backward == "hooks_of_others":

@@ -35,6 +35,7 @@ class TrainingText:
         methods: Names of the optional methods that the synchronizer has.
         variables: Variable of each parameter, by its name.
         make: Expression that makes a synchronizer, up to its number of backwards.
+        pauses: Whether micro-batches leave time to what runs beside them.
     """
 
     scenario: Scenario
@@ -42,6 +43,7 @@ class TrainingText:
     methods: frozenset[str]
     variables: Mapping[str, str]
     make: str
+    pauses: bool
 
     def up_to(self, end: Moment) -> Iterator[str]:
         """Yield the lines up to a moment."""
@@ -176,6 +178,8 @@ class TrainingText:
             else self._own_backward(step, micro_batch, self.scenario.backward)
         )
         yield f"# micro-batch {micro_batch} of {agreed}"
+        if micro_batch and self.pauses:
+            yield "time.sleep(0.5)  # a real forward takes longer than a reduction beside it"
         if self._fails(step, micro_batch):
             yield from ("try:", *_indented(lines), "except InjectedError:", "    pass")
         else:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,18 +50,19 @@ class Trial:
 
 def try_script(script: Path, python: Sequence[str] = (sys.executable,)) -> Trial:
     """Run a script with a Python, which ends with its ranks."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*python, str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # one group of processes, which can end together
-    )
-    try:
-        output, complaint = process.communicate(timeout=_TIME_LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, complaint = process.communicate()
-        return Trial(None, output, complaint)
+    ) as process:
+        try:
+            output, complaint = process.communicate(timeout=_TIME_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Trial(None, "", "")
+        finally:
+            with suppress(ProcessLookupError):  # the usual case: all have ended
+                os.killpg(process.pid, signal.SIGKILL)
     by_rank = sorted(re.split(r"^(?=rank \d)", output, flags=re.MULTILINE))
     return Trial(process.returncode, "".join(by_rank), complaint)
