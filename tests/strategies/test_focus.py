@@ -13,7 +13,7 @@ from syncverify.scenario.focus import BUCKET_CAP, FOCUS_TOPICS, is_in_focus
 from syncverify.scenario.scenario import Scenario
 
 # The others draw a scenario several times to meet a rare value.
-QUICK = (BUCKET_CAP, "accumulations", "event")
+QUICK = (BUCKET_CAP, "event")
 
 
 def drawn(count: int, focus: str | None) -> list[Scenario]:
@@ -37,7 +37,7 @@ def drawn(count: int, focus: str | None) -> list[Scenario]:
 
 @pytest.fixture(scope="module")
 def without_focus() -> list[Scenario]:
-    return drawn(80, None)
+    return drawn(40, None)
 
 
 def is_at_edge(scenario: Scenario) -> bool:

@@ -42,7 +42,6 @@ QUICK = {
     "avg-divides-by-numel",
     "buffer-borrowed-not-zeroed",
     "create-graph-detaches-view",
-    "exception-leaves-reducer-state",
     "reduce-scatter-storage-order",
     "step-without-last-micro-batch",
 }
