@@ -30,7 +30,9 @@ _BLOCK: Final = re.compile(
     r'^```(python|diff|console)(?: title="([\w.]+)")?\n(.*?)^```$',
     re.DOTALL | re.MULTILINE,
 )
-_SECONDS: Final = re.compile(r"\b\d+\.\d+ ?s\b")
+_SECONDS: Final = re.compile(r"\b\d+\.\d+ ?s\b(?: \(\d+:\d\d:\d\d\))?")
+# Progress is printed from time to time.
+_PROGRESS: Final = re.compile(r"^(searching|shrinking).*\n", re.MULTILINE)
 
 
 def followed(page: str, folder: Path) -> str:
@@ -50,9 +52,9 @@ def followed(page: str, folder: Path) -> str:
     return _BLOCK.sub(step, page)
 
 
-def without_seconds(page: str) -> str:
-    """Return a page without the durations in its output, which differ between runs."""
-    return _SECONDS.sub("# s", page)
+def without_times(page: str) -> str:
+    """Return a page without all that depends on the speed of the machine."""
+    return _SECONDS.sub("# s", _PROGRESS.sub("", page))
 
 
 def _shown(body: str, folder: Path) -> str:
@@ -67,7 +69,7 @@ def _shown(body: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    lines = (line.rstrip() for line in done.stdout.splitlines())
+    lines = (line.rstrip() for line in _PROGRESS.sub("", done.stdout).splitlines())
     return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
 
 

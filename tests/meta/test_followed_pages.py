@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pages.followed import followed, without_seconds
+from pages.followed import followed, without_times
 from pages.gallery import PAGE, SHOWN, page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -15,7 +15,7 @@ FOLLOWED = ("tutorial.md", "reading-a-race.md")
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    assert without_seconds(followed(text, tmp_path)) == without_seconds(text)
+    assert without_times(followed(text, tmp_path)) == without_times(text)
 
 
 def test_tutorial_ends_green() -> None:
