@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from syncverify.errors import SyncverifyError as SyncverifyError
     from syncverify.errors import UsageError as UsageError
+    from syncverify.pytest_plugin import check as check
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
@@ -29,6 +30,7 @@ __all__ = [
     "Scenario",
     "SyncverifyError",
     "UsageError",
+    "check",
     "verify",
 ]
 
@@ -43,6 +45,7 @@ _MODULES = {
     "Scenario": "syncverify.scenario.scenario",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
+    "check": "syncverify.pytest_plugin",
     "verify": "syncverify.verification",
 }
 

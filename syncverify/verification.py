@@ -111,6 +111,8 @@ class CoverageGap(AssertionError):  # noqa: N818  # part of the API
         report: The report, without violations.
     """
 
+    __module__ = "syncverify"
+
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
@@ -131,6 +133,7 @@ def verify(
     require_lines: float | None = None,
     stop_at_first: bool = False,
     beyond: bool = False,
+    progress: Progress | None = None,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -154,6 +157,7 @@ def verify(
         stop_at_first: Whether the exploration ends at the first violation.
         beyond: Whether features beyond the contract are observed, for `Report.beyond`. A
             contract with `fail_on_wrong` always observes them.
+        progress: Receives each scenario, each violation and each run for shrinking.
 
     Returns:
         The report of a search without violations.
@@ -164,20 +168,25 @@ def verify(
         UsageError: The subject, the backend or a number cannot be used.
     """
     __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
-    found = resolve(subject, contract)
-    with closing(open_backend(backend, found)) as opened:
-        report = run_search(
-            found,
-            opened,
-            ranks=ranks,
-            examples=examples,
-            seed=seed,
-            schedules=schedules,
-            jobs=jobs,
-            database=database,
-            stop_at_first=stop_at_first,
-            observing=Observing() if _observes(beyond, found) else None,
-        )
+    try:
+        found = resolve(subject, contract)
+        with closing(open_backend(backend, found)) as opened:
+            report = run_search(
+                found,
+                opened,
+                ranks=ranks,
+                examples=examples,
+                seed=seed,
+                schedules=schedules,
+                progress=progress,
+                jobs=jobs,
+                database=database,
+                stop_at_first=stop_at_first,
+                observing=Observing() if _observes(beyond, found) else None,
+            )
+    except UsageError as error:
+        # The caller's mistake: no line of the harness explains it.
+        raise error.with_traceback(None) from error.__cause__
     if report.has_failed:
         raise PropertyViolation(report)
     gap = report.gap(require_coverage, require_lines)
