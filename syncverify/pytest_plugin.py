@@ -82,15 +82,21 @@ def _disguised(
 
 @pytest.fixture
 def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
-    """`syncverify.verify()`, with seed 0 and with the options of the command line."""
+    """Return `syncverify.verify()` with the defaults of a test.
+
+    The seed is 0, other defaults are those of `[tool.syncverify]`, and options of the
+    command line count more than arguments.
+    """
     given = {name: request.config.getoption(f"syncverify_{name}") for name in _OPTIONS}
     given = {name: value for name, value in given.items() if value is not None}
 
     def verified(subject: str | SubjectFactory, **options: Any) -> Report:
         __tracebackhide__ = True
+        from syncverify.subjects.project_file import project_file
         from syncverify.verification import verify  # imports torch
 
-        chosen = {"seed": 0, "examples": DEFAULT_EXAMPLES, **options, **given}
+        own = {"seed": 0, "examples": DEFAULT_EXAMPLES, **project_file().of_verify()}
+        chosen = {**own, **options, **given}
         with _LiveLine(request.config, chosen["examples"]) as progress:
             report = verify(subject, progress=progress, **chosen)
         request.node.user_properties += _properties(report)

@@ -9,6 +9,7 @@ from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
@@ -23,7 +24,7 @@ def record(
     num_runs: int,
     options: Mapping[str, Any],
 ) -> None:
-    """Save the violation for the next run, and write the report of `--json`.
+    """Save the violation for the next run, and write the reports of `--json` and `--sarif`.
 
     Args:
         token: Token of the violation.
@@ -38,7 +39,7 @@ def record(
     subject = resolve(options["subject"], options["contract"])
     provide_layers(subject.capabilities)  # the scenario may train one
     reproducer = decode(token)
-    if not options["no_database"]:
+    if options["database"] and not options["no_database"]:
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
         SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
@@ -46,7 +47,7 @@ def record(
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )
-    report = Report(
+    found = Report(
         subject=subject.name,
         backend=options["backend"],
         seed=options["seed"] or 0,
@@ -56,7 +57,9 @@ def record(
         violations=(FoundViolation(violation, reproducer.scenario),),
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
-    ).to_json()
+    )
+    write_json(options["sarif_path"], sarif_log(found))
+    report = found.to_json()
     schedule = reproducer.schedule.to_json()
     report["violations"][0] |= {"token": token, "schedule": schedule}
     report |= {"seed": options["seed"], "seconds": None}  # nobody knows them

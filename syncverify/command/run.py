@@ -17,9 +17,10 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.beyond import ObservationInterrupted
-from syncverify.report.console import CommandConsole, check_folder
+from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import (
@@ -43,14 +44,16 @@ class RunOptions:
     schedules: str
     time_limit: float | None
     json_path: Path | None
+    sarif_path: Path | None
     jobs: int
-    database: Path
+    database: Path | None
     no_database: bool
     require_coverage: float | None
     fail_under_lines: float | None
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
+    quiet: bool
 
     @property
     def kept_in(self) -> Path | None:
@@ -60,9 +63,8 @@ class RunOptions:
 
 def execute(options: RunOptions) -> None:
     """Search for violations of a subject, report them and exit."""
-    console = CommandConsole()
     progress = SearchProgress(
-        console,
+        CommandConsole(is_quiet=options.quiet),
         options.examples,
         options.subject,
         options.backend,
@@ -77,6 +79,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
+    check_folder(options.sarif_path)
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
@@ -142,9 +145,11 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
             console.print(f"never together: {' and '.join(pair)}")
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     lines = (*report.summary.lines(), *report.lines.lines(), *report.explored, *table)
-    for line in (*lines, diagnosis(report)):
+    for line in lines:
         console.print(line)
+    say(diagnosis(report))
     progress.report.write_whole(report)
+    write_json(options.sarif_path, sarif_log(report))
 
 
 def _coverage_table(report: Report) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import sys
 from collections.abc import Iterator
@@ -45,18 +46,26 @@ def guilty_line(violation: Violation, subject: str) -> SourceLine | None:
     """Find the line of a subject to which a violation points.
 
     Args:
-        violation: The violation. The first place in its texts counts.
-        subject: Path of the subject, whose definition counts where the texts name no place.
+        violation: The violation, whose texts name places.
+        subject: Path of the subject.
 
     Returns:
-        The line; None where the modules of this process do not tell it.
+        The first place below the working directory, where the user can change something. The
+        definition of the subject comes after the places in the texts. None where the modules
+        of this process tell no place.
     """
+    places = [*_places(violation), *_definition(subject)]
+    return next(
+        (each for each in places if each.is_below_here), places[0] if places else None
+    )
+
+
+def _places(violation: Violation) -> Iterator[SourceLine]:
     for text in _texts([violation.summary, violation.evidence]):
         for written, number in _PLACE.findall(text):
             file = _loaded_file(written)
             if file is not None:
-                return SourceLine(file, int(number))
-    return _definition(subject)
+                yield SourceLine(file, int(number))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -84,20 +93,17 @@ def _modules() -> Iterator[Any]:
     return (each for each in [*sys.modules.values()] if hasattr(each, "__dict__"))
 
 
-def _definition(subject: str) -> SourceLine | None:
-    """Return the first line of a class or function that `module:attribute` names."""
+def _definition(subject: str) -> Iterator[SourceLine]:
+    """Yield the first line of the class or function that a path of a subject names."""
     written, _, attribute = subject.partition(":")
     file = _loaded_file(written) if written.endswith(".py") else None
     for module in _modules():
-        own = vars(module).get("__file__")
-        is_meant = file is not None and isinstance(own, str) and Path(own) == file
-        if is_meant or vars(module).get("__name__") == written:
-            try:
-                found = getattr(module, attribute)
-                return SourceLine(
-                    Path(inspect.getfile(found)).resolve(),
-                    inspect.getsourcelines(found)[1],
-                )
-            except (AttributeError, OSError, TypeError):
-                return None
-    return None
+        own, name = vars(module).get("__file__"), vars(module).get("__name__")
+        if name != written and (file is None or own != str(file)):
+            continue
+        try:
+            found = operator.attrgetter(attribute)(module)
+            number = inspect.getsourcelines(found)[1]
+            yield SourceLine(Path(inspect.getfile(found)).resolve(), number)
+        except (AttributeError, OSError, TypeError):
+            return
