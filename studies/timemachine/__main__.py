@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from timemachine.front import README, readme
 from timemachine.page import PAGE, page
 from timemachine.pairs import Pair, table
 from timemachine.playing import ROOT
@@ -31,16 +32,18 @@ _NAMES = [pair.name for pair in table().played]
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
 def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> None:
-    """Play real defects of real releases, and write docs/timemachine.md."""
+    """Play real defects of real releases, and write their page."""
     releases, known = Releases(cache), stored()
     failed = False
     for pair in () if render else table().played:
         if pair.name in only or (not only and (again or pair.name not in known)):
-            known[pair.name] = measured(pair, releases)
+            result = measured(pair, releases)
+            known = {**stored(), pair.name: result}  # another process may have stored
             store(known)
-            click.echo(_line(pair, known[pair.name]))
-            failed |= not known[pair.name].holds(pair)
+            click.echo(_line(pair, result))
+            failed |= not result.holds(pair)
     PAGE.write_text(page(table(), known), encoding="utf-8")
+    README.write_text(readme(known), encoding="utf-8")
     sys.exit(failed)
 
 

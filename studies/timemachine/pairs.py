@@ -39,6 +39,7 @@ class Pair:
         mechanism: The mistake, in one or two sentences.
         subject: Name or path of the subject.
         backend: Backend on which both sides run.
+        ranks: Largest world.
         violates: Property that the search has to find violated.
         cause: Cause that has to be found.
         place: File and line that the violation has to name; empty for values alone.
@@ -55,6 +56,7 @@ class Pair:
     good: str = ""
     subject: str = ""
     backend: str = "sim"
+    ranks: int = 4
     violates: str = ""
     cause: str = ""
     place: str = ""

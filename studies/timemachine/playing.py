@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import click
 
+from syncverify.defaults import DEFAULT_RANKS
 from timemachine.pairs import FOLDER, Pair
 
 ROOT: Final = Path(__file__).parents[2]
@@ -112,6 +113,7 @@ def _arguments(pair: Pair) -> list[str]:
     return [
         pair.subject,
         *(["--backend", pair.backend] if pair.backend != "sim" else []),
+        *(["--ranks", str(pair.ranks)] if pair.ranks != DEFAULT_RANKS else []),
         *(contract if pair.contract else []),
     ]
 
