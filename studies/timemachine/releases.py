@@ -88,9 +88,10 @@ def _archives(folder: Path) -> list[Path]:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    kind = "zip" if archive.suffix in {".whl", ".zip"} else "gztar"
-    extra = {"filter": "data"} if kind == "gztar" else {}
-    shutil.unpack_archive(archive, folder, kind, **extra)
+    if archive.suffix in {".whl", ".zip"}:
+        shutil.unpack_archive(archive, folder, "zip")
+    else:
+        shutil.unpack_archive(archive, folder, "gztar", filter="data")
 
 
 def _pip(command: str, *arguments: str) -> None:

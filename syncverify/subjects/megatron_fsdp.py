@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
@@ -26,6 +28,8 @@ except ModuleNotFoundError as error:
 # A check of the shapes of shards, which copies a tensor to a GPU by `.cuda()`; parameters are
 # on the CPU here. It decides nothing but whether to raise.
 param_and_grad_buffer.validate_uneven_dtensor = lambda _: None
+# Each wrapping collects garbage, for memory of GPUs; half a second in a process that has torch.
+param_and_grad_buffer.gc = SimpleNamespace(collect=lambda: 0)
 
 
 class MegatronFsdpSubject(ModuleAdapter):
@@ -34,6 +38,9 @@ class MegatronFsdpSubject(ModuleAdapter):
     Megatron-FSDP averages over the ranks of its mesh. It reduces in every micro-batch where
     gradients are sharded, and `set_model_auto_sync` announces the last one. Each rank has the
     mean in its shard, so `synchronize()` gathers the shards.
+
+    The parameters lie in a module inside of the wrapped one, as in most models: a release may
+    not see backward through the outermost module itself.
 
     Source:
         `fully_shard_model` and `MegatronFSDP` of megatron-fsdp 0.6.1.
@@ -53,7 +60,7 @@ class MegatronFsdpSubject(ModuleAdapter):
         # The number of a GPU is asked for, and then compared with `device` for a warning.
         with patch.object(torch.cuda, "current_device", lambda: 0):
             return fully_shard_model(
-                module,
+                nn.Sequential(module),
                 device_mesh=mesh,
                 dp_shard_dim="dp",
                 tp_dim="tp",

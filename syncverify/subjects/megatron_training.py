@@ -11,11 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.adapters import LossModule
-from syncverify.subjects.megatron import (
-    DistributedDataParallel,
-    ProcessGroupCollection,
-    ShardedMegatronSubject,
-)
+from syncverify.subjects.megatron import ShardedMegatronSubject
 
 _INSTANCES = 2
 
@@ -42,7 +38,7 @@ class TrainingMegatronSubject(ShardedMegatronSubject):
         return {**super().options(), **instances}
 
     @override
-    def wrap(self, module: LossModule) -> DistributedDataParallel:
+    def wrap(self, module: LossModule) -> Any:
         """Wrap on a side stream, ordered after and before the current one."""
         side_stream = torch.cuda.Stream()
         side_stream.wait_stream(torch.cuda.current_stream())
@@ -52,7 +48,7 @@ class TrainingMegatronSubject(ShardedMegatronSubject):
         return wrapped
 
     @override
-    def process_groups(self, device: torch.device) -> ProcessGroupCollection:
+    def process_groups(self, device: torch.device) -> Any:
         """Split the ranks of the data-parallel group into instances."""
         groups = super().process_groups(device)
         count = _num_instances()

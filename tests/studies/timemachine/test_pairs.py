@@ -27,7 +27,13 @@ PAIR = Pair(
 )
 SILENT = Played("run", EXAMPLES, 1.0, (), (), "", "")
 CAUGHT = Played(
-    "run", 2, 1.0, ("replicas_agree (replicas_differ)",), ("one",), "at file.py:3", "sv2"
+    "run",
+    2,
+    1.0,
+    ("replicas_agree (replicas_differ)",),
+    ("one",),
+    "at file.py:3",
+    "sv2",
 )
 HOLDS = Result("2026-01-01", "2.13.0", CAUGHT, SILENT, None)
 

@@ -62,7 +62,9 @@ def test_a_remedy_changes_a_copy(releases: Releases) -> None:
 
 
 def test_a_remedy_that_does_not_fit_is_one_line(releases: Releases) -> None:
-    with pytest.raises(click.ClickException, match=r"once in subject\.py .* found it 0"):
+    with pytest.raises(
+        click.ClickException, match=r"once in subject\.py .* found it 0"
+    ):
         releases.repaired("package", "1", [Edit("subject.py", "nowhere", "")])
 
 
