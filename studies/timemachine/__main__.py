@@ -1,6 +1,6 @@
 """Play the pairs and write the page.
 
-    python -m timemachine                         # all pairs that are not stored yet
+    python -m timemachine                         # all sides that are not stored yet
     python -m timemachine --only megatron-3670    # one, again
     python -m timemachine --render                # the page alone
 
@@ -14,12 +14,13 @@ from pathlib import Path
 
 import click
 
+from syncverify.command.process_exit import run_command
 from timemachine.front import README, readme
 from timemachine.page import PAGE, page
 from timemachine.pairs import Pair, table
 from timemachine.playing import ROOT
 from timemachine.releases import Releases
-from timemachine.results import Result, measured, store, stored
+from timemachine.results import Result, store, stored, with_side
 
 _NAMES = [pair.name for pair in table().played]
 
@@ -33,28 +34,32 @@ _NAMES = [pair.name for pair in table().played]
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
 def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> None:
     """Play real defects of real releases, and write their page."""
-    releases, known = Releases(cache), stored()
-    failed = False
+    releases, failed = Releases(cache), False
     for pair in () if render else table().played:
-        if pair.name in only or (not only and (again or pair.name not in known)):
-            result = measured(pair, releases)
-            known = {**stored(), pair.name: result}  # another process may have stored
-            store(known)
-            click.echo(_line(pair, result))
-            failed |= not result.holds(pair)
-    PAGE.write_text(page(table(), known), encoding="utf-8")
-    README.write_text(readme(known), encoding="utf-8")
+        if only and pair.name not in only:
+            continue
+        for side in pair.sides:
+            known = stored().get(pair.name)
+            if only or again or known is None or known.side(side) is None:
+                result = with_side(known, pair, side, releases)
+                store({**stored(), pair.name: result})
+                click.echo(_line(pair, side, result))
+        failed |= not stored()[pair.name].holds(pair)
+    PAGE.write_text(page(table(), stored()), encoding="utf-8")
+    README.write_text(readme(stored()), encoding="utf-8")
     sys.exit(failed)
 
 
-def _line(pair: Pair, result: Result) -> str:
-    verdict = "as expected" if result.holds(pair) else "NOT AS EXPECTED"
-    found = ", ".join(result.bad.violations) or "nothing"
+def _line(pair: Pair, side: str, result: Result) -> str:
+    played = result.side(side)
+    assert played is not None  # it was played just now
+    version = pair.good if side == "good" else pair.bad
+    found = ", ".join(played.violations) or "silent"
     return (
-        f"{pair.name}: {verdict}: {pair.bad} shows {found} after {result.bad.examples} "
-        f"scenarios, {result.bad.seconds} s"
+        f"{pair.name}: {side}, {pair.package} {version}: {found}; "
+        f"{played.examples} scenarios, {played.seconds} s"
     )
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "python -m timemachine")

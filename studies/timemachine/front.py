@@ -26,6 +26,8 @@ def readme(results: dict[str, Result]) -> str:
 def _shown(result: Result) -> str:
     """Return the command, the seconds and the diagnosis as Markdown."""
     found = result.bad
+    if found is None:
+        return ""
     effort = f"{found.examples} scenarios and {found.seconds:.0f} s of processor time"
     return f"""\
 ```console

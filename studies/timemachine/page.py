@@ -50,19 +50,28 @@ def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
 
 
 def _figures(pair: Pair, result: Result) -> list[str]:
-    verdict = "caught" if result.bad.shows(pair) else "**not as expected**"
     return [
-        f"{verdict}: {', '.join(f'`{each}`' for each in result.bad.violations)}",
-        f"{result.bad.examples} scenarios",
-        f"{result.bad.seconds:.0f}",
+        *_caught(pair, result.bad),
         f"{pair.good}: {_silence(result.good)}" if pair.good else "none on PyPI",
         _silence(result.repaired) if pair.remedy else "",
     ]
 
 
+def _caught(pair: Pair, bad: Played | None) -> list[str]:
+    if bad is None:
+        return ["not measured", "", ""]
+    verdict = "caught" if bad.shows(pair) else "**not as expected**"
+    found = ", ".join(f"`{each}`" for each in bad.violations)
+    return [
+        f"{verdict}: {found}",
+        f"{bad.examples} scenarios",
+        f"{bad.seconds:.0f}",
+    ]
+
+
 def _silence(side: Played | None) -> str:
     if side is None:
-        return ""
+        return "not measured"
     if side.is_silent:
         return f"silent in {side.examples} scenarios"
     return f"**{', '.join(side.violations)}**"
@@ -71,9 +80,10 @@ def _silence(side: Played | None) -> str:
 def _section(pair: Pair, result: Result | None) -> Iterator[str]:
     yield f"## {pair.name}"
     yield ""
-    yield f"{pair.link}, {pair.package} {pair.bad}. {pair.mechanism}"
+    hidden = f" with the remedy of [{pair.after}](#{pair.after})" if pair.after else ""
+    yield f"{pair.link}, {pair.package} {pair.bad}{hidden}. {pair.mechanism}"
     yield ""
-    if result is None:
+    if result is None or result.bad is None:
         yield "Not measured."
         return
     yield f"Measured on {result.date} with torch {result.torch}."

@@ -45,6 +45,8 @@ class Pair:
         place: File and line that the violation has to name; empty for values alone.
         contract: File with the contract, in the folder of the pairs; empty for the subject's.
         remedy: Edits of the buggy release that repair it, as the report proposes.
+        after: Name of a pair whose defect hides this one, so that the release gets its remedy
+            first; empty if there is none.
         missing: Smallest piece that is missing for the pair to be played; empty if it is.
     """
 
@@ -62,6 +64,7 @@ class Pair:
     place: str = ""
     contract: str = ""
     remedy: tuple[Edit, ...] = field(default=())
+    after: str = ""
     missing: str = ""
 
     @classmethod
@@ -69,6 +72,13 @@ class Pair:
         """Read an entry of the table."""
         remedy = tuple(Edit(**edit) for edit in entry.get("remedy", ()))
         return cls(**{**entry, "remedy": remedy})
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Return the sides to play, the one with the defect first."""
+        good = ("good",) if self.good else ()
+        repaired = ("repaired",) if self.remedy else ()
+        return ("bad", *good, *repaired)
 
     @property
     def link(self) -> str:
@@ -88,6 +98,10 @@ class Table:
 
     pairs: tuple[Pair, ...]
     imports: dict[str, list[str]]
+
+    def __getitem__(self, name: str) -> Pair:
+        """Return the pair of a name."""
+        return next(pair for pair in self.pairs if pair.name == name)
 
     @property
     def played(self) -> tuple[Pair, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -45,9 +46,12 @@ class Releases:
         return inner[0] if inner else folder
 
     def repaired(self, package: str, version: str, remedy: Sequence[Edit]) -> Path:
-        """Return the folder of a copy of a release with the edits of a remedy."""
+        """Return the folder of a release with the edits of a remedy, a copy if there are any."""
         original = self.unpacked(package, version)
-        copy = self._cache / "repaired" / f"{package}-{version}"
+        if not remedy:
+            return original
+        edits = hashlib.sha256(repr(remedy).encode()).hexdigest()[:8]
+        copy = self._cache / "repaired" / f"{package}-{version}-{edits}"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(original, copy)
         for edit in remedy:

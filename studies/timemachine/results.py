@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Self
@@ -20,22 +20,21 @@ STORED: Final = ROOT / "studies" / "results" / "timemachine.json"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one pair.
+    """The result of one pair; a side is None until it is played.
 
     Attributes:
-        date: Day of the measurement.
+        date: Day of the last measurement.
         torch: Version of torch.
         bad: Report about the release with the defect.
-        good: Report about the release without it; None if there is no such release.
-        repaired: Report about the release with the defect and the remedy; None if the pair
-            has no remedy.
+        good: Report about the release without it.
+        repaired: Report about the release with the defect and the remedy.
     """
 
     date: str
     torch: str
-    bad: Played
-    good: Played | None
-    repaired: Played | None
+    bad: Played | None = None
+    good: Played | None = None
+    repaired: Played | None = None
 
     @classmethod
     def read(cls, entry: dict[str, Any]) -> Self:
@@ -46,36 +45,47 @@ class Result:
         }
         return cls(**{**entry, **sides})
 
+    def side(self, name: str) -> Played | None:
+        """Return the report about a side."""
+        played: Played | None = getattr(self, name)
+        return played
+
     def holds(self, pair: Pair) -> bool:
         """Tell whether the defect is found as expected, and every other side is silent."""
-        others = [side for side in (self.good, self.repaired) if side is not None]
+        others = [self.side(name) for name in pair.sides[1:]]
+        silent = [side for side in others if side is not None and side.is_silent]
         return (
-            self.bad.shows(pair)
-            and all(side.is_silent for side in others)
-            and max((side.examples for side in others), default=0) >= EXAMPLES
+            self.bad is not None
+            and self.bad.shows(pair)
+            and len(silent) == len(others) > 0
+            and max(side.examples for side in silent) >= EXAMPLES
         )
 
 
-def measured(pair: Pair, releases: Releases) -> Result:
-    """Play all sides of a pair."""
+def with_side(
+    result: Result | None, pair: Pair, side: str, releases: Releases
+) -> Result:
+    """Play one side of a pair, and return the result with its report."""
+    today = datetime.now(UTC).date().isoformat()
+    known = result or Result(today, version("torch"))
+    played = _played(pair, side, releases)
+    return replace(known, date=today, torch=version("torch"), **{side: played})
+
+
+def _played(pair: Pair, side: str, releases: Releases) -> Played:
     imports = releases.installed(pair.package, table().imports.get(pair.package, []))
-    bad = [releases.unpacked(pair.package, pair.bad), imports]
-    good = repaired = None
-    if pair.good:
-        release = releases.unpacked(pair.package, pair.good)
-        good = play(pair, [release, imports], examples=EXAMPLES)
-    if pair.remedy:
-        release = releases.repaired(pair.package, pair.bad, pair.remedy)
-        # The fixed release is the proof, where there is one; the remedy is the report's word.
-        examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
-        repaired = play(pair, [release, imports], examples=examples)
-    return Result(
-        datetime.now(UTC).date().isoformat(),
-        version("torch"),
-        play(pair, bad, examples=EXAMPLES, stops=True),
-        good,
-        repaired,
-    )
+    hides = table()[pair.after].remedy if pair.after else ()
+    match side:
+        case "bad":
+            release = releases.repaired(pair.package, pair.bad, hides)
+            return play(pair, [release, imports], examples=EXAMPLES, stops=True)
+        case "good":
+            release = releases.unpacked(pair.package, pair.good)
+            return play(pair, [release, imports], examples=EXAMPLES)
+    # The fixed release is the proof, where there is one; the remedy is the report's word.
+    release = releases.repaired(pair.package, pair.bad, (*hides, *pair.remedy))
+    examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
+    return play(pair, [release, imports], examples=examples)
 
 
 def stored() -> dict[str, Result]:

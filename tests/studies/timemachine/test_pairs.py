@@ -9,7 +9,7 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 from timemachine.__main__ import main
 from timemachine.page import PAGE, page
-from timemachine.pairs import FOLDER, Pair, table
+from timemachine.pairs import FOLDER, Edit, Pair, table
 from timemachine.playing import Played
 from timemachine.results import EXAMPLES, Result, stored
 
@@ -60,8 +60,6 @@ def test_a_played_pair_expects_what_the_harness_can_say(name: str) -> None:
 def test_a_played_pair_is_stored_as_the_table_says(name: str) -> None:
     result = stored()[name]
     assert result.holds(PAIRS[name])
-    assert (result.good is None) == (not PAIRS[name].good)
-    assert (result.repaired is None) == (not PAIRS[name].remedy)
 
 
 def test_a_result_as_expected_holds() -> None:
@@ -77,15 +75,21 @@ def test_a_result_as_expected_holds() -> None:
         replace(HOLDS, good=CAUGHT),
         replace(HOLDS, good=replace(SILENT, examples=EXAMPLES - 1)),
         replace(HOLDS, good=None),
-        replace(HOLDS, repaired=CAUGHT),
+        replace(HOLDS, bad=None),
     ],
     ids=[
         *("missed", "another cause", "another place"),
-        *("accused", "few scenarios", "no proof", "remedy does not help"),
+        *("accused", "few scenarios", "not played", "nothing played"),
     ],
 )
 def test_any_other_result_does_not(result: Result) -> None:
     assert not result.holds(PAIR)
+
+
+def test_a_remedy_that_does_not_help_is_not_as_expected() -> None:
+    pair = replace(PAIR, remedy=(Edit("file.py", "old", "new"),))
+    assert not replace(HOLDS, repaired=CAUGHT).holds(pair)
+    assert replace(HOLDS, repaired=replace(SILENT, examples=60)).holds(pair)
 
 
 def test_an_unknown_pair_is_one_line() -> None:
