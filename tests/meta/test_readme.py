@@ -19,7 +19,7 @@ def test_readme_shows_the_stored_diagnosis_of_a_real_release() -> None:
     assert front.readme(stored()) == README, "run `python -m timemachine --render`"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_the_readme_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # subjects are found from there
     (subject,) = re.findall(r"syncverify run (examples\.[\w:]+)", README)
