@@ -29,6 +29,7 @@ STUDIES = (
     "peers",
     "prose",
     "redteam",
+    "timemachine",
     "stand_ins",
 )
 MAX_LINES = 400
