@@ -26,7 +26,8 @@ $ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
 
 *Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first
 violation that it reports has the property, the cause and the place of the table. *Silent* means: all
-scenarios hold. Seconds are processor time of `syncverify run`, its start and the shrinking included.
+scenarios hold. A side that is *not measured* has not been played yet: `make timemachine` goes on
+with it. Seconds are processor time of `syncverify run`, its start and the shrinking included.
 """
 
 
@@ -62,9 +63,10 @@ def _caught(pair: Pair, bad: Played | None) -> list[str]:
         return ["not measured", "", ""]
     verdict = "caught" if bad.shows(pair) else "**not as expected**"
     found = ", ".join(f"`{each}`" for each in bad.violations)
+    scenarios = "1 scenario" if bad.examples == 1 else f"{bad.examples} scenarios"
     return [
         f"{verdict}: {found}",
-        f"{bad.examples} scenarios",
+        scenarios,
         f"{bad.seconds:.0f}",
     ]
 
