@@ -101,7 +101,7 @@ def play(
         )  # fmt: skip
         seconds = _seconds_of_children() - before
         if done.returncode not in _JUDGED:
-            said = (done.stdout + done.stderr).strip()[-1500:]
+            said = (done.stdout + done.stderr).strip()[-4000:]
             raise click.ClickException(f"{pair.name}: no verdict from {paths}: {said}")
         content = json.loads(report.read_text(encoding="utf-8"))
     command = f"syncverify run {' '.join(arguments)}"
