@@ -1,15 +1,17 @@
-"""The record of a scenario that loses the process that plays it: database and JSON report."""
+"""The record of a scenario that loses the process that plays it: database and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
 from syncverify.scenario.contract_words import in_words
+from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replay import SavedViolations, open_database
@@ -23,7 +25,7 @@ def record(
     num_runs: int,
     options: Mapping[str, Any],
 ) -> None:
-    """Save the violation for the next run, and write the report of `--json`.
+    """Save the violation for the next run, and write the reports of `--json` and `--html`.
 
     Args:
         token: Token of the violation.
@@ -46,6 +48,7 @@ def record(
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )
+    decisions = decisions_of(reproducer.schedule)
     report = Report(
         subject=subject.name,
         backend=options["backend"],
@@ -53,11 +56,10 @@ def record(
         examples=num_runs,
         seconds=0.0,
         coverage={},
-        violations=(FoundViolation(violation, reproducer.scenario),),
+        violations=(FoundViolation(violation, reproducer.scenario, decisions),),
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
-    ).to_json()
-    schedule = reproducer.schedule.to_json()
-    report["violations"][0] |= {"token": token, "schedule": schedule}
-    report |= {"seed": options["seed"], "seconds": None}  # nobody knows them
-    write_json(options["json_path"], report)
+    )
+    ReplayFiles(html=options["html_path"]).write(report, subject, None)
+    unknown = {"seed": options["seed"], "seconds": None}
+    write_json(options["json_path"], report.to_json() | unknown)

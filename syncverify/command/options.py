@@ -80,6 +80,25 @@ def _json_option(words: str) -> Option:
 report_option = _json_option("Write the report here.")
 
 
+def replay_files(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of files that show a violation once more."""
+    options = (
+        ("--html", "html_path", "Write the report here as a page with timelines."),
+        ("--trace", "trace_path", "Write the first violation here, for Perfetto."),
+        (
+            *("--flight-recorder", "dumps_path"),
+            "Write the first violation into this folder, as torch's recorder dumps it.",
+        ),
+    )
+    for name, variable, words in reversed(options):
+        kind = click.Path(path_type=Path) if variable == "dumps_path" else json_file
+        option = click.option(
+            name, variable, type=kind, default=None, metavar="PATH", help=words
+        )
+        command = option(command)
+    return command
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="syncverify")
 def cli() -> None:
@@ -107,6 +126,7 @@ def cli() -> None:
     metavar="SECONDS", help="Stop early.",
 )  # fmt: skip
 @report_option
+@replay_files
 @_jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path),
@@ -147,7 +167,8 @@ def run(**options: Any) -> None:
 
         record(token, summary, lines, num_runs, options)
 
-    keeps_nothing = options["no_database"] and not options["json_path"]
+    written = options["json_path"] or options["html_path"]
+    keeps_nothing = options["no_database"] and not written
     _play_owned(play, options, None if keeps_nothing else record)
 
 
@@ -188,6 +209,7 @@ def explain(place: str) -> None:
 @subject_argument
 @contract_option
 @any_backend
+@replay_files
 def replay(token_or_file: str, **options: Any) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
     _play_owned(lambda: _replay(token_or_file, options), options)
@@ -204,13 +226,31 @@ def _play_owned(
     line = replay_line(
         "{}", options["subject"], options["backend"], options["contract"] or ""
     )
-    owned(play, lambda token: _replay(token, options), line, record)
+    # A second play gives a verdict, and writes nothing.
+    named = {name: options[name] for name in ("subject", "contract", "backend")}
+    owned(play, lambda token: _replay(token, named), line, record)
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:
     from syncverify.command.replay import execute
+    from syncverify.command.replay_files import ReplayFiles
 
-    execute(token, options["subject"], options["contract"], options["backend"])
+    named = (options["subject"], options["contract"], options["backend"])
+    execute(token, *named, ReplayFiles.of(options))
+
+
+@cli.command()
+@click.argument(
+    "dumps", nargs=-1, required=True, metavar="DUMP...", type=click.Path(path_type=Path)
+)
+def read(dumps: tuple[Path, ...]) -> None:
+    """Judge a job by its flight recorder's dumps: files, or folders of files.
+
+    Each file is the dump of one rank, as pickle or JSON, with the rank at the end of its name.
+    """
+    from syncverify.command.read import execute
+
+    execute(dumps)
 
 
 @cli.command()

@@ -9,12 +9,17 @@ from syncverify.backends.choice import AnyBackend, features_not_played, open_bac
 from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.errors import UsageError
+from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import say
+from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
+from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import Reproducer, load
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge, ScheduledBackend
@@ -26,9 +31,14 @@ from syncverify.verification import with_witness
 
 @playing()
 def execute(
-    token_or_file: str, subject: str, contract: str | None, backend: str
+    token_or_file: str,
+    subject: str,
+    contract: str | None,
+    backend: str,
+    files: ReplayFiles,
 ) -> None:
-    """Play a recorded violation again, print the comparison and exit."""
+    """Play a recorded violation again, print the comparison, write the files and exit."""
+    files.check()
     resolved = resolve(subject, contract)
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
@@ -49,6 +59,8 @@ def execute(
     with closing(open_backend(backend, found)) as opened:
         follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
+        report = _report(violations, found, backend)
+        files.write(report, found, opened, otherwise=_entry(reproducer))
     for line in _comparison(reproducer, violations, found, backend):
         say(line)
     leave(VIOLATION if violations else 0, opened)
@@ -77,6 +89,28 @@ def _violations(
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
     found = judge_again(judge, reproducer).violations.values()
     return [with_witness(entry, subject, backend) for entry in found]
+
+
+def _entry(reproducer: Reproducer) -> FoundViolation:
+    """Return a violation that a subject does not show any more."""
+    violation = Violation(reproducer.property, reproducer.cause, "it does not occur")
+    decisions = decisions_of(reproducer.schedule)
+    return FoundViolation(violation, reproducer.scenario, decisions)
+
+
+def _report(violations: list[FoundViolation], subject: Subject, backend: str) -> Report:
+    """Return a report of one scenario, for its page."""
+    return Report(
+        subject=subject.name,
+        backend=backend,
+        seed=0,
+        examples=1,
+        seconds=0.0,
+        coverage={},
+        violations=tuple(violations),
+        contract=in_words(subject.capabilities),
+        contract_choice=subject.contract_choice,
+    )
 
 
 def _note_schedule(reproducer: Reproducer, backend: str) -> None:

@@ -14,6 +14,7 @@ from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
+from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.beyond import ObservationInterrupted
@@ -43,6 +44,9 @@ class RunOptions:
     schedules: str
     time_limit: float | None
     json_path: Path | None
+    html_path: Path | None
+    trace_path: Path | None
+    dumps_path: Path | None
     jobs: int
     database: Path
     no_database: bool
@@ -51,6 +55,11 @@ class RunOptions:
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
+
+    @property
+    def replay_files(self) -> ReplayFiles:
+        """Return the files that show violations once more."""
+        return ReplayFiles(self.html_path, self.trace_path, self.dumps_path)
 
     @property
     def kept_in(self) -> Path | None:
@@ -77,13 +86,16 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
+    options.replay_files.check()
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
+            options.replay_files.write(interrupt.report, subject, backend)
             raise
+        options.replay_files.write(report, subject, backend)
     gap = report.gap(options.require_coverage, options.fail_under_lines)
     _tell(options, progress, report)
     if gap is not None:

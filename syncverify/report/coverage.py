@@ -23,6 +23,7 @@ class CoverageSummary:
         missing_values: Values that never occurred, as `topic=value`.
         missing_pairs: Pairs of values that never occurred together.
         applied: By property: number of scenarios in which it had something to judge.
+        pairs: By pair of values that the contract allows: number of scenarios.
     """
 
     num_values: int = 0
@@ -30,19 +31,22 @@ class CoverageSummary:
     missing_values: tuple[str, ...] = ()
     missing_pairs: tuple[tuple[str, str], ...] = ()
     applied: dict[str, int] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, coverage: Coverage) -> Self:
         """Sum up the counts of a search."""
         values = coverage.space.values().values()
+        pairs = {
+            ("=".join(one), "=".join(other)): count
+            for (one, other), count in coverage.pair_counts().items()
+        }
         return cls(
             num_values=sum(map(len, values)),
-            num_pairs=sum(1 for _ in coverage.space.pairs()),
+            num_pairs=len(pairs),
             missing_values=tuple(map("=".join, coverage.missing_values())),
-            missing_pairs=tuple(
-                ("=".join(one), "=".join(other))
-                for one, other in coverage.missing_pairs()
-            ),
+            missing_pairs=tuple(pair for pair, count in pairs.items() if not count),
+            pairs=pairs,
             applied={
                 entry.name: coverage.applied[entry.name] for entry in ALL_PROPERTIES
             },

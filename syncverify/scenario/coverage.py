@@ -73,6 +73,10 @@ class Coverage:
         features = [(topic, name) for topic, names in in_space for name in names]
         return [feature for feature in features if not self._counts[feature]]
 
+    def pair_counts(self) -> dict[tuple[Feature, Feature], int]:
+        """Return the number of scenarios of each pair of the space, zeros included."""
+        return {pair: self._pairs[frozenset(pair)] for pair in self.space.pairs()}
+
     def missing_pairs(self) -> list[tuple[Feature, Feature]]:
         """List the pairs of the space that never occurred together."""
         return [pair for pair in self.space.pairs() if not self._pairs[frozenset(pair)]]

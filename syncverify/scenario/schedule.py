@@ -76,3 +76,11 @@ class Schedule:
 
 
 DEFAULT_SCHEDULE = Schedule()
+
+
+def decisions_of(schedule: Schedule) -> tuple[Decision, ...]:
+    """Return decisions that lead to a schedule; their meanings are not known any more."""
+    return tuple(
+        Decision("rank", choice + 1, choice, f"option {choice}")
+        for choice in schedule.choices
+    )

@@ -45,6 +45,8 @@ MAY_IMPORT = {
     "syncverify/command/": {"click", "rich"},
     "syncverify/program/graphs/cpp.py": {"filelock"},
     "syncverify/report/": {"rich"},
+    # Markupsafe is the part of jinja2 that says which text is escaped already.
+    "syncverify/report/html/": {"jinja2", "markupsafe"},
     "syncverify/search/": {"hypothesis"},
     "syncverify/search/line_probe.py": {"slipcover"},
     "syncverify/subjects/": {"d9d", "deepspeed", "megatron"},

@@ -1,0 +1,70 @@
+"""The execution of `syncverify read`: judge the flight recorder's dumps of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from syncverify.command.process_exit import VIOLATION, tell_end
+from syncverify.dumps.judging import PROPERTIES, JobVerdict, judge_dumps
+from syncverify.dumps.reading import Dump, read_dumps
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.violation import Violation
+from syncverify.report.console import say
+
+_NAMES = frozenset(check.__name__ for check in PROPERTIES)
+_STATEMENTS = {e.name: e.statement for e in ALL_PROPERTIES if e.name in _NAMES}
+
+
+def execute(paths: Sequence[Path]) -> None:
+    """Read dumps, print the verdict and exit."""
+    dumps = read_dumps(paths)
+    verdict = judge_dumps(dumps)
+    for line in _lines(dumps, verdict):
+        say(line)
+    code = VIOLATION if verdict.violations else 0
+    tell_end(code)
+    raise SystemExit(code)
+
+
+def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
+    for violation in verdict.violations:
+        yield from _described(violation)
+    if verdict.absent:
+        yield f"note: no dump of rank(s) {_few(verdict.absent)}"
+    cut = [rank for rank, dump in dumps.items() if dump.is_cut]
+    if cut:
+        yield (
+            f"note: the recorder dropped the first entries of rank(s) {_few(cut)}, so "
+            "earlier collectives, and messages, are not judged"
+        )
+    if verdict.num_unfinished:
+        yield (
+            f"note: {verdict.num_unfinished} collective(s) had not ended, though all of "
+            "their ranks came: look at network and devices, or at the work before them"
+        )
+    yield _summary(len(dumps), verdict)
+
+
+def _described(violation: Violation) -> Iterator[str]:
+    yield f"VIOLATION: {violation.property} ({violation.cause})"
+    yield f"  {_STATEMENTS[violation.property]}"
+    yield ""
+    yield f"  {violation.summary}"
+    for line in violation.evidence.get("details", []):
+        yield f"  {line}"
+    yield f"  seen on:    rank(s) {_few(violation.ranks)}"
+    yield ""
+
+
+def _summary(num_dumps: int, verdict: JobVerdict) -> str:
+    count = len(verdict.violations)
+    title = f"{count or 'NO'} VIOLATION{'S' if count > 1 else ''}"
+    judged = f"{verdict.num_collectives:,} collective(s) in {num_dumps:,} dump(s)"
+    return f"{title}: {judged}"
+
+
+def _few(ranks: Sequence[int]) -> str:
+    """List ranks, or the first ones of many."""
+    more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
+    return ", ".join(map(str, ranks[:16])) + more

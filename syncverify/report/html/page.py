@@ -1,0 +1,109 @@
+"""The model of the page: all that it shows, as plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.replay_line import replay_line
+from syncverify.report.html.autograd_graph import graph_of
+from syncverify.report.html.contract_table import contract_table
+from syncverify.report.html.gradients import gradients_of
+from syncverify.report.html.heat_map import heat_map
+from syncverify.report.html.moment import timeline_values
+from syncverify.report.replayed import Replayed
+from syncverify.report.report import Report
+from syncverify.report.text import verdict, violation_text
+from syncverify.report.witness import witness_lines
+from syncverify.scenario import step_plan
+from syncverify.scenario.contract import Capabilities
+from syncverify.search.found_violation import FoundViolation
+
+_STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
+
+
+def page_model(
+    report: Report,
+    capabilities: Capabilities,
+    replays: Sequence[Replayed | None],
+) -> dict[str, Any]:
+    """Return the model of a report's page.
+
+    Args:
+        report: The report.
+        capabilities: The contract of its subject.
+        replays: For each violation of the report, the run that shows it, if there is one.
+
+    Returns:
+        Plain JSON values.
+    """
+    return {
+        "subject": report.subject,
+        "verdict": verdict(report),
+        "failed": report.has_failed,
+        "judged": report.examples > 0,
+        "facts": _facts(report),
+        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
+        "contract": contract_table(report, capabilities),
+        "coverage": heat_map(report.summary),
+        "violations": [
+            _violation(report, entry, replay)
+            for entry, replay in zip(report.violations, replays, strict=True)
+        ],
+    }
+
+
+def _facts(report: Report) -> list[list[str]]:
+    return [
+        ["backend", report.backend],
+        ["scenarios", f"{report.examples:,}"],
+        ["seed", str(report.seed)],
+        ["contract", report.contract or "all features"],
+        ["violations", str(len(report.violations))],
+    ]
+
+
+def _violation(
+    report: Report, entry: FoundViolation, replay: Replayed | None
+) -> dict[str, Any]:
+    violation = entry.violation
+    names = {
+        "subject": report.subject,
+        "backend": report.backend,
+        "contract": report.contract_choice,
+    }
+    return {
+        "property": violation.property,
+        "cause": violation.cause,
+        "statement": _STATEMENTS[violation.property],
+        "summary": violation.summary,
+        "diagnosis": violation_text(entry, **names),
+        "replay": replay_line(entry.token, *names.values()),
+        "timeline": None if replay is None else timeline_values(replay),
+        "gradients": [] if replay is None else gradients_of(replay.judgement),
+        "witness": [*witness_lines(entry.witness)],
+        "graph": None if replay is None else _graph(entry),
+    }
+
+
+def _graph(entry: FoundViolation) -> dict[str, Any] | None:
+    """Return the graph of the micro-batch that the violation names, or of the last one."""
+    scenario, evidence = entry.scenario, entry.violation.evidence
+    step = _within(evidence.get("step"), scenario.num_steps) or 0
+    count = step_plan.num_micro_batches(scenario, step)
+    if not count:
+        return None
+    micro_batch = _within(evidence.get("micro_batch"), count)
+    rank = _within(next(iter(entry.violation.ranks), None), scenario.mesh.num_ranks)
+    return graph_of(
+        scenario,
+        rank=rank or 0,
+        step=step,
+        micro_batch=count - 1 if micro_batch is None else micro_batch,
+    )
+
+
+def _within(number: object, count: int) -> int | None:
+    """Return a number from 0 that is less than a count; None for anything else."""
+    return number if isinstance(number, int) and 0 <= number < count else None

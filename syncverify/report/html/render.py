@@ -1,0 +1,68 @@
+"""The page as text: the template filled with a model, and with the drawings that read it.
+
+Subjects are hostile: their names, errors and source lines reach the page. The template escapes
+text, and the model inside of the page has no character that could end its element.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from importlib import metadata, resources
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+_FOLDER: Final = resources.files(__package__)
+_SCRIPTS: Final = ("drawing.js", "timeline.js", "pictures.js")
+# JSON as it may stand in an element `script`: these characters occur in its texts alone.
+_ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+
+
+def rendered(model: Mapping[str, Any]) -> str:
+    """Return the page of a model as one self-contained document."""
+    values = json.dumps(model, allow_nan=False, separators=(",", ":"))
+    return _template().render(
+        page=model,
+        model=Markup(values.translate(_ESCAPES)),
+        style=Markup(_read("page.css")),
+        script=Markup("\n".join(map(_read, _SCRIPTS))),
+        version=metadata.version("syncverify"),
+    )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["elements"] = _elements
+    environment.filters["feature_class"] = _feature_class
+    return environment.from_string(_read("page.html.jinja"))
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _elements(values: list[float | str] | None, numel: int) -> str:
+    """Write the first elements of a gradient, whole numbers without a fraction."""
+    if values is None:
+        return "no gradient"
+    rest = f", and {numel - len(values):,} more" if numel > len(values) else ""
+    return ", ".join(map(_number, values)) + rest
+
+
+def _number(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if value.is_integer() else f"{value:.6g}"
+
+
+def _feature_class(feature: Mapping[str, Any]) -> str:
+    """Return the class of a feature in the table of the contract."""
+    if feature["word"] in {"wrong", "hangs", "unclear"}:
+        return "wrong"
+    if feature["promise"] in {"beyond the contract", "left out"}:
+        return "beyond"
+    return "right" if feature["scenarios"] else "never"

@@ -1,0 +1,117 @@
+"""Logical time of the records of a run.
+
+Note [Ticks]
+~~~~~~~~~~~~
+A trace has an order and no clock, so its time is counted in ticks:
+
+- A record is one tick after the record before it on the same rank.
+- A collective begins at its launch. It ends one tick after its last rank has launched it,
+  and never if some rank does not launch it.
+- A wait for a collective comes at its end or later. A wait for one that never ends is at the
+  next tick, so that the rest of the trace has a place as well.
+
+Queued work stands at the tick at which the host queued it. A device may run it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from syncverify.trace.records import (
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    TraceRecord,
+)
+
+Traces = Sequence[Sequence[TraceRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """The logical time of a run.
+
+    Attributes:
+        of_records: Tick of each record, by rank and position in the trace.
+        ends: Tick at which a collective has ended; those that never end are left out.
+    """
+
+    of_records: Sequence[Sequence[int]]
+    ends: Mapping[CollectiveKey, int]
+
+    @property
+    def last(self) -> int:
+        """Return one past the last tick of the run."""
+        return max((tick for own in self.of_records for tick in own), default=0) + 1
+
+
+def ticks_of(traces: Traces) -> Ticks:
+    """Give each record of all ranks its tick; ranks without a trace take no part."""
+    walk = _Walk(traces, _absent_ranks(traces))
+    while walk.advances() or walk.gives_up():
+        pass
+    ends = {key: end for key, end in walk.ends.items() if not walk.absent[key]}
+    return Ticks(walk.ticks, ends)
+
+
+def _absent_ranks(traces: Traces) -> dict[CollectiveKey, set[int]]:
+    """Return the ranks that have to launch each collective, of those that play."""
+    playing = {rank for rank, trace in enumerate(traces) if trace}
+    return {
+        record.key: playing & {*record.ranks}
+        for trace in traces
+        for record in trace
+        if isinstance(record, CollectiveLaunch)
+    }
+
+
+class _Walk:
+    """A walk through all traces, in which ranks wait for each other's collectives."""
+
+    def __init__(self, traces: Traces, absent: dict[CollectiveKey, set[int]]) -> None:
+        self.traces = traces
+        self.absent = absent
+        self.ticks: list[list[int]] = [[] for _ in traces]
+        self.ends: dict[CollectiveKey, int] = {}
+        self._given_up: set[CollectiveKey] = set()
+
+    def advances(self) -> bool:
+        """Advance the first rank that can go on, as far as it goes; tell whether one did."""
+        return any(self._advances(rank) for rank in range(len(self.traces)))
+
+    def gives_up(self) -> bool:
+        """Let the first rank that stands go on; tell whether one stood."""
+        for rank, own in enumerate(self.ticks):
+            if len(own) < len(self.traces[rank]):
+                record = self.traces[rank][len(own)]
+                assert isinstance(record, CollectiveWait)
+                self._given_up.add(record.key)
+                return True
+        return False
+
+    def _advances(self, rank: int) -> bool:
+        trace, own = self.traces[rank], self.ticks[rank]
+        before = len(own)
+        while len(own) < len(trace) and not self._waits(trace[len(own)]):
+            self._place(rank, trace[len(own)])
+        return len(own) > before
+
+    def _waits(self, record: TraceRecord) -> bool:
+        """Tell whether a record waits for a collective that other ranks may still launch."""
+        if not isinstance(record, CollectiveWait) or record.key in self._given_up:
+            return False
+        return bool(self.absent.get(record.key))
+
+    def _place(self, rank: int, record: TraceRecord) -> None:
+        own = self.ticks[rank]
+        tick = own[-1] + 1 if own else 0
+        if isinstance(record, CollectiveWait):
+            tick = max(tick, self.ends.get(record.key, 0))
+        own.append(tick)
+        if isinstance(record, CollectiveLaunch):
+            self._launch(rank, record.key, tick)
+
+    def _launch(self, rank: int, key: CollectiveKey, tick: int) -> None:
+        self.absent[key].discard(rank)
+        self.ends[key] = max(self.ends.get(key, 0), tick + 1)

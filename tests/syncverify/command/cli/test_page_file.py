@@ -1,0 +1,51 @@
+"""The file of `--html`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, encode
+
+Call = Callable[..., Any]
+FEW = ("--examples", "1", "--seed", "0", "--ranks", "2", "--no-database")
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
+)
+TOKEN = encode(Reproducer("gradient_equals_reference", "scaled", SCENARIO))
+
+
+@pytest.mark.slow
+def test_run_writes_a_page(call: Call, tmp_path: Path) -> None:
+    outcome = call("run", "cli_subjects:Right", *FEW, "--html", "page.html")
+    assert outcome.code == 0
+    text = (tmp_path / "page.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "NO VIOLATION: cli_subjects:Right" in text
+
+
+@pytest.mark.slow
+def test_replay_writes_a_page(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("an earlier page")
+    outcome = call("replay", TOKEN, "cli_subjects:Doubles", "--html", "page.html")
+    assert outcome.code == 1
+    text = page.read_text()
+    assert "gradient_equals_reference" in text
+    assert '"kind":"call","name":"backward"' in text
+    assert [each.name for each in tmp_path.iterdir() if "page" in each.name] == [
+        page.name
+    ]
+
+
+@pytest.mark.parametrize("command", [("run", *FEW), ("replay", "sv2-none")])
+def test_folder_of_the_page_has_to_exist(call: Call, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    outcome = call(name, *rest, "cli_subjects:Doubles", "--html", "missing/page.html")
+    assert outcome.code == 2
+    assert outcome.complaint == (
+        "cannot write 'missing/page.html': its folder does not exist"
+    )

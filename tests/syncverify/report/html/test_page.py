@@ -1,0 +1,123 @@
+"""The model of the page, made from runs of subjects with known defects."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.violation import Violation
+from syncverify.report.coverage import CoverageSummary
+from syncverify.report.html.autograd_graph import graph_of
+from syncverify.report.html.contract_table import contract_table
+from syncverify.report.html.heat_map import heat_map
+from syncverify.report.html.page import page_model
+from syncverify.report.observed import ObservedFeature
+from syncverify.report.replayed import replayed
+from syncverify.report.report import Report
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)),
+    (ParameterSpec("p", (2,), ("R",)), ParameterSpec("q", (), ("R",))),
+    (2,),
+    2**20,
+)
+RACE = ("reduce_reads_after_accumulation", "reduced_before_accumulated")
+NEVER_FORKS = "syncverify.bugbank.ordering.comm_stream_not_after_producer:NeverForks"
+TOO_OFTEN = "examples.reduces_too_often:ReducesTooOften"
+
+
+@cache
+def model(subject_name: str, name: str, cause: str) -> Any:
+    subject, backend = resolve(subject_name), SimBackend()
+    violation = Violation(name, cause, "", (0, 1))
+    entry = FoundViolation(violation, SCENARIO)
+    report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,))
+    run = replayed(entry, subject, backend)
+    assert run is not None
+    return page_model(report, subject.capabilities, [run])
+
+
+@pytest.mark.slow
+def test_model_is_json() -> None:
+    made = model(NEVER_FORKS, *RACE)
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+
+
+@pytest.mark.slow
+def test_race_names_both_events_and_its_remedy() -> None:
+    timeline = model(NEVER_FORKS, *RACE)["violations"][0]["timeline"]
+    race = timeline["race"]
+    first, second = (timeline["events"][race[key]] for key in ("first", "second"))
+    assert (first["kind"], second["kind"]) == ("accumulate", "collective")
+    assert first["told"]
+    assert second["told"]
+    assert race["remedy"].startswith("insert `stream 1.wait_stream(default)`")
+
+
+@pytest.mark.slow
+def test_gradients_stand_beside_the_right_ones() -> None:
+    violation = ("gradient_equals_reference", "contribution_doubled")
+    made = model(TOO_OFTEN, *violation)["violations"][0]
+    wrong = [row for row in made["gradients"] if row["wrong"]]
+    assert {(row["parameter"], row["rank"]) for row in wrong} == {
+        *(("p", 0), ("p", 1), ("q", 0), ("q", 1))
+    }
+    assert all(row["expected"] != row["observed"] and row["why"] for row in wrong)
+    assert made["timeline"]["race"] is None
+
+
+@pytest.mark.slow
+def test_collective_that_the_words_name_is_told() -> None:
+    name = "accumulation_is_local_until_reduced"
+    made = model(TOO_OFTEN, name, "reduced_early")["violations"][0]
+    told = [each for each in made["timeline"]["events"] if each["told"]]
+    assert {each["name"] for each in told} == {"all_reduce SUM"}
+
+
+def test_violation_that_ends_the_process_is_not_played() -> None:
+    entry = FoundViolation(
+        Violation("every_rank_finishes", "process_died", ""), SCENARIO
+    )
+    assert replayed(entry, resolve(TOO_OFTEN), SimBackend()) is None
+
+
+def test_graph_leads_from_the_loss_to_each_parameter() -> None:
+    graph = graph_of(SCENARIO, rank=0, step=0, micro_batch=1)
+    depths = [node["depth"] for node in graph["nodes"]]
+    ends = [node["name"] for node in graph["nodes"] if node["kind"] == "parameter"]
+    assert sorted(ends) == ["p", "q"]
+    assert depths[0] == 0
+    assert all(depths[tail] < depths[head] for tail, head in graph["edges"])
+
+
+def test_heat_map_lists_pairs_by_place() -> None:
+    pairs = {("a=1", "b=1"): 3, ("a=2", "b=1"): 0}
+    assert heat_map(CoverageSummary(pairs=pairs)) == {
+        "features": ["a=1", "a=2", "b=1"],
+        "pairs": [[0, 2, 3], [1, 2, 0]],
+    }
+
+
+def test_contract_has_the_promise_and_the_word_of_each_feature() -> None:
+    beyond = (ObservedFeature("event=tail", "wrong", {"wrong": 2}, summary="lost"),)
+    coverage = {"dtype": {"float32": 4}}
+    report = Report("s", "sim", 0, 4, 0.0, coverage, (), beyond=beyond)
+    asked = Capabilities(
+        features=frozenset({"used=never"}), outside=frozenset({"dtype=float16"})
+    )
+    seen = {
+        f"{row['topic']}={each['value']}": (each["promise"], each["scenarios"])
+        for row in contract_table(report, asked)
+        for each in row["features"]
+    }
+    assert seen["dtype=float32"] == ("right", 4)
+    assert seen["dtype=float16"] == ("left out", 0)
+    assert seen["used=never"] == ("right, or a clear error", 0)
+    assert seen["event=tail"] == ("beyond the contract", 2)

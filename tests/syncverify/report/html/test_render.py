@@ -1,0 +1,110 @@
+"""The page as text: hostile words stay words."""
+
+import json
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from syncverify.judge.violation import Violation
+from syncverify.report.html.page import page_model
+from syncverify.report.html.render import rendered
+from syncverify.report.report import Report
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64
+)
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]></style><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)',
+    "\u2028\u2029{{ 7 * 7 }}{% raw %}",
+    "\ud800 half a character",
+)
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the texts of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1][0] == "script":
+            self.scripts[-1] += data
+        self.text += data
+
+
+def report(words: str) -> Report:
+    violation = Violation("every_rank_finishes", "unclear_error", words, (0,), (words,))
+    found = FoundViolation(violation, SCENARIO)
+    return Report(words, "sim", 0, 1, 0.0, {}, (found,), explored=(words,))
+
+
+@cache
+def page(words: str) -> str:
+    model = page_model(report(words), Capabilities(), [None])
+    return rendered(model)
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_words_add_no_element(words: str) -> None:
+    plain, hostile = Page(page("plain")), Page(page(words))
+    assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in plain.elements]
+    names = [sorted(attributes) for _, attributes in hostile.elements]
+    assert names == [sorted(attributes) for _, attributes in plain.elements]
+    assert hostile.scripts[1:] == plain.scripts[1:]
+    assert words in hostile.text.replace("\n", "")
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_model_comes_back_as_it_was(words: str) -> None:
+    model = page_model(report(words), Capabilities(), [None])
+    assert json.loads(Page(rendered(model)).scripts[0]) == model
+
+
+def test_page_asks_nothing_of_a_network() -> None:
+    parsed = Page(page("plain"))
+    asking = {"src", "srcset", "action", "data", "poster", "background"}
+    for tag, attributes in parsed.elements:
+        assert tag not in {"link", "iframe", "object", "embed", "base", "form"}
+        assert not asking & attributes.keys()
+        assert attributes.get("href", "#").startswith("#")  # type: ignore[union-attr]  # a text
+    (policy,) = [a["content"] for _, a in parsed.elements if "http-equiv" in a]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+
+
+def test_report_without_a_run_says_so() -> None:
+    assert "This scenario was not played again" in Page(page("plain")).text
+
+
+def elements(values: Any, numel: int) -> str:
+    gradient = {"parameter": "p", "rank": 0, "step": 0, "numel": numel}
+    shown = {"expected": values, "observed": None, "wrong": True, "why": "it is gone"}
+    model = page_model(report("plain"), Capabilities(), [None])
+    model["violations"][0]["gradients"] = [{**gradient, **shown}]
+    return Page(rendered(model)).text
+
+
+def test_gradients_are_written_as_numbers() -> None:
+    text = elements([1.0, -0.5, "inf"], 2003)
+    assert "1, -0.5, inf, and 2,000 more" in text
+    assert "no gradient" in text
+    assert "it is gone" in text

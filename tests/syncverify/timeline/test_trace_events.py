@@ -1,0 +1,132 @@
+"""The trace event format: each event has its fields, slices nest, and flows bind."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from handmade_traces import launch
+
+from syncverify.timeline.timeline import timeline_of
+from syncverify.timeline.trace_events import trace_events
+from syncverify.trace.records import (
+    CollectiveLaunch,
+    CollectiveWait,
+    Mark,
+    Moment,
+    StreamWait,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
+)
+
+NOW = Moment("wait", 0)
+BOTH = (0, 1)
+# By phase: fields that an event must have, beside those that every event has.
+FIELDS = {
+    "M": {"args"},
+    "X": {"ts", "dur", "cat"},
+    "s": {"ts", "id", "cat"},
+    "f": {"ts", "id", "cat", "bp"},
+}
+TYPES = {
+    **dict.fromkeys(("name", "cat", "ph", "bp"), str),
+    **dict.fromkeys(("pid", "tid", "id"), int),
+    **dict.fromkeys(("ts", "dur"), (int, float)),
+    "args": dict,
+}
+
+
+def reduction(sequence: int) -> CollectiveLaunch:
+    return launch("c", BOTH, sequence, communication_stream="nccl")
+
+
+def trace() -> list[TraceRecord]:
+    """Two collectives in flight side by side, waited for in the order of their launch."""
+    waits = [CollectiveWait(NOW, BOTH, n, "default", "c") for n in BOTH]
+    marks = [Mark(NOW, "side", 1, "a.py:1"), StreamWait(NOW, "default", 1, "a.py:2")]
+    work = [reduction(0), reduction(1), *waits, *marks]
+    return [SubjectCall(NOW), *work, SubjectReturn(NOW)]
+
+
+def document(**options: Any) -> dict[str, Any]:
+    timeline = timeline_of([trace(), trace()])
+    made: dict[str, Any] = json.loads(json.dumps(trace_events(timeline, **options)))
+    return made
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    """Find events that a reader of the format drops or misplaces."""
+    found = list[str]()
+    slices, flows = defaultdict(list), defaultdict(list)
+    for event in document["traceEvents"]:
+        wanted = FIELDS[event["ph"]] | {"name", "ph", "pid", "tid"}
+        if not wanted <= event.keys() <= wanted | {"args"}:
+            found.append(f"fields {sorted(event)}")
+        found += [k for k, value in event.items() if not isinstance(value, TYPES[k])]
+        if event["ph"] == "X":
+            end = event["ts"] + event["dur"]
+            slices[event["pid"], event["tid"]].append((event["ts"], end))
+        elif event["ph"] in "sf":
+            flows[event["id"]].append(event)
+    for own in slices.values():
+        for first, end in own:
+            if any(first < other < end < last for other, last in own):
+                found.append(f"slices overlap at {first}")
+    for ends in flows.values():
+        if [each["ph"] for each in ends] != ["s", "f"] or ends[0]["ts"] > ends[1]["ts"]:
+            found.append("a flow goes back")
+        for each in ends:
+            own = slices[each["pid"], each["tid"]]
+            if not any(first <= each["ts"] < end for first, end in own):
+                found.append(f"flow {each['name']} binds to no slice")
+    return found
+
+
+def test_document_follows_the_format() -> None:
+    assert problems(document()) == []
+
+
+def test_problems_are_found() -> None:
+    slice_ = {"name": "a", "cat": "a", "ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2}
+    lacks = {key: value for key, value in slice_.items() if key != "dur"}
+    flow = {"name": "f", "cat": "f", "ph": "s", "pid": 0, "tid": 1, "id": 1, "ts": 9}
+    events = [slice_, {**slice_, "ts": 1}, {**slice_, "tid": "one"}, flow]
+    assert problems({"traceEvents": events}) == [
+        "tid",
+        "slices overlap at 0",
+        "a flow goes back",
+        "flow f binds to no slice",
+    ]
+    assert problems({"traceEvents": [{**lacks, "dur": 1, "id": 2}]}) == [
+        "fields ['cat', 'dur', 'id', 'name', 'ph', 'pid', 'tid', 'ts']"
+    ]
+
+
+def test_flows_have_the_kinds_of_the_arrows() -> None:
+    events = document()["traceEvents"]
+    begun = [each["name"] for each in events if each["ph"] == "s"]
+    assert {kind: begun.count(kind) for kind in begun} == {
+        "launch": 4,
+        "order": 2,
+        "match": 2,
+        "wait": 4,
+    }
+
+
+def test_processes_are_ranks_and_threads_are_lanes() -> None:
+    events = document()["traceEvents"]
+    names = {
+        (each["pid"], each["args"]["name"])
+        for each in events
+        if each["name"] in {"process_name", "thread_name"}
+    }
+    lanes = ("calls", "default", "nccl", "nccl, 2 in flight", "side")
+    assert names == {(rank, name) for rank in BOTH for name in (f"rank {rank}", *lanes)}
+
+
+def test_race_is_a_flow() -> None:
+    made = document(race=((0, 2), (0, 1)), about="insert a wait")
+    assert made["otherData"]["about"] == "insert a wait"
+    race = [each for each in made["traceEvents"] if each["name"] == "no order"]
+    assert [each["ph"] for each in race] == ["s", "f"]
+    assert problems(made) == []
