@@ -34,12 +34,18 @@ def bucket_caps_for(
     Caps that the first parameters fill to the byte on rank 0 are always included. With
     `near_misses`, so are caps one element off, and parts of one parameter.
     """
+    edges = bucket_edges(mesh, parameters, near_misses=near_misses)
+    return bucket_caps() | st.sampled_from(edges)
+
+
+def bucket_edges(
+    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
+) -> list[int]:
+    """List caps in bytes that parameters fill on rank 0; see `bucket_caps_for`."""
     sizes = [(_local_numel(mesh, spec), _itemsize(spec)) for spec in parameters]
     exact = itertools.accumulate(numel * itemsize for numel, itemsize in sizes)
     caps = [max(1, total) for total in exact]
-    if near_misses:
-        caps += list(_near_misses(caps, sizes))
-    return bucket_caps() | st.sampled_from(caps)
+    return [*caps, *(_near_misses(caps, sizes) if near_misses else ())]
 
 
 def cap_within(

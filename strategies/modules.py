@@ -16,8 +16,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import MODULES, PLAIN
 
-# A scenario with a module takes as long as several without one, and has fewer features.
-_ONE_MODULE_IN = 20
 _ONE_OWN_IN = 4
 _NAMES = [name for name in MODULES if name != PLAIN]
 _DTYPES: list[Dtypes] = [
@@ -29,7 +27,10 @@ _DTYPES: list[Dtypes] = [
 
 @functools.lru_cache
 def modules(
-    mesh: MeshSpec, *, capabilities: Capabilities = EVERYTHING
+    mesh: MeshSpec,
+    *,
+    capabilities: Capabilities = EVERYTHING,
+    one_in: int = 20,
 ) -> st.SearchStrategy[str]:
     """Generate names of modules, mostly the word for no module.
 
@@ -38,12 +39,13 @@ def modules(
     Args:
         mesh: Mesh of DTensor parameters.
         capabilities: Contract of the subject.
+        one_in: Number of names among which one is a module's, on average.
 
     Returns:
         A strategy for words of `vocabulary.MODULES`.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
-    words = [PLAIN] * max(1, (_ONE_MODULE_IN - 1) * len(fitting)) + fitting
+    words = [PLAIN] * max(1, (one_in - 1) * len(fitting)) + fitting
     own = [name for name in capabilities.layer_paths if _fits(name, mesh, capabilities)]
     # Hypothesis draws unevenly, so that rare layers might not come at all.
     plain = [PLAIN] * max(0, (_ONE_OWN_IN - 1) * len(own) - len(words))

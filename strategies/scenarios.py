@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Final
 
 from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
 
 from strategies.accumulations import accumulations
 from strategies.bucket_caps import bucket_caps_for, cap_within
 from strategies.combined_scenarios import combined_scenarios
 from strategies.enlarged_scenarios import enlarged_scenarios
+from strategies.focused_scenarios import focused_scenarios
 from strategies.meshes import meshes
 from strategies.modules import module_parameter_lists, modules
 from strategies.overflows import overflowing_scenarios
@@ -22,38 +26,66 @@ from strategies.training_programs import (
     step_events,
 )
 from strategies.word_choices import word_choices
+from syncverify.errors import UsageError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.features import parameter_features, without_clear_errors
+from syncverify.scenario.focus import check_focus
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 
+# By the focus of the scenarios. One with a module takes as long as several without one, and
+# has fewer features.
+_ONE_MODULE_IN: Final[Mapping[str | None, int]] = {None: 20, "module": 2}
 
-@st.composite
+
 def scenarios(
-    draw: st.DrawFn,
     *,
     max_ranks: int = 4,
     capabilities: Capabilities = EVERYTHING,
-) -> Scenario:
+    focus: str | None = None,
+) -> st.SearchStrategy[Scenario]:
     """Generate scenarios that a subject with the given capabilities must get right.
 
     Shrinks toward one rank, one parameter, one step, one micro-batch.
 
     Args:
-        draw: Provided by Hypothesis.
         max_ranks: Largest number of ranks.
         capabilities: Contract of the subject.
+        focus: Topic of `syncverify run --focus`, such as `bucket_cap`, of which most
+            scenarios then have a special value; None for no focus.
 
     Returns:
-        A scenario.
+        A strategy for scenarios.
+
+    Raises:
+        InvalidArgument: There is no such topic, or the contract leaves no value of it.
     """
+    drawn = _scenarios(
+        max_ranks=max_ranks,
+        capabilities=capabilities,
+        one_module_in=_ONE_MODULE_IN.get(focus, _ONE_MODULE_IN[None]),
+    )
+    if focus is None:
+        return drawn
+    try:
+        check_focus(focus, capabilities, max_ranks)
+    except UsageError as error:
+        raise InvalidArgument(str(error)) from error
+    return focused_scenarios(drawn, topic=focus, capabilities=capabilities)
+
+
+@st.composite
+def _scenarios(
+    draw: st.DrawFn, *, max_ranks: int, capabilities: Capabilities, one_module_in: int
+) -> Scenario:
+    """Generate scenarios of a contract, on up to a number of ranks."""
     # The order of draws is part of the format of a seed: a draw that moves changes every
     # scenario that a seed stands for.
     capabilities = draw(_contracts(capabilities, max_ranks))
     mesh = draw(_meshes(max_ranks, capabilities))
-    module = draw(modules(mesh, capabilities=capabilities))
+    module = draw(modules(mesh, capabilities=capabilities, one_in=one_module_in))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     counts = draw(accumulations(capabilities=capabilities))
     events = draw(

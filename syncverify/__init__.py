@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from syncverify.errors import SyncverifyError as SyncverifyError
     from syncverify.errors import UsageError as UsageError
+    from syncverify.one_play import PlayedScenario as PlayedScenario
+    from syncverify.one_play import assert_right as assert_right
+    from syncverify.one_play import play as play
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
@@ -25,10 +28,13 @@ __all__ = [
     "CoverageGap",
     "MeshSpec",
     "ParameterSpec",
+    "PlayedScenario",
     "PropertyViolation",
     "Scenario",
     "SyncverifyError",
     "UsageError",
+    "assert_right",
+    "play",
     "verify",
 ]
 
@@ -39,10 +45,13 @@ _MODULES = {
     "CoverageGap": "syncverify.verification",
     "MeshSpec": "syncverify.scenario.specs",
     "ParameterSpec": "syncverify.scenario.specs",
+    "PlayedScenario": "syncverify.one_play",
     "PropertyViolation": "syncverify.verification",
     "Scenario": "syncverify.scenario.scenario",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
+    "assert_right": "syncverify.one_play",
+    "play": "syncverify.one_play",
     "verify": "syncverify.verification",
 }
 

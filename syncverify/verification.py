@@ -27,6 +27,7 @@ from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, headline
 from syncverify.scenario.contract_words import in_words
+from syncverify.scenario.focus import check_focus
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
@@ -131,6 +132,7 @@ def verify(
     require_lines: float | None = None,
     stop_at_first: bool = False,
     beyond: bool = False,
+    focus: str | None = None,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -154,6 +156,8 @@ def verify(
         stop_at_first: Whether the exploration ends at the first violation.
         beyond: Whether features beyond the contract are observed, for `Report.beyond`. A
             contract with `fail_on_wrong` always observes them.
+        focus: Topic of `syncverify run --focus`, such as `bucket_cap`, of which most
+            scenarios then have a special value; None for no focus.
 
     Returns:
         The report of a search without violations.
@@ -177,6 +181,7 @@ def verify(
             database=database,
             stop_at_first=stop_at_first,
             observing=Observing() if _observes(beyond, found) else None,
+            focus=focus,
         )
     if report.has_failed:
         raise PropertyViolation(report)
@@ -210,6 +215,7 @@ def run_search(
     database: Database = None,
     stop_at_first: bool = False,
     observing: Observing | None = None,
+    focus: str | None = None,
 ) -> Report:
     """Search on an open backend; the other arguments are those of `verify`.
 
@@ -236,6 +242,8 @@ def run_search(
         subject = replace(
             subject, capabilities=replace(subject.capabilities, outside=outside)
         )
+    if focus is not None:
+        check_focus(focus, subject.capabilities, ranks)
     opened = open_database(database, notes)
     saved = SavedViolations(opened, subject, backend.name, notes)
     keeping = KeepingProgress(saved, progress or SilentProgress())
@@ -248,6 +256,7 @@ def run_search(
         choice=choice,
         known=replay.shrunk,
         stop_at_first=stop_at_first,
+        focus=focus,
     )
     result = _searched(subject, backend, plan, jobs, replay, keeping)
     keeping.keep_only(result.violations)

@@ -150,6 +150,10 @@ def cli() -> None:
     "--no-beyond", is_flag=True,
     help="Do not observe features beyond the contract, which sim does by default.",
 )  # fmt: skip
+@click.option(
+    "--focus", default=None, metavar="TOPIC",
+    help="Give most scenarios a special value of a topic, such as bucket_cap.",
+)  # fmt: skip
 @click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT.
@@ -251,6 +255,26 @@ def read(dumps: tuple[Path, ...]) -> None:
     from syncverify.command.read import execute
 
     execute(dumps)
+
+
+@cli.command()
+@click.argument("token_or_file")
+@subject_argument
+@contract_option
+@click.option(
+    "--script", type=json_file, is_flag=False, flag_value=Path("reproduce.py"),
+    required=True, metavar="[FILE]",
+    help="Write the script here.  [reproduce.py without a name]",
+)  # fmt: skip
+def export(token_or_file: str, script: Path, **options: Any) -> None:
+    """Write a script that shows the wrong gradient of a token with torch and SUBJECT alone."""
+
+    def play() -> None:
+        from syncverify.command.export.execution import execute
+
+        execute(token_or_file, options["subject"], options["contract"], script)
+
+    _play_owned(play, {**options, "backend": "sim"})
 
 
 @cli.command()

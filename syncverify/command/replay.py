@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.bounds import check_ranks
@@ -17,10 +16,10 @@ from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
 from syncverify.scenario.contract_words import in_words
-from syncverify.scenario.coverage import plain_features_outside
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import Reproducer, load
+from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge, ScheduledBackend
 from syncverify.search.replay import judge_again
@@ -43,13 +42,7 @@ def execute(
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
     reproducer = load(token_or_file)
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)
-    found = _observing(resolved, reproducer)
-    outside = plain_features_outside(reproducer.scenario, found.capabilities)
-    if outside:
-        raise UsageError(
-            f"subject {subject!r} does not promise to handle {', '.join(outside)}: its "
-            "capabilities leave that out; replay with a subject that covers it"
-        )
+    found = observing(resolved, reproducer.scenario)
     not_played = features_not_played(backend, found.capabilities)
     if not not_played.isdisjoint(map("=".join, optional_features(reproducer.scenario))):
         raise UsageError(
@@ -64,20 +57,6 @@ def execute(
     for line in _comparison(reproducer, violations, found, backend):
         say(line)
     leave(VIOLATION if violations else 0, opened)
-
-
-def _observing(subject: Subject, reproducer: Reproducer) -> Subject:
-    """Return the subject as one that may refuse each feature beyond its contract."""
-    own = subject.capabilities
-    beyond = {
-        f"{topic}={value}"
-        for topic, value in optional_features(reproducer.scenario)
-        if not own.covers(topic, value)
-    }
-    capabilities = replace(
-        own, refused=own.refused | beyond, outside=own.outside - beyond
-    )
-    return replace(subject, capabilities=capabilities)
 
 
 def _violations(

@@ -55,6 +55,7 @@ class RunOptions:
     show_coverage: bool
     stop_at_first: bool
     no_beyond: bool
+    focus: str | None
 
     @property
     def replay_files(self) -> ReplayFiles:
@@ -115,7 +116,8 @@ def _search(
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
-        f"up to {ranks} rank(s), seed {seed}",
+        f"up to {ranks} rank(s), seed {seed}"
+        + (f", focus {options.focus}" if options.focus else ""),
     )
     progress.report.begin(subject, backend.name, seed)
     with progress:
@@ -132,6 +134,7 @@ def _search(
             database=options.kept_in,
             stop_at_first=options.stop_at_first,
             observing=_observing(options, subject, progress),
+            focus=options.focus,
         )
 
 

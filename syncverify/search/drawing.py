@@ -48,12 +48,14 @@ class Drawing:
         max_ranks: Largest world size.
         num_examples: Largest length of the sequence.
         random_seed: Seed of the sequence; equal seeds give equal sequences.
+        focus: Topic of which most scenarios have a special value; None for no focus.
     """
 
     capabilities: Capabilities
     max_ranks: int
     num_examples: int
     random_seed: int
+    focus: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a contract that leaves no scenario of so few ranks."""
@@ -85,7 +87,9 @@ class Drawing:
                 failures.append(error)
                 raise EndedError from error
 
-        drawn = scenarios(max_ranks=self.max_ranks, capabilities=self.capabilities)
+        drawn = scenarios(
+            max_ranks=self.max_ranks, capabilities=self.capabilities, focus=self.focus
+        )
         with (
             contextlib.suppress(ReproducedError, EndedError),
             without_local_constants(),

@@ -66,6 +66,7 @@ class SearchPlan:
         known: Identities of violations that an earlier run has shrunk; they are not shrunk
             again.
         stop_at_first: Whether the first violation ends the exploration.
+        focus: Topic of which most scenarios have a special value; None for no focus.
     """
 
     max_ranks: int
@@ -75,6 +76,7 @@ class SearchPlan:
     choice: ScheduleChoice = field(default_factory=ScheduleChoice)
     known: frozenset[Identity] = frozenset()
     stop_at_first: bool = False
+    focus: str | None = None
 
 
 @dataclass(slots=True)

@@ -59,7 +59,11 @@ def search(
     budget = Budget(deadline=None if limit is None else started + limit)
     judge = Judge(subject, backend, plan.choice, plan.random_seed, budget)
     drawing = Drawing(
-        subject.capabilities, plan.max_ranks, plan.num_examples, plan.random_seed
+        subject.capabilities,
+        plan.max_ranks,
+        plan.num_examples,
+        plan.random_seed,
+        plan.focus,
     )
     collector = judge.listener = StatisticsCollector()
     has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS

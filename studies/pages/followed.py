@@ -1,0 +1,111 @@
+"""Follow a page literally: write its files, run its commands, put their output into the page.
+
+A page consists of text and of fenced blocks:
+
+| block | step |
+|---|---|
+| `python title="FILE"` | write FILE |
+| `diff title="FILE"` | change FILE |
+| `console` | run the command after `$`, and show its output in the rest of the block |
+
+`python -m pages.followed docs/tutorial.md` follows a page in an empty folder and rewrites it.
+Other blocks are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+_BLOCK: Final = re.compile(
+    r'^```(python|diff|console)(?: title="([\w.]+)")?\n(.*?)^```$',
+    re.DOTALL | re.MULTILINE,
+)
+_SECONDS: Final = re.compile(r"\b\d+\.\d+ ?s\b(?: \(\d+:\d\d:\d\d\))?")
+# Progress is printed from time to time.
+_PROGRESS: Final = re.compile(r"^(searching|shrinking).*\n", re.MULTILINE)
+
+
+def followed(page: str, folder: Path) -> str:
+    """Follow a page in an empty folder, and return it with the output of its commands."""
+
+    def step(block: re.Match[str]) -> str:
+        kind, title, body = block.groups()
+        file = folder / (title or "")
+        if kind == "console":
+            return f"```console\n{_shown(body, folder)}```"
+        if title and kind == "python":
+            file.write_text(body, encoding="utf-8")
+        elif title:
+            file.write_text(_changed(file.read_text("utf-8"), body), encoding="utf-8")
+        return block.group()
+
+    return _BLOCK.sub(step, page)
+
+
+def without_times(page: str) -> str:
+    """Return a page without all that depends on the speed of the machine."""
+    return _SECONDS.sub("# s", _PROGRESS.sub("", page))
+
+
+def _shown(body: str, folder: Path) -> str:
+    """Run the command of a block, and return the block with its real output."""
+    command = body.splitlines()[0].removeprefix("$ ")
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    lines = (line.rstrip() for line in _PROGRESS.sub("", done.stdout).splitlines())
+    return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
+
+
+def _environment() -> Mapping[str, str]:
+    """Return an environment in which commands are those of this Python."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if name != "CI"}
+    return {**kept, "PATH": path, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+
+
+def _changed(text: str, diff: str) -> str:
+    """Apply a diff whose lines occur once in a text.
+
+    Returns:
+        The changed text.
+
+    Raises:
+        ValueError: They do not.
+    """
+    lines = diff.splitlines(keepends=True)
+    old = "".join(line[1:] for line in lines if not line.startswith("+"))
+    new = "".join(line[1:] for line in lines if not line.startswith("-"))
+    if text.count(old) != 1:
+        raise ValueError(f"expected these lines once in the file:\n{old}")
+    return text.replace(old, new)
+
+
+@click.command()
+@click.argument("pages", nargs=-1, type=click.Path(exists=True, path_type=Path))
+def main(pages: tuple[Path, ...]) -> None:
+    """Follow PAGES and write the output of their commands into them."""
+    for page in pages:
+        with tempfile.TemporaryDirectory() as folder:
+            text = followed(page.read_text("utf-8"), Path(folder))
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`syncverify export`: write a token's scenario as a script that needs torch alone."""

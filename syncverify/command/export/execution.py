@@ -1,0 +1,151 @@
+"""The execution of `syncverify export`: play a token, write the script, run it once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from syncverify.backends.sim import SimBackend
+from syncverify.command.export.played import Played
+from syncverify.command.export.script import Reproduction
+from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
+from syncverify.command.export.subject_text import subject_text
+from syncverify.command.export.trial import Trial, try_script
+from syncverify.command.playing import leave, playing
+from syncverify.errors import UsageError
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.registry import judge_run
+from syncverify.judge.properties.values import accumulation_is_local_until_reduced
+from syncverify.judge.violation import Violation
+from syncverify.report.console import check_folder, say
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.token import Reproducer, load
+from syncverify.scenario.vocabulary import PLAIN, RARE
+from syncverify.search.beyond_contract import observing
+from syncverify.subjects.subject import Subject, resolve
+
+
+@playing()
+def execute(
+    token_or_file: str, subject: str, contract: str | None, script: Path
+) -> None:
+    """Write the script of a recorded violation, and exit.
+
+    Raises:
+        UsageError: No script can show the violation; the message says why.
+    """
+    check_folder(script)
+    if script.exists():
+        raise UsageError(f"{str(script)!r} exists already; hint: name another file")
+    reproducer = load(token_or_file)
+    refuse_words(reproducer.scenario)
+    resolved = observing(resolve(subject, contract), reproducer.scenario)
+    reproduction = reproduction_of(reproducer, resolved, script.parent)
+    trial = write_and_try(reproduction, script)
+    if not trial.shows_wrong_gradient:
+        script.unlink()
+        raise UsageError(
+            f"no script was written: with torch alone, on gloo, {subject} shows no wrong "
+            f"gradient here ({trial.last_words}); the token can still be replayed"
+        )
+    say(trial.output.rstrip())
+    say(
+        f"\nwrote {script}: `python {script}` shows this with torch alone, and exits with 1"
+    )
+    with closing(SimBackend()) as backend:
+        leave(0, backend)
+
+
+def reproduction_of(
+    reproducer: Reproducer, subject: Subject, folder: Path
+) -> Reproduction:
+    """Play a reproducer on `sim`.
+
+    Returns:
+        The wrong gradient, for a script in a folder.
+
+    Raises:
+        UsageError: No script can show the violation.
+    """
+    played = Played.of(reproducer, subject)
+    found = judge_run(played.scenario, played.run, subject.capabilities).violations
+    violation = _recorded(reproducer, subject, found)
+    return Reproduction(
+        played.scenario,
+        subject.capabilities,
+        subject_text(subject, folder),
+        played.methods,
+        _wrong_number(played.judgement, violation),
+        f"{violation.property} ({violation.cause}): {violation.summary}",
+        violation.property == accumulation_is_local_until_reduced.__name__,
+    )
+
+
+def write_and_try(
+    reproduction: Reproduction, script: Path, python: Sequence[str] = (sys.executable,)
+) -> Trial:
+    """Write the script and run it; with stand-ins for CUDA streams if it needs some."""
+    trial = Trial(None, "", "")
+    for without_streams in (False, True):
+        script.write_text(
+            reproduction.text(without_streams=without_streams), encoding="utf-8"
+        )
+        trial = try_script(script, python)
+        if trial.code is None or trial.shows_wrong_gradient:
+            break
+    return trial
+
+
+def _recorded(
+    reproducer: Reproducer, subject: Subject, found: list[Violation]
+) -> Violation:
+    """Return the recorded violation among those of the run."""
+    for violation in found:
+        if violation.identity == (reproducer.property, reproducer.cause):
+            return violation
+    raise UsageError(
+        f"{subject.name} does not violate {reproducer.property} ({reproducer.cause}) in the "
+        "scenario of the token: there is nothing to export"
+    )
+
+
+def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
+    """Return the wrong gradient; refuse violations that no number shows."""
+    named = f"{violation.property} ({violation.cause})"
+    if violation.unordered is not None:
+        raise UsageError(
+            f"{named} is about the order of work on streams; a script for a CPU has none and "
+            "would show nothing: replay the token instead"
+        )
+    wrong = wrong_gradient_of(judgement, violation)
+    if wrong is None:
+        raise UsageError(
+            f"{named} leaves no wrong number in a gradient, and a script shows nothing else: "
+            "replay the token instead"
+        )
+    return wrong
+
+
+def refuse_words(scenario: Scenario) -> None:
+    """Refuse a scenario that takes more than a script can hold."""
+    uses = {spec.use for spec in scenario.parameters}
+    for feature, is_met in (
+        (f"module={scenario.module}", scenario.module != PLAIN),
+        ("event=failing_collectives", "failing_collectives" in scenario.events),
+        ("use=added_to_another", "added_to_another" in uses),
+        ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
+        *((word, word in uses | {scenario.backward}) for word in RARE),
+    ):
+        if is_met:
+            raise UsageError(
+                f"no script can play {feature}, which needs the harness: replay the token "
+                "instead"
+            )
+
+
+def _moves_dtypes(scenario: Scenario) -> bool:
+    """Tell whether parameters move that have to get their gradient's dtype back."""
+    has_dtype = any(spec.grad_dtype is not None for spec in scenario.parameters)
+    return has_dtype and "move" in scenario.events

@@ -1,0 +1,59 @@
+"""Values as the text of a Python program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from syncverify.scenario.distribution import in_format
+
+_SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
+_FORMATS = {
+    "contiguous": "",
+    "transposed": ".transpose(-1, -2).contiguous().transpose(-1, -2)",
+    "channels_last": ".contiguous(memory_format=torch.channels_last)",
+}
+
+
+def tensor_text(
+    value: torch.Tensor, dtype: str, memory_format: str = "contiguous"
+) -> str:
+    """Return an expression for a tensor of a dtype in a memory format."""
+    return tensor_by_rank({0: value}, dtype, memory_format)
+
+
+def tensor_by_rank(
+    values: Mapping[int, torch.Tensor], dtype: str, memory_format: str = "contiguous"
+) -> str:
+    """Return an expression for a tensor that may differ between ranks."""
+    typed = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    if len({value.shape for value in values.values()}) > 1:
+        listed = {r: tensor_text(v, dtype, memory_format) for r, v in values.items()}
+        return _by_rank(listed)
+    value = next(iter(values.values()))
+    if not value.numel():
+        return f"torch.zeros({tuple(value.shape)}{typed})"
+    numbers = {r: _number_text(v.double().tolist()) for r, v in values.items()}
+    is_laid_out = (
+        in_format(value, memory_format).stride() != value.contiguous().stride()
+    )
+    layout = _FORMATS[memory_format] if is_laid_out else ""
+    return f"torch.tensor({_by_rank(numbers)}{typed}){layout}"
+
+
+def _number_text(number: Any) -> str:
+    if isinstance(number, list):
+        return f"[{', '.join(map(_number_text, number))}]"
+    return _SPECIAL.get(str(number), str(number))
+
+
+def _by_rank(texts: Mapping[int, str]) -> str:
+    """Return one expression for texts that may differ between ranks."""
+    if len({*texts.values()}) == 1:
+        return next(iter(texts.values()))
+    if [*texts] == [*range(len(texts))]:
+        return f"[{', '.join(texts.values())}][rank]"
+    listed = ", ".join(f"{rank}: {text}" for rank, text in texts.items())
+    return f"{{{listed}}}[rank]"

@@ -1,0 +1,150 @@
+"""The parameters of a scenario as lines of a script."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+import torch
+
+from syncverify.command.export.literals import tensor_by_rank
+from syncverify.program.model import LocalModel, build_model
+from syncverify.scenario.distribution import in_format
+from syncverify.scenario.layout import rank_table
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import (
+    ABSENT,
+    PARTIAL,
+    ParameterSpec,
+    num_pieces,
+    sharded_dim,
+    strided_shard,
+)
+
+# Names that the script gives to its own values.
+_TAKEN = frozenset(
+    [
+        "actual",
+        "check",
+        "dist",
+        "expected",
+        "folder",
+        "local",
+        "loss",
+        "mesh",
+        "multiprocessing",
+        "nn",
+        "rank",
+        "run",
+        "synchronizer",
+        "sys",
+        "tempfile",
+        "terms",
+        "torch",
+        "train",
+    ]
+)
+
+
+def variable_names(scenario: Scenario, taken: Collection[str]) -> dict[str, str]:
+    """Return the variable of each parameter, by its name."""
+    return {
+        spec.name: spec.name if _is_free(spec.name, taken) else f"parameter_{position}"
+        for position, spec in enumerate(scenario.parameters)
+    }
+
+
+def _is_free(name: str, taken: Collection[str]) -> bool:
+    is_free = name not in _TAKEN and name not in taken and not keyword.iskeyword(name)
+    return name.isidentifier() and name.isascii() and is_free
+
+
+def mesh_lines(scenario: Scenario) -> Iterator[str]:
+    """Yield the line that makes the device mesh."""
+    mesh = scenario.mesh
+    names = f", mesh_dim_names={mesh.axis_names}" if mesh.axis_names else ""
+    if mesh.order == "row_major":
+        yield f'mesh = init_device_mesh("cpu", {mesh.shape}{names})'
+    else:
+        ranks = torch.tensor(rank_table(mesh)).reshape(mesh.shape).tolist()
+        yield f'mesh = DeviceMesh("cpu", torch.tensor({ranks}){names})'
+
+
+def parameter_lines(
+    scenario: Scenario, variables: Mapping[str, str], *, uses_mesh: bool
+) -> Iterator[str]:
+    """Yield the lines that make the parameters; replicas have equal values."""
+    cpu = torch.device("cpu")
+    ranks = range(scenario.mesh.num_ranks)
+    models = [build_model(scenario, rank=r, device=cpu, mesh=None) for r in ranks]
+    for spec in scenario.parameters:
+        name = variables[spec.name]
+        values = {r: models[r].parameters[spec.name].detach() for r in ranks}
+        value = tensor_by_rank(values, spec.dtype, spec.memory_format)
+        if uses_mesh and spec.placements is not None:
+            value = _distributed(scenario, spec, value)
+        grad = "" if spec.requires_grad else ", requires_grad=False"
+        yield f"{name} = nn.Parameter({value}{grad})"
+        if spec.grad_dtype is not None:
+            yield f"{name}.grad_dtype = torch.{spec.grad_dtype}"
+
+
+def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
+    codes = spec.placements or ()
+    mesh = "mesh"
+    if ABSENT in codes:
+        own = zip(scenario.mesh.axis_names, codes, strict=True)
+        mesh += f"[{tuple(name for name, code in own if code != ABSENT)}]"
+    placements = ", ".join(
+        _placement(scenario, codes, axis)
+        for axis, code in enumerate(codes)
+        if code != ABSENT
+    )
+    whole = ""
+    if any(sharded_dim(code) is not None for code in codes):
+        # Shards may be uneven, and DTensor takes the shape from the local part.
+        stride = in_format(
+            torch.empty(spec.global_shape, device="meta"), spec.memory_format
+        ).stride()
+        whole = f", shape=torch.Size({spec.global_shape}), stride={stride}"
+    return (
+        f"DTensor.from_local({value}, {mesh}, [{placements}], run_check=False{whole})"
+    )
+
+
+def _placement(scenario: Scenario, codes: tuple[str, ...], axis: int) -> str:
+    dim = sharded_dim(codes[axis])
+    if dim is None:
+        return "Replicate()"
+    if codes[axis] != strided_shard(dim):
+        return f"Shard({dim})"
+    later = num_pieces(scenario.mesh, codes, dim) // math.prod(
+        size
+        for size, code in zip(scenario.mesh.shape[: axis + 1], codes, strict=False)
+        if sharded_dim(code) == dim
+    )
+    return f"_StridedShard({dim}, split_factor={later})"
+
+
+def local_in_graph(spec: ParameterSpec, name: str, *, uses_mesh: bool) -> str:
+    """Return the expression of this rank's part of a parameter, in a loss."""
+    codes = [code for code in spec.placements or () if code != ABSENT]
+    if not uses_mesh or spec.placements is None:
+        return name
+    if PARTIAL not in codes:
+        return f"{name}.to_local()"
+    arriving = ", ".join(
+        "Partial()" if code == PARTIAL else f"{name}.placements[{axis}]"
+        for axis, code in enumerate(codes)
+    )
+    return f"{name}.to_local(grad_placements=[{arriving}])"
+
+
+def groups_text(scenario: Scenario, variables: Mapping[str, str]) -> str:
+    """Return the parameter groups as the subject takes them."""
+    # The model lists whatever stands for a parameter: here its variable.
+    names: Mapping[str, str] = variables
+    groups = LocalModel(scenario, 0, names).param_groups()  # type: ignore[arg-type]
+    listed = (f"[{', '.join(map(str, group))}]" for group in groups)
+    return f"[{', '.join(listed)}]"

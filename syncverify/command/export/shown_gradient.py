@@ -1,0 +1,142 @@
+"""The gradient that a script shows: a moment of a run, and the right value there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+import torch
+from typing_extensions import override
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import Reference
+from syncverify.judge.violation import Violation
+from syncverify.scenario import step_plan
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.trace.run import Observation, ObservationPoint
+
+
+class Moment(NamedTuple):
+    """A point of the training program at which gradients are read."""
+
+    point: ObservationPoint
+    step: int
+    micro_batch: int | None
+
+    @override
+    def __str__(self) -> str:
+        """Say the moment in words."""
+        match self.point:
+            case "accumulated":
+                return f"after micro-batch {self.micro_batch} of step {self.step}"
+            case "reduced":
+                return f"after wait() of step {self.step}"
+            case "zeroed":
+                return f"after zero_grad() of step {self.step}"
+        return "after unbind() and a plain backward"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGradient:
+    """The gradient of one parameter at one moment, on all ranks.
+
+    Attributes:
+        spec: The parameter.
+        moment: Moment at which the gradient is read.
+        expected: Right gradient in float64, by rank; not of ranks that are not judged.
+        may_be_missing: Whether no gradient at all is right, too.
+        is_wrong: Whether it was wrong on some rank.
+    """
+
+    spec: ParameterSpec
+    moment: Moment
+    expected: Mapping[int, torch.Tensor]
+    may_be_missing: bool
+    is_wrong: bool
+
+
+def wrong_gradient_of(
+    judgement: Judgement, violation: Violation
+) -> ShownGradient | None:
+    """Return the gradient that a violation is about, or else the first wrong one of the run."""
+    step, micro_batch = (violation.evidence.get(k) for k in ("step", "micro_batch"))
+    first = None
+    for each in shown_gradients(judgement):
+        if not each.is_wrong:
+            continue
+        is_meant = (each.moment.step, each.moment.micro_batch) == (step, micro_batch)
+        if is_meant and each.spec.name in violation.parameters:
+            return each
+        first = first or each
+    return first
+
+
+def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:
+    """Yield the gradients of a run that are judged, in the order of the training program."""
+    observations = (rank.observations for rank in judgement.run.ranks)
+    for observed in zip_longest(*observations):  # a fault ends some ranks early
+        first = next(each for each in observed if each is not None)
+        moment = Moment(first.point, first.step, first.micro_batch)
+        for spec in judgement.scenario.parameters:
+            pairs = {
+                rank: (expected, each)
+                for rank, each in enumerate(observed)
+                if each and (expected := _expected(judgement, spec, rank, each))
+            }
+            if pairs:
+                yield ShownGradient(
+                    spec,
+                    moment,
+                    {rank: expected.value() for rank, (expected, _) in pairs.items()},
+                    all(expected.may_be_none() for expected, _ in pairs.values()),
+                    any(_is_wrong(*pair) for pair in pairs.values()),
+                )
+
+
+def _is_wrong(expected: ExpectedGradient, observation: Observation) -> bool:
+    gradient = observation.gradients[expected.spec.name]
+    if not expected.count:  # nothing has contributed, or may
+        return gradient is not None and bool(gradient.any())
+    return explain(expected, gradient) is not None
+
+
+def _expected(
+    judgement: Judgement, spec: ParameterSpec, rank: int, observation: Observation
+) -> ExpectedGradient | None:
+    """Return the right gradient of a rank at an observation; None if no property judges it."""
+    reference, step = judgement.reference, observation.step
+    own = (rank,), 1
+    if judgement.was_refused(step):
+        return None
+    if not spec.requires_grad or observation.point == "zeroed":
+        return ExpectedGradient(reference, spec, rank, step, 0, *own)
+    match observation.point:
+        case "accumulated":
+            if not _is_kept_in_grad(reference, spec, observation):
+                return None
+            count = 1 + (observation.micro_batch or 0)
+            return ExpectedGradient(reference, spec, rank, step, count, *own)
+        case "reduced":
+            owned = judgement.run.ranks[rank].owned
+            if reference.capabilities.gradients == "owner" and (
+                owned is None or spec.name not in owned
+            ):
+                return None
+            count = step_plan.num_micro_batches(judgement.scenario, step)
+            ranks = reference.contributors(spec, rank)
+            divisor = reference.divisor(spec, rank)
+            return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
+    return ExpectedGradient(reference, spec, rank, step, 1, *own)
+
+
+def _is_kept_in_grad(
+    reference: Reference, spec: ParameterSpec, observation: Observation
+) -> bool:
+    """Tell whether `.grad` has to hold the sum of the micro-batches so far."""
+    reduces_each = reference.capabilities.reduces_each_micro_batch
+    is_trained = spec.requires_grad and observation.gradients[spec.name] is not None
+    return is_trained and not reduces_each

@@ -1,0 +1,35 @@
+"""Scenarios that a user chose, with features that the contract of the subject may not name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from syncverify.errors import UsageError
+from syncverify.scenario.coverage import plain_features_outside
+from syncverify.scenario.features import optional_features
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+
+
+def observing(subject: Subject, scenario: Scenario) -> Subject:
+    """Return the subject as one that may refuse each feature beyond its contract.
+
+    Raises:
+        UsageError: The contract leaves out a value of plain steps that the scenario has.
+    """
+    own = subject.capabilities
+    beyond = {
+        f"{topic}={value}"
+        for topic, value in optional_features(scenario)
+        if not own.covers(topic, value)
+    }
+    capabilities = replace(
+        own, refused=own.refused | beyond, outside=own.outside - beyond
+    )
+    outside = plain_features_outside(scenario, capabilities)
+    if outside:
+        raise UsageError(
+            f"subject {subject.name!r} does not promise to handle {', '.join(outside)}: its "
+            "capabilities leave that out; replay with a subject that covers it"
+        )
+    return replace(subject, capabilities=capabilities)

@@ -1,0 +1,59 @@
+"""Pages that show commands are followed literally, and every shown output is real."""
+
+from pathlib import Path
+
+import pytest
+
+from pages.followed import followed, without_times
+from pages.gallery import PAGE, SHOWN, page
+
+DOCS = Path(__file__).parents[2] / "docs"
+FOLLOWED = ("tutorial.md", "reading-a-race.md")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert without_times(followed(text, tmp_path)) == without_times(text)
+
+
+def test_tutorial_ends_green() -> None:
+    commands = (DOCS / "tutorial.md").read_text(encoding="utf-8").split("```console\n")
+    assert "1 VIOLATION" in commands[1]
+    assert "is WRONG after" in commands[2]
+    assert "NOT REPRODUCED" in commands[3]
+    assert "NO VIOLATION" in commands[4]
+    assert "1 passed" in commands[5]
+
+
+@pytest.mark.long
+def test_gallery_shows_real_diagnoses() -> None:
+    assert len(SHOWN) == 10
+    assert page() == PAGE.read_text(encoding="utf-8"), "run python -m pages.gallery"
+
+
+PAGE_WITH_STEPS = """\
+```python title="count.py"
+print(len("abc"))
+```
+```diff title="count.py"
+-print(len("abc"))
++print(len("abcd"))
+```
+```console
+$ python count.py
+3
+```
+"""
+
+
+def test_following_puts_real_output_into_a_page(tmp_path: Path) -> None:
+    text = followed(PAGE_WITH_STEPS, tmp_path)
+    assert text == PAGE_WITH_STEPS.replace("\n3\n", "\n4\n")
+
+
+def test_a_change_of_other_lines_is_refused(tmp_path: Path) -> None:
+    broken = PAGE_WITH_STEPS.replace('-print(len("abc"))', '-print(len("x"))')
+    with pytest.raises(ValueError, match="expected these lines once"):
+        followed(broken, tmp_path)

@@ -1,0 +1,26 @@
+"""Scripts that simulated ranks run, which takes milliseconds."""
+
+from pathlib import Path
+from typing import Any
+
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.turns.decisions import Decisions
+
+HERE = Path(__file__).parent
+
+
+def verdicts(text: str, num_ranks: int) -> list[bool]:
+    """Run the function `train` of a script on simulated ranks."""
+    namespace: dict[str, Any] = {"__name__": "script", "__file__": str(HERE / "script")}
+    exec(compile(text, "script", "exec"), namespace)
+    machine = SimulatedMachine(num_ranks, records_accesses=False, decisions=Decisions())
+    results: dict[int, bool] = {}
+
+    def program(rank: int) -> None:
+        results[rank] = namespace["train"](rank)
+
+    threads, stall = machine.run(program)
+    assert stall is None
+    errors = [thread.error for thread in threads if thread.error]
+    assert not errors, errors
+    return [results[rank] for rank in range(num_ranks)]

@@ -1,0 +1,64 @@
+"""A script plays its scenario as the rank program does, in all scenarios that it can hold."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from script_verdicts import verdicts
+
+from strategies import scenarios
+from syncverify.command.export.execution import refuse_words
+from syncverify.command.export.played import Played
+from syncverify.command.export.script import Reproduction
+from syncverify.command.export.shown_gradient import shown_gradients
+from syncverify.command.export.subject_text import subject_text
+from syncverify.errors import UsageError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.token import Reproducer
+from syncverify.subjects.subject import Subject, resolve
+
+HERE = Path(__file__).parent
+
+
+def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
+    """Return a reproduction for the last `wait()`, and one for the end of the program."""
+    played = Played.of(Reproducer("", "", scenario), subject)
+    if played.run.fault is not None:  # refused, which the contract allows
+        return []
+    last = {each.moment.point: each for each in shown_gradients(played.judgement)}
+    text = subject_text(subject, HERE)
+    return [
+        Reproduction(scenario, subject.capabilities, text, played.methods, shown, "")
+        for point, shown in last.items()
+        if point in {"reduced", "unbound"}
+    ]
+
+
+def check_texts(scenario: Scenario) -> None:
+    """Run the scripts of a right synchronizer in a scenario: they have to say so."""
+    if scenario.backward == "on_threads":  # a thread is no simulated rank
+        return
+    try:
+        refuse_words(scenario)
+        texts = [
+            each.text(without_streams=False)
+            for each in reproductions(scenario, resolve("synchronizer"))
+        ]
+    except UsageError:
+        return
+    for text in texts:
+        assert all(verdicts(text, scenario.mesh.num_ranks)), text
+
+
+@pytest.mark.slow
+@settings(max_examples=6, phases=[Phase.generate])  # shrinking would take minutes
+@given(scenarios(max_ranks=2))
+def test_script_of_a_right_synchronizer_says_right(scenario: Scenario) -> None:
+    check_texts(scenario)
+
+
+@pytest.mark.nightly
+@settings(max_examples=300, phases=[Phase.generate])
+@given(scenarios())
+def test_scripts_of_many_scenarios_say_right(scenario: Scenario) -> None:
+    check_texts(scenario)
