@@ -14,6 +14,9 @@ verify: $(INSTALLED)
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
 	$(RUN) synchronizer --backend gloo --ranks 4 --examples 25 --seed 0
 	$(RUN) ddp --backend gloo --ranks 4 --examples 25 --seed 0
+	@echo
+	@echo "next, verify yours:  $(RUN) mypackage/sync.py:MySynchronizer"
+	@echo "or, for the command by its name alone:  . .venv/bin/activate && syncverify --help"
 
 # Two minutes on two cores: all quick tests and a part of the slow ones.
 test: $(INSTALLED)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from syncverify.one_play import PlayedScenario as PlayedScenario
     from syncverify.one_play import assert_right as assert_right
     from syncverify.one_play import play as play
+    from syncverify.pytest_plugin import check as check
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
@@ -34,6 +35,7 @@ __all__ = [
     "SyncverifyError",
     "UsageError",
     "assert_right",
+    "check",
     "play",
     "verify",
 ]
@@ -52,6 +54,7 @@ _MODULES = {
     "UsageError": "syncverify.errors",
     "assert_right": "syncverify.one_play",
     "play": "syncverify.one_play",
+    "check": "syncverify.pytest_plugin",
     "verify": "syncverify.verification",
 }
 

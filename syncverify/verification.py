@@ -112,6 +112,8 @@ class CoverageGap(AssertionError):  # noqa: N818  # part of the API
         report: The report, without violations.
     """
 
+    __module__ = "syncverify"
+
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
@@ -133,6 +135,7 @@ def verify(
     stop_at_first: bool = False,
     beyond: bool = False,
     focus: str | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Verify a gradient synchronizer.
 
@@ -158,6 +161,7 @@ def verify(
             contract with `fail_on_wrong` always observes them.
         focus: Topic of `syncverify run --focus`, such as `bucket_cap`, of which most
             scenarios then have a special value; None for no focus.
+        progress: Receives each scenario, each violation and each run for shrinking.
 
     Returns:
         The report of a search without violations.
@@ -168,21 +172,26 @@ def verify(
         UsageError: The subject, the backend or a number cannot be used.
     """
     __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
-    found = resolve(subject, contract)
-    with closing(open_backend(backend, found)) as opened:
-        report = run_search(
-            found,
-            opened,
-            ranks=ranks,
-            examples=examples,
-            seed=seed,
-            schedules=schedules,
-            jobs=jobs,
-            database=database,
-            stop_at_first=stop_at_first,
-            observing=Observing() if _observes(beyond, found) else None,
-            focus=focus,
-        )
+    try:
+        found = resolve(subject, contract)
+        with closing(open_backend(backend, found)) as opened:
+            report = run_search(
+                found,
+                opened,
+                ranks=ranks,
+                examples=examples,
+                seed=seed,
+                schedules=schedules,
+                progress=progress,
+                jobs=jobs,
+                database=database,
+                stop_at_first=stop_at_first,
+                observing=Observing() if _observes(beyond, found) else None,
+                focus=focus,
+            )
+    except UsageError as error:
+        # The caller's mistake: no line of the harness explains it.
+        raise error.with_traceback(None) from error.__cause__
     if report.has_failed:
         raise PropertyViolation(report)
     gap = report.gap(require_coverage, require_lines)

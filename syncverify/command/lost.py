@@ -10,6 +10,7 @@ from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.token import decode
@@ -25,7 +26,7 @@ def record(
     num_runs: int,
     options: Mapping[str, Any],
 ) -> None:
-    """Save the violation for the next run, and write the reports of `--json` and `--html`.
+    """Save the violation for the next run, and write `--json`, `--sarif` and `--html`.
 
     Args:
         token: Token of the violation.
@@ -40,7 +41,7 @@ def record(
     subject = resolve(options["subject"], options["contract"])
     provide_layers(subject.capabilities)  # the scenario may train one
     reproducer = decode(token)
-    if not options["no_database"]:
+    if options["database"] and not options["no_database"]:
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
         SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
@@ -61,5 +62,6 @@ def record(
         contract_choice=subject.contract_choice,
     )
     ReplayFiles(html=options["html_path"]).write(report, subject, None)
+    write_json(options["sarif_path"], sarif_log(report))
     unknown = {"seed": options["seed"], "seconds": None}
     write_json(options["json_path"], report.to_json() | unknown)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from syncverify import bounds
+from syncverify.command.process_exit import BAD_USAGE
 from syncverify.defaults import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
@@ -28,8 +29,6 @@ from syncverify.defaults import (
 )
 from syncverify.replay_line import replay_line
 
-DEFAULT_DATABASE = Path(".syncverify")
-
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -38,6 +37,13 @@ def _backend_option(*names: str) -> Option:
         "--backend", type=click.Choice(names), default="sim", show_default=True,
         help="Where the ranks run.",
     )  # fmt: skip
+
+
+def _examples(*lines: str) -> str:
+    """Return the end of a help: calls of the command, as they are typed."""
+    return "\b\n" + "\n".join(
+        ["Examples:", *(f"  syncverify {line}" for line in lines)]
+    )
 
 
 def _number_option(
@@ -99,13 +105,34 @@ def replay_files(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    epilog=_examples("run ddp", "run mypackage/sync.py:MySynchronizer", "run --help"),
+)
 @click.version_option(package_name="syncverify")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Verify gradient synchronizers for distributed PyTorch training."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(BAD_USAGE)
+    if context.invoked_subcommand == "run":
+        from syncverify.subjects.project_file import project_file
+
+        context.default_map = {"run": project_file().of_run()}
 
 
-@cli.command()
+@cli.command(
+    short_help="Search for violations of a synchronizer.",
+    epilog=_examples(
+        "run ddp",
+        "run mypackage/sync.py:MySynchronizer --examples 2000 --seed 0",
+        "run mypackage.sync:MySynchronizer --backend gloo --json report.json",
+        "run mypackage.sync:MySynchronizer --backend fake --ranks 64",
+    )
+    + "\n\nDefaults of a project are in [tool.syncverify] of its pyproject.toml.",
+)
 @subject_argument
 @any_backend
 @contract_option
@@ -127,13 +154,20 @@ def cli() -> None:
 )  # fmt: skip
 @report_option
 @replay_files
+@click.option(
+    "--sarif", "sarif_path", type=json_file, default=None,
+    help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
+)  # fmt: skip
 @_jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
-    "--database", type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_DATABASE, show_default=True,
-    help="Violations are kept here, and played first by the next run.",
+    "--database", type=click.Path(file_okay=False, path_type=Path), default=None,
+    metavar="DIRECTORY",
+    help="Keep violations here, such as in .syncverify; the next run plays them first.",
 )  # fmt: skip
-@click.option("--no-database", is_flag=True, help="Keep nothing, play nothing first.")
+@click.option(
+    "--no-database", is_flag=True,
+    help="Keep nothing, play nothing first: against the project's own default.",
+)  # fmt: skip
 @click.option(
     "--require-coverage", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
     help="Fail unless every feature value, and so many of their pairs, were met.",
@@ -154,7 +188,13 @@ def cli() -> None:
     "--focus", default=None, metavar="TOPIC",
     help="Give most scenarios a special value of a topic, such as bucket_cap.",
 )  # fmt: skip
-@click.option("--show-coverage", is_flag=True, help="Print what scenarios contained.")
+@click.option(
+    "--show-coverage", "--verbose", "-v", "show_coverage", is_flag=True,
+    help="Print what scenarios contained.",
+)  # fmt: skip
+@click.option(
+    "--quiet", "-q", is_flag=True, help="Print violations and the verdict alone."
+)
 def run(**options: Any) -> None:
     """Search for violations of SUBJECT.
 
@@ -171,12 +211,16 @@ def run(**options: Any) -> None:
 
         record(token, summary, lines, num_runs, options)
 
-    written = options["json_path"] or options["html_path"]
-    keeps_nothing = options["no_database"] and not written
+    is_kept = options["database"] and not options["no_database"]
+    files = (options[name] for name in ("json_path", "sarif_path", "html_path"))
+    keeps_nothing = not (is_kept or any(files))
     _play_owned(play, options, None if keeps_nothing else record)
 
 
-@cli.command()
+@cli.command(
+    short_help="Find the contract that a synchronizer keeps.",
+    epilog=_examples("probe mypackage.sync:MySynchronizer --output contract.toml"),
+)
 @subject_argument
 @contract_option
 @backend_with_data
@@ -199,7 +243,10 @@ def probe(**options: Any) -> None:
     _play_owned(play, options)
 
 
-@cli.command()
+@cli.command(
+    short_help="Print the diagnosis of one wrong feature.",
+    epilog=_examples("explain report.json#wrong/1"),
+)
 @click.argument("place", metavar="REPORT.json#WORD/N")
 def explain(place: str) -> None:
     """Print the diagnosis of a feature beyond the contract, such as report.json#wrong/1."""
@@ -208,15 +255,31 @@ def explain(place: str) -> None:
     execute(place)
 
 
-@cli.command()
+@cli.command(
+    short_help="Play one recorded violation again.",
+    epilog=_examples(
+        "replay report.json#1",
+        "replay report.json#1 mypackage.sync:MyOther",
+        "replay sv2-eNot... mypackage.sync:MySynchronizer --backend gloo",
+    ),
+)
 @click.argument("token_or_file")
-@subject_argument
+@click.argument("subject", required=False)
 @contract_option
-@any_backend
+@click.option(
+    "--backend", type=click.Choice(BACKEND_NAMES), default=None,
+    help="Where the ranks run.  [default: the report's, or sim]",
+)  # fmt: skip
 @replay_files
 def replay(token_or_file: str, **options: Any) -> None:
-    """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N."""
-    _play_owned(lambda: _replay(token_or_file, options), options)
+    """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N.
+
+    A report names its SUBJECT; a token does not.
+    """
+    from syncverify.command.recorded import with_recorded
+
+    chosen = with_recorded(token_or_file, options)
+    _play_owned(lambda: _replay(token_or_file, chosen), chosen)
 
 
 def _play_owned(
@@ -277,7 +340,10 @@ def export(token_or_file: str, script: Path, **options: Any) -> None:
     _play_owned(play, {**options, "backend": "sim"})
 
 
-@cli.command()
+@cli.command(
+    short_help="Write an adapter for a synchronizer of yours.",
+    epilog=_examples("init tests/syncverify --like hooks"),
+)
 @click.argument("path", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--like", type=click.Choice(RECIPE_NAMES), required=True,
@@ -291,7 +357,10 @@ def init(path: Path, like: str) -> None:
     execute(path, like)
 
 
-@cli.command()
+@cli.command(
+    short_help="Play the bank of known defects.",
+    epilog=_examples("bank --examples 50", "bank --json bank.json --jobs 2"),
+)
 @click.option(
     "--only", metavar="ID", multiple=True, help="Play this entry only; may be repeated."
 )

@@ -13,6 +13,7 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from syncverify.command.report_so_far import ReportSoFar
@@ -48,6 +49,8 @@ class SearchProgress:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
                 console=self.console,
             )
             self._task = self._bar.add_task("searching", total=self.total)

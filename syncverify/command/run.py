@@ -18,9 +18,10 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.report.beyond import ObservationInterrupted
-from syncverify.report.console import CommandConsole, check_folder
+from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import (
@@ -47,8 +48,9 @@ class RunOptions:
     html_path: Path | None
     trace_path: Path | None
     dumps_path: Path | None
+    sarif_path: Path | None
     jobs: int
-    database: Path
+    database: Path | None
     no_database: bool
     require_coverage: float | None
     fail_under_lines: float | None
@@ -56,6 +58,7 @@ class RunOptions:
     stop_at_first: bool
     no_beyond: bool
     focus: str | None
+    quiet: bool
 
     @property
     def replay_files(self) -> ReplayFiles:
@@ -70,9 +73,8 @@ class RunOptions:
 
 def execute(options: RunOptions) -> None:
     """Search for violations of a subject, report them and exit."""
-    console = CommandConsole()
     progress = SearchProgress(
-        console,
+        CommandConsole(is_quiet=options.quiet),
         options.examples,
         options.subject,
         options.backend,
@@ -88,6 +90,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
     options.replay_files.check()
+    check_folder(options.sarif_path)
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
@@ -157,9 +160,11 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
             console.print(f"never together: {' and '.join(pair)}")
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     lines = (*report.summary.lines(), *report.lines.lines(), *report.explored, *table)
-    for line in (*lines, diagnosis(report)):
+    for line in lines:
         console.print(line)
+    say(diagnosis(report))
     progress.report.write_whole(report)
+    write_json(options.sarif_path, sarif_log(report))
 
 
 def _coverage_table(report: Report) -> Table:

@@ -21,10 +21,13 @@ class CommandConsole(Console):
 
     Texts come from subjects and files. None is markup, and no control character of theirs
     reaches the terminal.
+
+    Args:
+        is_quiet: Whether nothing is shown.
     """
 
-    def __init__(self) -> None:
-        super().__init__(markup=False, emoji=False, highlight=False)
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, quiet=is_quiet)
 
     @override
     def print(self, *objects: Any, **options: Any) -> None:

@@ -99,6 +99,7 @@ class Report:
             "explored": list(self.explored),
             "violations": [violation_json(entry) for entry in self.violations],
             "contract": self.contract,
+            "contract_choice": self.contract_choice,
             "beyond": [each.to_json() for each in self.beyond],
             "interrupted": self.is_interrupted,
             "lines": self.lines.to_json(),

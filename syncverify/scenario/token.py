@@ -127,15 +127,30 @@ def _inflate(squeezed: bytes) -> bytes:
 def load(token_or_file: str) -> Reproducer:
     """Return the reproducer of a token, of a file that holds one, or of a JSON report.
 
-    A path may end in `#N`, for violation N (from 0) of a report that has several.
+    A path may end in `#N`, for violation N (from 1) of a report that has several.
 
     Raises:
         ScenarioFormatError: The file cannot be read, or holds several violations.
     """
     name, hash_mark, index = token_or_file.partition("#")
+    text = file_text(token_or_file)
+    if text is None:
+        return decode(token_or_file)
+    if _ANY_VERSION.match(text):
+        return decode(text)
+    return decode(_token_of_report(text, name, index if hash_mark else None))
+
+
+def file_text(token_or_file: str) -> str | None:
+    """Return the text of a file, whose path may end in `#N`; None for a token.
+
+    Raises:
+        ScenarioFormatError: The file cannot be read.
+    """
+    name = token_or_file.partition("#")[0]
     path = Path(name)
     if _ANY_VERSION.match(token_or_file) or not _is_file(path):
-        return decode(token_or_file)
+        return None
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             text = file.read(bounds.MAX_FILE_BYTES + 1).strip()
@@ -145,9 +160,7 @@ def load(token_or_file: str) -> Reproducer:
         raise ScenarioFormatError(
             f"cannot read {name!r}: it has more than {bounds.MAX_FILE_BYTES} characters"
         )
-    if _ANY_VERSION.match(text):
-        return decode(text)
-    return decode(_token_of_report(text, name, index if hash_mark else None))
+    return text
 
 
 def _token_of_report(text: str, name: str, index: str | None) -> str:
@@ -161,14 +174,14 @@ def _token_of_report(text: str, name: str, index: str | None) -> str:
         ) from error
     if index is None and len(tokens) != 1:
         raise ScenarioFormatError(
-            f"{name!r} has {len(tokens)} violations: choose one with {name}#0"
-            + (f" to {name}#{len(tokens) - 1}" if tokens else ", if there were one")
+            f"{name!r} has {len(tokens)} violations: choose one with {name}#1"
+            + (f" to {name}#{len(tokens)}" if tokens else ", if there were one")
         )
-    if index is not None and not (index.isdecimal() and int(index) < len(tokens)):
+    if index is not None and not (index.isdecimal() and 1 <= int(index) <= len(tokens)):
         raise ScenarioFormatError(
             f"{name!r} has no violation #{index}: it has {len(tokens)}"
         )
-    return tokens[int(index or 0)]
+    return tokens[int(index or 1) - 1]
 
 
 def _is_file(path: Path) -> bool:

@@ -44,6 +44,14 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
             raise UsageError(f"the database {str(path)!r} is no folder")
 
     @override
+    def save(self, key: bytes, value: bytes) -> None:
+        """Save an entry; the first one makes the folder, which git is told to ignore."""
+        if not self.path.exists():
+            self.path.mkdir(parents=True)
+            (self.path / ".gitignore").write_text("*\n")
+        super().save(key, value)
+
+    @override
     def fetch(self, key: bytes) -> Iterable[bytes]:
         """Yield the content of each file of a key, by the order of names."""
         folder = self._key_path(key)

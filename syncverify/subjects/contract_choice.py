@@ -6,12 +6,13 @@ import tomllib
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_file import contract_of, read_contract
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
+from syncverify.subjects.project_file import project_file
 
 # A name, the path of a file, or the contract itself.
 ContractChoice = str | Path | Capabilities
@@ -70,23 +71,10 @@ def contract_of_project() -> str | Path | None:
         A name or the path of a file; None if there is no such entry.
 
     Raises:
-        UsageError: The file is no TOML, or the value is no text.
+        UsageError: The file is no TOML, or the table has a wrong key or value.
     """
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            return _contract_in(file)
-    return None
-
-
-def _contract_in(file: Path) -> str | Path | None:
-    try:
-        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        choice = content.get("tool", {}).get("syncverify", {}).get("contract")
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise UsageError(f"{str(file)!r} cannot be read: {error}") from error
-    if choice is None or (isinstance(choice, str) and choice in contract_names()):
+    project = project_file()
+    choice: str | None = project.defaults.get("contract")
+    if choice is None or choice in contract_names():
         return choice
-    if not isinstance(choice, str):
-        raise UsageError(f"{str(file)!r}: expected contract as text, got {choice!r}")
-    return file.parent / choice
+    return project.path.parent / choice

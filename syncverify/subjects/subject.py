@@ -73,7 +73,7 @@ class Subject:
         """Name in a database, which is the same however the caller spelled the subject."""
         if self.name in BUILT_IN_SUBJECTS:
             return self.name
-        return module_path_of(self.factory) or self.name
+        return path_of(self.factory) if module_path_of(self.factory) else self.name
 
 
 def resolve(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from syncverify.errors import SubjectError
 from syncverify.plain_text import kind_of, message_of
+
+_INSTALLED = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 
 
 def path_of(found: object) -> str:
@@ -57,11 +62,39 @@ def imported(path: str, noun: str) -> Any:
         found = _module(written)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # a script without a main guard may exit
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a script may exit
+        words = f"{kind_of(error)}: {message_of(error)}"
+        own = _without_imports(error.__traceback__)
         raise SubjectError(
-            f"{noun} {path!r} cannot be imported: {kind_of(error)}: {message_of(error)}"
-        ) from error
+            f"{noun} {path!r} cannot be imported: {words}{_place(own)}"
+        ) from error.with_traceback(own)
     return found
+
+
+def _without_imports(lines: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first line that is neither ours nor the import system's."""
+    while lines is not None and _imports(lines.tb_frame.f_code.co_filename):
+        lines = lines.tb_next
+    return lines
+
+
+def _imports(filename: str) -> bool:
+    return filename.startswith("<frozen") or filename in (__file__, importlib.__file__)
+
+
+def _place(lines: TracebackType | None) -> str:
+    """Name the innermost line of the user's own files, or of all files, in a traceback."""
+    files = [(each.filename, each.lineno) for each in traceback.extract_tb(lines)]
+    files = [each for each in files if not _imports(each[0])]
+    own = [each for each in files if not each[0].startswith(_INSTALLED)]
+    return "".join(f", at {_short(file)}:{line}" for file, line in (own or files)[-1:])
+
+
+def _short(filename: str) -> str:
+    """Return a path, relative where it lies below the working directory."""
+    here = Path.cwd()
+    path = Path(filename)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _module(written: str) -> Any:

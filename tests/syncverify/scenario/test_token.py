@@ -300,8 +300,8 @@ def test_load_reads_a_file(tmp_path: Path, content: str) -> None:
 def test_load_reads_the_chosen_violation(tmp_path: Path) -> None:
     other = Reproducer("p", "c", SMALLEST)
     file = written(tmp_path, report(TOKEN, encode(other)))
-    assert load(f"{file}#0") == REPRODUCER
-    assert load(f"{file}#1") == other
+    assert load(f"{file}#1") == REPRODUCER
+    assert load(f"{file}#2") == other
 
 
 def load_refusal(text: str) -> str:
@@ -313,11 +313,11 @@ def load_refusal(text: str) -> str:
 def test_load_asks_which_of_several(tmp_path: Path) -> None:
     file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
     assert load_refusal(file) == (
-        f"{file!r} has 3 violations: choose one with {file}#0 to {file}#2"
+        f"{file!r} has 3 violations: choose one with {file}#1 to {file}#3"
     )
 
 
-@pytest.mark.parametrize("index", ["3", "-1", "x", "", "1.0", "²"])
+@pytest.mark.parametrize("index", ["4", "0", "-1", "x", "", "1.0", "²"])
 def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) -> None:
     file = written(tmp_path, report(TOKEN, TOKEN, TOKEN))
     assert load_refusal(f"{file}#{index}") == (
@@ -328,7 +328,7 @@ def test_load_refuses_a_violation_that_is_not_there(tmp_path: Path, index: str) 
 def test_load_says_that_a_report_has_no_violation(tmp_path: Path) -> None:
     file = written(tmp_path, report())
     assert load_refusal(file) == (
-        f"{file!r} has 0 violations: choose one with {file}#0, if there were one"
+        f"{file!r} has 0 violations: choose one with {file}#1, if there were one"
     )
 
 

@@ -104,7 +104,15 @@ REFUSED = {
     ),
     "no arguments of run": (("run",), "Missing argument 'SUBJECT'."),
     "no arguments of replay": (("replay",), "Missing argument 'TOKEN_OR_FILE'."),
-    "no subject to replay": (("replay", "sv2-x"), "Missing argument 'SUBJECT'."),
+    "no subject to replay": (
+        ("replay", encode(Reproducer("p", "c", SHARDED))),
+        (f"expected a subject: {encode(Reproducer('p', 'c', SHARDED))[:40]!r} names none, "
+        "as a report of `syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"),
+    ),
+    "no report to replay": (
+        ("replay", "missing.json#1"),
+        "not a token or file: 'missing.json#1' (tokens of this version start with 'sv2-')",
+    ),
     "too many": (
         ("run", "synchronizer", "ddp"), "Got unexpected extra argument (ddp)",
     ),

@@ -1,0 +1,47 @@
+"""The subject, the backend and the contract of a report, to play its violations again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from syncverify.errors import UsageError
+from syncverify.scenario.token import decode, file_text
+
+
+def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a replay; a report fills in all that the user left out.
+
+    Args:
+        token_or_file: A token, the path of its file, or `report.json#N`.
+        options: The options `subject`, `contract` and `backend`; None where left out.
+
+    Returns:
+        The options, with a subject and a backend.
+
+    Raises:
+        UsageError: No subject is named, or there is neither a token nor a file.
+    """
+    report = _report(token_or_file)
+    recorded = {"backend": report.get("backend", "sim")}
+    if options["subject"] is None:
+        if "subject" not in report:
+            if file_text(token_or_file) is None:
+                decode(token_or_file)  # has an error of its own for a missing file
+            raise UsageError(
+                f"expected a subject: {token_or_file[:40]!r} names none, as a report of "
+                "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"
+            )
+        recorded["subject"] = report["subject"]
+        recorded["contract"] = report.get("contract_choice") or None
+    return {**options, **{k: v for k, v in recorded.items() if options[k] is None}}
+
+
+def _report(token_or_file: str) -> dict[str, Any]:
+    """Return a report; {} for a token, and for a file that holds anything else."""
+    try:
+        found = json.loads(file_text(token_or_file) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

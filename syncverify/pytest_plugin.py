@@ -1,0 +1,258 @@
+"""The pytest plugin: verifications as tests, and their results where pytest shows results.
+
+Every run of pytest in an environment with syncverify loads this module. So it imports
+neither torch nor any other part of the harness before a test verifies a subject.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from syncverify.defaults import BACKEND_NAMES, DEFAULT_EXAMPLES
+
+if TYPE_CHECKING:
+    from syncverify.report.report import Report
+    from syncverify.search.found_violation import FoundViolation
+    from syncverify.search.judge import Identity
+    from syncverify.subjects.subject import SubjectFactory
+
+_FIXTURE: Final = "verify_subject"
+_MARK: Final = "syncverify"
+_OPTIONS: Final = ("examples", "seed", "backend")
+# Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
+_VERDICT: Final = "syncverify.verdict"
+_VIOLATION: Final = "syncverify.violation"
+_REPLAY: Final = "syncverify.replay"
+
+_QUIET_SECONDS: Final = 2.0  # no progress before
+_REDRAW_SECONDS: Final = 0.2
+
+
+def check(
+    subject: str | SubjectFactory, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a test of a function: verify a subject, then call the function.
+
+    Args:
+        subject: A class, a factory, a built-in name, or `module:attribute`.
+        **options: Those of `syncverify.verify()`, such as `contract`, `backend`, `ranks` and
+            `examples`. The seed is 0 by default. Options of the command line count more.
+
+    Returns:
+        A decorator of a function, which may be empty.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*args: Any, verify_subject: Any, **fixtures: Any) -> Any:
+            verify_subject(subject, **options)
+            __tracebackhide__ = True  # from here on, the lines of the function tell all
+            return function(*args, **fixtures)
+
+        return _disguised(checked, function)
+
+    return decorate
+
+
+def _disguised(
+    checked: Callable[..., Any], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a wrapper that asks for the fixture, and looks like the function it wraps."""
+    own = inspect.signature(function)
+    asks = inspect.Parameter(_FIXTURE, inspect.Parameter.KEYWORD_ONLY)
+    functools.update_wrapper(checked, function)
+    wrapper: Any = checked
+    wrapper.__signature__ = own.replace(parameters=[*own.parameters.values(), asks])
+    # pytest shows the lines of a test in which it failed: these are to be the user's.
+    wrapper.__code__ = wrapper.__code__.replace(
+        co_filename=function.__code__.co_filename,
+        co_firstlineno=function.__code__.co_firstlineno,
+        co_name=function.__name__,
+    )
+    marked: Callable[..., Any] = getattr(pytest.mark, _MARK)(wrapper)
+    return marked
+
+
+@pytest.fixture
+def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
+    """Return `syncverify.verify()` with the defaults of a test.
+
+    The seed is 0, other defaults are those of `[tool.syncverify]`, and options of the
+    command line count more than arguments.
+    """
+    given = {name: request.config.getoption(f"syncverify_{name}") for name in _OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+
+    def verified(subject: str | SubjectFactory, **options: Any) -> Report:
+        __tracebackhide__ = True
+        from syncverify.subjects.project_file import project_file
+        from syncverify.verification import verify  # imports torch
+
+        own = {"seed": 0, "examples": DEFAULT_EXAMPLES, **project_file().of_verify()}
+        chosen = {**own, **options, **given}
+        with _LiveLine(request.config, chosen["examples"]) as progress:
+            report = verify(subject, progress=progress, **chosen)
+        request.node.user_properties += _properties(report)
+        return report
+
+    return verified
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add options that hold for all verifications of a run."""
+    group = parser.getgroup("syncverify", "verification of gradient synchronizers")
+    group.addoption(
+        "--syncverify-examples", type=int, metavar="N",
+        help="Scenarios to play, in the place of the number that a test names.",
+    )  # fmt: skip
+    group.addoption(
+        "--syncverify-seed", type=int, metavar="N",
+        help="Seed of the scenarios, in the place of the test's; 0 by default.",
+    )  # fmt: skip
+    group.addoption(
+        "--syncverify-backend", choices=BACKEND_NAMES,
+        help="Where the ranks run, in the place of the test's backend.",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers", f"{_MARK}: verifies a gradient synchronizer; set by the plugin"
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that use the fixture."""
+    if _FIXTURE in getattr(item, "fixturenames", ()):
+        item.add_marker(_MARK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Note the result of a verification that failed, also one without the fixture."""
+    verification = sys.modules.get("syncverify.verification")
+    if call.excinfo is not None and verification is not None:
+        error = call.excinfo.value
+        if isinstance(
+            error, (verification.PropertyViolation, verification.CoverageGap)
+        ):
+            item.user_properties += _properties(error.report)
+
+
+def _properties(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the properties of a test that verified a subject."""
+    from syncverify.replay_line import replay_line
+    from syncverify.report.guilty_line import guilty_line
+    from syncverify.report.text import verdict
+
+    yield "syncverify.subject", report.subject
+    yield "syncverify.backend", report.backend
+    yield "syncverify.seed", str(report.seed)
+    yield "syncverify.examples", str(report.examples)
+    yield _VERDICT, verdict(report)
+    for entry in report.violations:
+        found = entry.violation
+        line = guilty_line(found, report.subject)
+        place = f"{line.path}:{line.number}: " if line else ""
+        yield _VIOLATION, f"{place}{found.property} ({found.cause}): {found.summary}"
+        names = (report.subject, report.backend, report.contract_choice)
+        yield _REPLAY, replay_line(entry.token, *names)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the verdict of each verification, and annotations for GitHub."""
+    reports = [
+        report
+        for group in terminalreporter.stats.values()
+        for report in group
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+    ]
+    found = [each for each in reports if _VERDICT in dict(each.user_properties)]
+    if found and terminalreporter.verbosity >= 0:
+        terminalreporter.section("syncverify")
+        for report in found:
+            terminalreporter.write_line(report.nodeid)
+            for name, value in report.user_properties:
+                if name == _VERDICT:
+                    terminalreporter.write_line(f"  {value}")
+                elif name == _REPLAY:
+                    terminalreporter.write_line(f"  replay: {value}")
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for report in found:
+            for annotation in _annotations(report):
+                terminalreporter.write_line(annotation)
+
+
+def _annotations(report: pytest.TestReport) -> Iterator[str]:
+    """Yield the lines by which GitHub shows violations beside the code."""
+    for name, value in report.user_properties:
+        if name == _VIOLATION:
+            place, _, words = str(value).partition(": ")
+            file, colon, number = place.rpartition(":")
+            at = f"file={file},line={number}," if colon else ""
+            yield f"::error {at}title=syncverify::{_escaped(words if colon else str(value))}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+class _LiveLine:
+    """A line of progress below the tests, on a terminal, once a verification takes long."""
+
+    def __init__(self, config: pytest.Config, total: int) -> None:
+        manager = config.pluginmanager
+        self._reporter: Any = manager.get_plugin("terminalreporter")
+        self._capture: Any = manager.get_plugin("capturemanager")
+        self._total = total
+        self._started = time.monotonic()
+        self._due = self._started + _QUIET_SECONDS
+        self._is_shown = False
+
+    def __enter__(self) -> _LiveLine:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._is_shown:
+            self._write("", erase=True)
+            self._write("")  # the cursor is back at the start of the line
+
+    def played(self, num_examples: int, num_violations: int) -> None:
+        """Show the number of scenarios, of violations, and the time that is left."""
+        spent = time.monotonic() - self._started
+        left = spent / max(1, num_examples) * (self._total - num_examples)
+        self._show(
+            f"{num_examples} of {self._total} scenarios, {num_violations} violation(s), "
+            f"about {left:.0f} s left"
+        )
+
+    def found(self, violation: FoundViolation) -> None:
+        """Do nothing: the next call of `played` has the number."""
+
+    def shrinking(self, identity: Identity, num_runs: int) -> None:
+        """Show which violation is made small."""
+        self._show(f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs")
+
+    def shrunk(self, violation: FoundViolation) -> None:
+        """Do nothing: the diagnosis follows."""
+
+    def _show(self, words: str) -> None:
+        now = time.monotonic()
+        if getattr(self._reporter, "isatty", False) and now >= self._due:
+            self._due = now + _REDRAW_SECONDS
+            self._write(f"syncverify: {words}", erase=True)
+
+    def _write(self, line: str, **how: bool) -> None:
+        with self._capture.global_and_fixture_disabled():
+            if not self._is_shown:
+                self._reporter.ensure_newline()
+            self._is_shown = True
+            self._reporter.rewrite(line, **how)

@@ -1,0 +1,109 @@
+"""The source line to which a violation points, as a file and a number."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncverify.judge.violation import Violation
+
+# As `syncverify.trace.source_lines` writes places: the end of a path, and a number.
+_PLACE = re.compile(r"([^\s'\"(,;]+\.py):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a file.
+
+    Attributes:
+        file: Absolute path.
+        number: Number of the line, from 1.
+    """
+
+    file: Path
+    number: int
+
+    @property
+    def is_below_here(self) -> bool:
+        """Tell whether the file lies below the working directory."""
+        return self.file.is_relative_to(Path.cwd())
+
+    @property
+    def path(self) -> str:
+        """Path of the file, relative where it lies below the working directory."""
+        if self.is_below_here:
+            return self.file.relative_to(Path.cwd()).as_posix()
+        return self.file.as_posix()
+
+
+def guilty_line(violation: Violation, subject: str) -> SourceLine | None:
+    """Find the line of a subject to which a violation points.
+
+    Args:
+        violation: The violation, whose texts name places.
+        subject: Path of the subject.
+
+    Returns:
+        The first place below the working directory, where the user can change something. The
+        definition of the subject comes after the places in the texts. None where the modules
+        of this process tell no place.
+    """
+    places = [*_places(violation), *_definition(subject)]
+    return next(
+        (each for each in places if each.is_below_here), places[0] if places else None
+    )
+
+
+def _places(violation: Violation) -> Iterator[SourceLine]:
+    for text in _texts([violation.summary, violation.evidence]):
+        for written, number in _PLACE.findall(text):
+            file = _loaded_file(written)
+            if file is not None:
+                yield SourceLine(file, int(number))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield each text in plain JSON values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _loaded_file(written: str) -> Path | None:
+    """Return the file of the one loaded module whose path ends as written, or None."""
+    # A module may be of a class that answers `getattr` by importing something.
+    paths = {vars(each).get("__file__") for each in _modules()}
+    files = {Path(path).resolve() for path in paths if isinstance(path, str)}
+    ends = Path(written).parts
+    found = [file for file in files if file.parts[-len(ends) :] == ends]
+    return found[0] if len(found) == 1 else None
+
+
+def _modules() -> Iterator[Any]:
+    return (each for each in [*sys.modules.values()] if hasattr(each, "__dict__"))
+
+
+def _definition(subject: str) -> Iterator[SourceLine]:
+    """Yield the first line of the class or function that a path of a subject names."""
+    written, _, attribute = subject.partition(":")
+    file = _loaded_file(written) if written.endswith(".py") else None
+    for module in _modules():
+        own, name = vars(module).get("__file__"), vars(module).get("__name__")
+        if name != written and (file is None or own != str(file)):
+            continue
+        try:
+            found = operator.attrgetter(attribute)(module)
+            number = inspect.getsourcelines(found)[1]
+            yield SourceLine(Path(inspect.getfile(found)).resolve(), number)
+        except (AttributeError, OSError, TypeError):
+            return

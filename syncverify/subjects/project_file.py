@@ -1,0 +1,89 @@
+"""The table `[tool.syncverify]` of the nearest pyproject.toml: the defaults of a project.
+
+It has the options of `syncverify run`, by their names without dashes at the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from syncverify.errors import UsageError
+
+_KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    **dict.fromkeys(("contract", "backend", "schedules", "database"), ("text", (str,))),
+    **dict.fromkeys(("ranks", "examples", "seed", "jobs"), ("an integer", (int,))),
+    **dict.fromkeys(
+        ("time-limit", "require-coverage", "fail-under-lines"),
+        ("a number", (int, float)),
+    ),
+}
+# Options of a search that `verify()` has as well.
+_OF_VERIFY: Final = ("backend", "ranks", "examples", "seed", "schedules")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """A file, and its table of defaults.
+
+    Attributes:
+        path: The pyproject.toml; paths in the table are relative to its folder.
+        defaults: Values by the name of an option; empty where the file has no table.
+    """
+
+    path: Path
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    def of_run(self) -> dict[str, Any]:
+        """Return the defaults of `syncverify run`, by the names of its parameters."""
+        found = {name.replace("-", "_"): value for name, value in self.defaults.items()}
+        found.pop("contract", None)  # a subject's own contract counts more
+        if "database" in found:
+            found["database"] = str(self.path.parent / found["database"])
+        return found
+
+    def of_verify(self) -> dict[str, Any]:
+        """Return the defaults of a verification in a test."""
+        return {n: self.defaults[n] for n in _OF_VERIFY if n in self.defaults}
+
+
+def project_file() -> ProjectFile:
+    """Read the nearest pyproject.toml, of this folder or of one above it.
+
+    Returns:
+        The file, without defaults where there is none.
+
+    Raises:
+        UsageError: The file is no TOML, or the table has a wrong key or value.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return ProjectFile(file, _table(file))
+    return ProjectFile(Path.cwd() / "pyproject.toml")
+
+
+def _table(file: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = dict(content.get("tool", {}).get("syncverify", {}))
+    except (OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
+        raise UsageError(f"{str(file)!r} cannot be read: {error}") from error
+    for key, value in table.items():
+        _check(key, value, file)
+    return table
+
+
+def _check(key: str, value: Any, file: Path) -> None:
+    if key not in _KINDS:
+        close = difflib.get_close_matches(key, _KINDS, n=1)
+        nearest = f"; the nearest key is {close[0]!r}" if close else ""
+        raise UsageError(
+            f"{str(file)!r}: unknown key {key!r} in [tool.syncverify]{nearest}"
+        )
+    words, kinds = _KINDS[key]
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise UsageError(f"{str(file)!r}: expected {key} as {words}, got {value!r}")

@@ -1,0 +1,96 @@
+"""The line to which a violation points, and SARIF, which names it."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from syncverify import PropertyViolation, verify
+from syncverify.judge.violation import Violation
+from syncverify.report.guilty_line import SourceLine, guilty_line
+from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
+
+HERE = Path(__file__)
+
+
+class Raises:
+    def __init__(self, *arguments: object) -> None: ...
+    def bind(self) -> None:
+        raise ValueError("never binds")
+
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+def violation(place: str) -> Violation:
+    return Violation(
+        "p", "c", "wrong", evidence={"details": ["a", f"{place} in wait: f()"]}
+    )
+
+
+def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE.parents[1])
+    line = guilty_line(violation("report/test_guilty_line.py:7"), "ddp")
+    assert line == SourceLine(HERE, 7)
+    assert line.path == "report/test_guilty_line.py"
+
+
+@pytest.mark.parametrize(
+    "name", [f"{__name__}:Raises", "report/test_guilty_line.py:Raises"]
+)
+def test_definition_counts_before_lines_of_others(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(HERE.parent)
+    first = inspect.getsourcelines(Raises)[1]
+    assert guilty_line(violation("inspect.py:5"), name) == SourceLine(HERE, first)
+
+
+def test_line_of_others_counts_where_there_is_no_better_one() -> None:
+    file = Path(inspect.__file__).resolve()
+    assert guilty_line(violation("inspect.py:5"), "absent:Subject") == SourceLine(
+        file, 5
+    )
+    assert guilty_line(violation("absent.py:5"), "absent:Subject") is None
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    with pytest.raises(PropertyViolation) as raised:
+        verify(Raises, ranks=1, examples=1, seed=0)
+    found: Report = raised.value.report
+    return found
+
+
+@pytest.mark.slow
+def test_sarif_has_a_rule_and_a_result_at_the_line(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(HERE.parent)
+    log = sarif_log(report)
+    (run,), (entry,) = log["runs"], report.violations
+    (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
+    assert (log["version"], rule["id"]) == ("2.1.0", "every_rank_finishes")
+    assert (result["ruleId"], result["ruleIndex"]) == ("every_rank_finishes", 0)
+    assert result["message"]["text"].startswith(entry.violation.summary)
+    assert f"replay {entry.token} " in result["message"]["text"]
+    assert result["locations"] == [
+        {
+            "physicalLocation": {
+                "artifactLocation": {"uri": "test_guilty_line.py"},
+                "region": {"startLine": inspect.getsourcelines(Raises.bind)[1] + 1},
+            }
+        }
+    ]
+
+
+@pytest.mark.slow
+def test_sarif_names_a_file_elsewhere_in_full(
+    report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (result,) = sarif_log(report)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == HERE.as_uri()

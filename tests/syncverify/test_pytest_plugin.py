@@ -1,0 +1,182 @@
+"""The plugin, in runs of pytest inside this process; their subjects fail at once."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from syncverify import PropertyViolation, pytest_plugin, verify
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.long
+
+SUBJECT = """
+class Raises:
+    def __init__(self, groups, bucket_size_mb, require_accumulations): ...
+    def bind(self): ...
+    def wait(self):
+        raise RuntimeError("100% wrong")
+    def zero_grad(self): ...
+    def unbind(self): ...
+"""
+TESTS = """
+import pytest
+import syncverify
+from raising import Raises
+from syncverify import check
+
+few = {"ranks": 1, "examples": 1}
+
+@check(Raises, **few)
+def test_decorated(): ...
+
+def test_plain():
+    syncverify.verify(Raises, seed=0, **few)
+
+def test_fixture(verify_subject):
+    with pytest.raises(syncverify.PropertyViolation) as raised:
+        verify_subject(Raises, **few)
+    assert (raised.value.report.seed, raised.value.report.examples) == (0, 1)
+
+class TestMine:
+    @pytest.mark.parametrize("number", [1, 2])
+    @check("synchronizer", **few)
+    def test_body(self, tmp_path, number):
+        assert number == 1
+
+@check("absent:Synchronizer")
+def test_absent(): ...
+"""
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> None:
+    """Import all of torch that a verification needs: an inner run forgets its imports."""
+    verify("synchronizer", ranks=1, examples=1, seed=0)
+    with pytest.raises(PropertyViolation):
+        verify(_FailsAtOnce, ranks=1, examples=1, seed=0)
+
+
+class _FailsAtOnce:
+    def __init__(self, *_arguments: object) -> None: ...
+    def bind(self) -> None:
+        raise RuntimeError
+
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+@pytest.fixture
+def run(
+    loaded: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    pytester.makepyfile(raising=SUBJECT, test_mine=TESTS)
+    pytester.syspathinsert()
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    return pytester.runpytest_inprocess
+
+
+def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
+    shown = run("-k", "decorated or absent")
+    text = shown.stdout.str()
+    assert "pytest_plugin.py" not in text
+    assert "/syncverify/" not in text
+    shown.stdout.fnmatch_lines(
+        [
+            "    @check(Raises, **few)",
+            ">   def test_decorated(): ...",
+            "E   syncverify.PropertyViolation: every_rank_finishes: rank 0 raised *",
+            "test_mine.py:9: PropertyViolation",
+            "E   *.SubjectError: subject 'absent:Synchronizer' cannot be imported: *",
+            "*= syncverify =*",
+            "test_mine.py::test_decorated",
+            "  1 VIOLATION: raising.py:Raises (1 scenarios on sim, seed 0, * s)",
+            "  replay: syncverify replay sv2-* raising.py:Raises --backend sim",
+            "FAILED test_mine.py::test_decorated - *every_rank_finishes: rank 0 raised *",
+            "*2 failed*",
+        ]
+    )
+
+
+def test_decorator_keeps_marks_fixtures_and_body(run: Run) -> None:
+    shown = run("-m", "syncverify", "-k", "body or fixture", "-rA")
+    shown.assert_outcomes(passed=2, failed=1, deselected=3)
+    shown.stdout.fnmatch_lines(
+        [
+            ">       assert number == 1",
+            "E       assert 2 == 1",
+            "  NO VIOLATION: synchronizer held all properties *",
+        ]
+    )
+
+
+def test_options_count_more_than_the_test(run: Run, pytester: pytest.Pytester) -> None:
+    options = ["--syncverify-seed=7", "--syncverify-examples=2", "--junitxml=all.xml"]
+    run("-k", "body and 1", *options)
+    (case,) = ElementTree.parse(pytester.path / "all.xml").iter("properties")
+    properties = {each.get("name"): each.get("value") for each in case}
+    assert properties["syncverify.subject"] == "synchronizer"
+    assert properties["syncverify.seed"] == "7"
+    assert properties["syncverify.examples"] == "2"
+
+
+def test_violation_without_the_plugin_is_annotated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    shown = run("-q", "-k", "plain")
+    (line,) = (line for line in shown.outlines if line.startswith("::"))
+    assert line == (
+        "::error file=raising.py,line=5,title=syncverify::every_rank_finishes "
+        "(raised_RuntimeError): rank 0 raised RuntimeError in step 0, wait: 100%25 wrong"
+    )
+
+
+def test_progress_is_shown_on_a_terminal_and_erased(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytest_plugin, "_QUIET_SECONDS", 0)
+    pytester.makeconftest(
+        "def pytest_sessionstart(session):\n"
+        "    manager = session.config.pluginmanager\n"
+        "    manager.get_plugin('terminalreporter').isatty = lambda: True\n"
+    )
+    lines = run("-k", "decorated").stdout.str().replace("\r", "\n").splitlines()
+    shown = [line for line in lines if line.startswith("syncverify: ")]
+    assert shown[0].startswith("syncverify: 1 of 1 scenarios, 1 violation(s), about 0 ")
+    assert lines[lines.index(shown[-1]) + 1].strip() == ""
+
+
+def test_decorated_test_fails_without_the_plugin(run: Run) -> None:
+    shown = run("-p", "no:syncverify", "-k", "decorated")
+    shown.assert_outcomes(errors=1)
+    shown.stdout.fnmatch_lines(["E       fixture 'verify_subject' not found"])
+
+
+def test_results_cross_the_processes_of_xdist(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "def test_it(request):\n"
+        "    seed = request.config.getoption('syncverify_seed')\n"
+        "    verdict = ('syncverify.verdict', f'NO VIOLATION, seed {seed}')\n"
+        "    request.node.user_properties.append(verdict)\n"
+    )
+    shown = pytester.runpytest_subprocess("-n1", "--syncverify-seed=7")
+    shown.stdout.fnmatch_lines(["*= syncverify =*", "  NO VIOLATION, seed 7"])
+
+
+def test_plugin_imports_no_part_that_is_heavy(tmp_path: Path) -> None:
+    script = "import sys, syncverify.pytest_plugin; print(*sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = {*done.stdout.split()}
+    assert {"torch", "hypothesis", "click", "rich", "numpy"} & loaded == set()
+    own = {name for name in loaded if name.startswith("syncverify.")}
+    assert own == {"syncverify.defaults", "syncverify.pytest_plugin"}
