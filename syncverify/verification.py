@@ -20,6 +20,7 @@ from syncverify.defaults import (
     OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
+from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Tell, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
@@ -259,7 +260,7 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            with_witness(entry, subject, backend) for entry in result.violations
+            diagnosed(entry, subject, backend) for entry in result.violations
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(
@@ -315,19 +316,21 @@ def _searched(
     return merged([earlier, *results])
 
 
-def with_witness(
+def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
-    """Return the violation, with a witness if it is about order.
+    """Return the violation with a fix, and with a witness if it is about order.
 
-    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order.
+    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
+    and a changed subject.
     """
     if not isinstance(backend, SimBackend):
         return entry
     witness = find_witness(
         entry.violation, entry.scenario, subject, backend, entry.schedule
     )
-    return replace(entry, witness=witness)
+    fix = find_fix(entry, subject, backend)
+    return replace(entry, witness=witness, fix=fix)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

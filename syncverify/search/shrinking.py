@@ -114,6 +114,23 @@ def leave_things_out(
     return best
 
 
+def tells_much(found: FoundViolation) -> bool:
+    """Tell whether a violation leaves one reading, and shows the harm.
+
+    Returns:
+        False for a value that follows from several mistakes, as on two ranks or with two
+        elements, and for a race on one rank, where a collective does nothing.
+    """
+    violation = found.violation
+    is_lone = violation.unordered is not None and found.scenario.mesh.num_ranks == 1
+    return not (is_lone or violation.evidence.get("readings"))
+
+
+def _rank(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
+    """Return the key by which the violation to show is the least."""
+    return not tells_much(found), scenario_size(found.scenario)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shrinking:
     """The shrinking of one violation; its identity stays.
@@ -144,7 +161,7 @@ class _Shrinking:
             if self.identity in judged.violations:
                 found = judged.violations[self.identity]
                 # Hypothesis prefers few and small choices, a reader few ranks and axes.
-                least = min(found, least, key=lambda one: scenario_size(one.scenario))
+                least = min(found, least, key=_rank)
                 raise ReproducedError
 
         self.drawing.for_each(probe, Phase.generate, Phase.shrink)
@@ -162,8 +179,9 @@ class _Shrinking:
         capabilities = self.drawing.capabilities
         for scenario in simpler_scenarios(found.scenario, capabilities):
             judged = self._judge_schedule(scenario, found.schedule)
-            if self.identity in judged.violations:
-                return judged.violations[self.identity]
+            simpler = judged.violations.get(self.identity)
+            if simpler is not None and tells_much(simpler) >= tells_much(found):
+                return simpler
         return None
 
     def _judge_schedule(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:

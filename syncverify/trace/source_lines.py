@@ -112,6 +112,11 @@ def _is_subject(filename: str) -> bool:
     return known
 
 
+def with_text(lines: Iterable[str]) -> list[str]:
+    """Return lines with their code, such as `bucket.py:81 in launch: work = all_reduce(...)`."""
+    return [f"{line}: {text}" for line in lines if (text := text_of(line))]
+
+
 def is_subject_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one is the subject's."""
     filename = sys._getframe(depth).f_code.co_filename

@@ -11,6 +11,7 @@ from typing import Any
 from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
+from syncverify.judge.properties.judgement import code_of
 from syncverify.trace.records import (
     AUTOGRAD,
     HOST,
@@ -64,7 +65,14 @@ def evidence(
         "memory": f"{_memory(unordered)}{_gradients(parameters)}",
         "remedy": str(disorder.remedy or "no single wait orders them"),
         "streams": _origins(unordered, disorder, trace),
+        "code": code_of(zip((first, second), _uses(unordered), strict=False)),
     }
+
+
+def _uses(unordered: Unordered) -> tuple[MemoryUse, ...]:
+    if isinstance(unordered, Race):
+        return unordered.first, unordered.second
+    return (unordered.use,)
 
 
 def _origins(

@@ -38,21 +38,25 @@ def other_signs(
         is_proven: Whether the trace leaves no other cause.
     """
     lines = _lines_behind(judgement, expected, cause)
-    return lines if is_proven else lines | _other_kinds(expected, observed, cause)
+    if is_proven:
+        return lines
+    kinds = {each.kind for each in fitting_causes(expected, observed)}
+    return lines | (kinds - {cause.kind})
 
 
-def _other_kinds(
-    expected: ExpectedGradient, observed: torch.Tensor | None, cause: Cause
-) -> frozenset[str]:
+def fitting_causes(
+    expected: ExpectedGradient, observed: torch.Tensor | None
+) -> list[Cause]:
+    """List the causes that would give a wrong gradient, each text once, simple ones first."""
     is_known = expected.reference.scenario.module == PLAIN
     if not is_known or observed is None or observed.shape != expected.value().shape:
-        return frozenset()
-    fitting = {
-        other.kind
-        for other, value in explanations(expected)
+        return []
+    found = (
+        cause
+        for cause, value in explanations(expected)
         if torch.equal(observed, value.to(observed.dtype))
-    }
-    return frozenset(fitting - {cause.kind})
+    )
+    return [*{cause.text: cause for cause in found}.values()]
 
 
 def _lines_behind(
