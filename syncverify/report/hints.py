@@ -45,6 +45,9 @@ _HINTS = {
         "reduce every bucket, over every mesh axis on which its parameters are Replicate, "
         "and wait for it"
     ),
+    "result_dropped": (
+        "copy the reduced values into the memory of `.grad`, or reduce that memory itself"
+    ),
     "foreign_contribution": (
         "reduce only over mesh axes on which the parameter is Replicate; plain tensors stay "
         "local"

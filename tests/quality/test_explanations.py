@@ -1,5 +1,6 @@
 """Explanations name the mistake that was made, and no likelier one that was not."""
 
+import re
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.hints import certainty
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -118,3 +120,97 @@ class SkipsOne(PlainGrads):
 def test_the_rank_that_skipped_a_collective_is_named() -> None:
     told = texts(SkipsOne, replace(program((3,), (4,)), accumulations=(1, 1)))
     assert "rank 1 skipped all_reduce SUM of 3 x float32" in told
+
+
+class DropsTheResult(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            copy = local_grad(parameter).clone()
+            dist.all_reduce(copy)
+
+
+def test_a_result_that_is_not_copied_back_was_reduced() -> None:
+    told = texts(DropsTheResult, program((3,)))
+    assert "never reduced" not in told
+    assert "and the result never came into `.grad`" in told
+
+
+class LosesSome(PlainGrads):
+    """Loses a small part of the sum on one rank."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] == 12 and dist.get_rank() == 1:
+            local_grad(parameter).sub_(1 + local_grad(parameter) % 3)
+
+
+def test_a_lost_contribution_is_no_rounding() -> None:
+    found = violations(LosesSome, program((3,), (17,), count=12, ranks=4))
+    assert "rounded" not in {each.cause for each in found}
+
+
+class SendsTheParameter(PlainGrads):
+    """A hook is given the parameter, and all-reduces it."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        dist.all_reduce(local(parameter).detach().clone())
+
+    @override
+    def wait(self) -> None:
+        pass
+
+
+def test_a_collective_that_sends_the_parameter_sends_no_gradient() -> None:
+    found = violations(SendsTheParameter, program((3,), count=2))
+    told = "\n".join(each.summary for each in found)
+    assert "reduced_early" not in {each.cause for each in found}
+    assert "they have the parameter 'p0' itself" in told
+
+
+class Doubles(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).mul_(2)
+
+
+def test_a_doubled_gradient_of_two_ranks_has_several_readings() -> None:
+    (found,) = violations(Doubles, program((3,), ranks=2))
+    readings = " ".join([found.summary, *found.evidence["readings"]])
+    assert "counted twice" in readings
+    assert "one of several" in certainty(found.cause, found.evidence)
+
+
+class RaisesAnId(PlainGrads):
+    @override
+    def wait(self) -> None:
+        raise KeyError(id(self), self)
+
+
+def test_a_report_has_no_id_of_an_object() -> None:
+    told = texts(RaisesAnId, program((3,)))
+    assert "KeyError" in told
+    assert not re.search(r"\d{9,}|0x[0-9a-f]{6,}", told)

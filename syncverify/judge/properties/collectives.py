@@ -79,7 +79,7 @@ def _reduced_twice(
                     "step": step,
                     "first": f"{first} ({first.moment})",
                     "second": f"{second} ({second.moment})",
-                    "code": code_of((f"{e} ({e.moment})", e) for e in (first, second)),
+                    **code_of((f"{e} ({e.moment})", e) for e in (first, second)),
                 },
             )
 
@@ -117,7 +117,7 @@ def _too_few_elements(
                 "owed_numel": owed,
                 "exchanged_numel": exchanged,
                 "collectives": [f"{e} ({e.moment})" for e in launches],
-                "code": code_of((f"{e} ({e.moment})", e) for e in launches),
+                **code_of((f"{e} ({e.moment})", e) for e in launches),
             },
         )
 

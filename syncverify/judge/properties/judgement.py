@@ -134,10 +134,11 @@ def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[Collective
     ]
 
 
-def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, list[str]]:
-    """Return the lines of code behind events, by the words that name each event."""
+def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, Any]:
+    """Return evidence: `code`, the lines of code behind events by the words for each event."""
     found = {words: with_text((use.source, *use.callers)) for words, use in events}
-    return {words: lines for words, lines in found.items() if lines}
+    known = {words: lines for words, lines in found.items() if lines}
+    return {"code": known} if known else {}
 
 
 def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:

@@ -61,7 +61,7 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
     }
     for rank in ranks:
-        evidence = {"details": [*lines], "code": code_of(lines.items())}
+        evidence = {"details": [*lines], **code_of(lines.items())}
         yield Finding(cause, summary, rank, None, evidence)
 
 

@@ -145,7 +145,7 @@ def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
             code = code_of([("", record)])
-            evidence = {"rank": rank, "collective": str(record), "code": code}
+            evidence = {"rank": rank, "collective": str(record), **code}
             yield Finding("collective_after_unbind", summary, rank, None, evidence)
 
 

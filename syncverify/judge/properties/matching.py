@@ -130,7 +130,7 @@ def _absences(
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = {"details": [details], "code": code_of([(details, launch)])}
+            evidence = {"details": [details], **code_of([(details, launch)])}
             yield Finding(
                 "collective_missing",
                 summary,
@@ -234,5 +234,5 @@ def _both(
     summary = f"ranks {list(ranks)} met in one collective and disagree{details}"
     for rank, name in zip(ranks, names, strict=True):
         code = code_of(lines.items())
-        evidence = {"details": [*lines], "code": code, "is_proven": True}
+        evidence = {"details": [*lines], "is_proven": True, **code}
         yield Finding(cause, summary, rank, name, evidence)

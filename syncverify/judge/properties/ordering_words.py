@@ -65,7 +65,7 @@ def evidence(
         "memory": f"{_memory(unordered)}{_gradients(parameters)}",
         "remedy": str(disorder.remedy or "no single wait orders them"),
         "streams": _origins(unordered, disorder, trace),
-        "code": code_of(zip((first, second), _uses(unordered), strict=False)),
+        **code_of(zip((first, second), _uses(unordered), strict=False)),
     }
 
 

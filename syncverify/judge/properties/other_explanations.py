@@ -44,6 +44,34 @@ def other_signs(
     return lines | (kinds - {cause.kind})
 
 
+# Kinds that say the same of a gradient with one contribution.
+_SAME_OF_ONE = (
+    frozenset({"micro_batch_missing", "never_written"}),
+    frozenset({"contribution_doubled", "scaled"}),
+)
+# Kinds that say the same where each rank has one micro-batch.
+_SAME_OF_ONE_EACH = (frozenset({"micro_batch_missing", "rank_contribution_missing"}),)
+
+
+def other_readings(
+    expected: ExpectedGradient, observed: torch.Tensor | None, cause: Cause
+) -> list[str]:
+    """Return texts of other mistakes that give a wrong gradient, one for each kind.
+
+    Factors have one text for each number that they may be. Kinds are left out that say the
+    same of so few contributions.
+    """
+    same = [*(_SAME_OF_ONE_EACH if expected.count <= 1 else ())]
+    same += _SAME_OF_ONE if len(expected.terms()) <= 1 else ()
+    alike = {cause.kind}.union(*(kinds for kinds in same if cause.kind in kinds))
+    texts: dict[str, str] = {}
+    for other in fitting_causes(expected, observed):
+        is_factor = other.kind == cause.kind == "scaled" and other.text != cause.text
+        if is_factor or other.kind not in alike:
+            texts.setdefault(other.text if is_factor else other.kind, other.text)
+    return [*texts.values()]
+
+
 def fitting_causes(
     expected: ExpectedGradient, observed: torch.Tensor | None
 ) -> list[Cause]:

@@ -93,7 +93,7 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
             "rank": rank,
             "possible": measured.num_possible,
             "overlapped": 0,
-            "code": code_of([("", launch)]),
+            **code_of([("", launch)]),
         },
     )
 

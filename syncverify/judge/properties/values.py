@@ -25,7 +25,7 @@ from syncverify.judge.properties.judgement import (
     launches_of,
 )
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.other_explanations import fitting_causes, other_signs
+from syncverify.judge.properties.other_explanations import other_readings, other_signs
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.reference import trainable
@@ -232,7 +232,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                         "rank": rank,
                         "collective": str(record),
                         "moment": str(record.moment),
-                        "code": code_of([("", record)]),
+                        **code_of([("", record)]),
                         "is_proven": True,
                     },
                     shows=frozenset({f"early at {record.source}"}),
@@ -325,8 +325,7 @@ def _finding(
         apart.add(cause.kind)
     readings = list[str]()
     if cause is told and cause.kind in VALUE_CAUSES and is_first:
-        fitting = fitting_causes(expected, observed)
-        readings = [each.text for each in fitting if each.text != cause.text]
+        readings = other_readings(expected, observed, cause)
     return Finding(
         cause.kind,
         f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
@@ -346,7 +345,7 @@ def _finding(
             "observed": _values(observed),
             "explanation": cause.text,
             "collectives": [words for words, _ in launches],
-            "code": code_of(launches),
+            **code_of(launches),
             "is_proven": cause is not told,
             "readings": readings[:_SHOWN_READINGS],
         },
