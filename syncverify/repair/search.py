@@ -8,10 +8,13 @@ Note [A fix was played]
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
@@ -24,8 +27,15 @@ from syncverify.judge.properties import check
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.repair.missing_orders import candidates
+from syncverify.repair.mutations import mutations
 from syncverify.repair.scope import Scope, listening
-from syncverify.repair.source_edit import Edit, LiveFile, NotEditableError
+from syncverify.repair.source_edit import (
+    Edit,
+    LiveFile,
+    NotEditableError,
+    Source,
+    source_of,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Draw, Drawing
@@ -36,7 +46,7 @@ from syncverify.trace.run import Run
 from syncverify.trace.source_lines import is_subject_line, shown_path
 from syncverify.witness.fix import Fix
 
-_MAX_PLAYED: Final = 60  # changes to play for one violation
+_MAX_PLAYED: Final = 120  # changes to play for one violation
 _MAX_LOOKS: Final = 24
 _NUM_OTHERS: Final = 4  # scenarios to draw for a change that mends the first one
 _MAX_RANKS: Final = 4
@@ -63,6 +73,9 @@ def _candidates(game: _Game) -> Iterator[Edit]:
     if game.found.violation.unordered is not None:
         for disorder in game.disorders():
             yield from candidates(disorder, game.first_line_of, game.look)
+        return
+    for source, function in game.functions():
+        yield from mutations(source, function)
 
 
 @dataclass(slots=True)
@@ -124,6 +137,34 @@ class _Game:
         if not is_subject_line(code.co_filename):
             return None
         return f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in {phase}"
+
+    def functions(self) -> Iterator[tuple[Source, ast.FunctionDef]]:
+        """Yield the functions behind the violation, then all methods of the subject."""
+        code = self.found.violation.evidence.get("code", {})
+        lines = [line for each in code.values() for line in each]
+        seen = set[tuple[str, int]]()
+        for line in (*lines, *self._methods()):
+            path, _, rest = line.partition(":")
+            number, source = (
+                rest.partition(" in ")[0],
+                source_of(str(Path(path).absolute())),
+            )
+            function = source.function_at(int(number)) if source else None
+            if source and function and (source.path, function.lineno) not in seen:
+                seen.add((source.path, function.lineno))
+                yield source, function
+
+    def _methods(self) -> Iterator[str]:
+        """Name the methods of the subject's class and its bases, the nearest class first."""
+        for owner in getattr(self.subject.factory, "__mro__", ()):
+            for method in vars(owner).values():
+                code = (
+                    getattr(inspect.unwrap(method), "__code__", None)
+                    if callable(method)
+                    else None
+                )
+                if code is not None and is_subject_line(code.co_filename):
+                    yield f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in f"
 
     def fix(self, edit: Edit, num_others: int) -> Fix:
         """Describe a change."""
