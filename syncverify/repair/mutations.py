@@ -92,7 +92,8 @@ def _variants(
             old = [*ast.walk(getattr(changed, field))][position]
             replaced = _Replacing(old, simpler).visit(getattr(changed, field))
             setattr(changed, field, replaced)
-            yield ast.fix_missing_locations(changed)
+            if not _compares_with_itself(replaced):
+                yield ast.fix_missing_locations(changed)
 
 
 def _compared_numbers(whole: ast.expr) -> list[ast.expr]:
@@ -104,6 +105,14 @@ def _compared_numbers(whole: ast.expr) -> list[ast.expr]:
         for side in (node.left, *node.comparators)
         if isinstance(side, ast.Constant)
     ]
+
+
+def _compares_with_itself(whole: ast.expr) -> bool:
+    return any(
+        ast.unparse(node.left) == ast.unparse(node.comparators[0])
+        for node in ast.walk(whole)
+        if isinstance(node, ast.Compare)
+    )
 
 
 def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr]:

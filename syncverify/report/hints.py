@@ -152,6 +152,9 @@ _HINTS = {
 }
 
 
+CAUSES_WITH_HINT = frozenset(_HINTS)
+
+
 def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
     """Return how sure a cause is: certain, likely, one of several, or open."""
     readings = evidence.get("readings")
