@@ -46,11 +46,12 @@ from syncverify.trace.run import Run
 from syncverify.trace.source_lines import is_subject_line, shown_path
 from syncverify.witness.fix import Fix
 
-_MAX_PLAYED: Final = 120  # changes to play for one violation
+_MAX_PLAYED: Final = 80  # changes to play for one violation
 _MAX_LOOKS: Final = 24
 _NUM_OTHERS: Final = 4  # scenarios to draw for a change that mends the first one
 _MAX_RANKS: Final = 4
 _SEED: Final = 0
+_MAX_SLOW_RUNS: Final = 1  # a change may make a program hang
 _SOME: Final = {("", "")}
 # Each play of such a run takes seconds.
 _SLOW: Final = frozenset({"never_returns", "process_died"})
@@ -64,6 +65,8 @@ def find_fix(
         return None
     game = _Game(found, subject, backend)
     for edit in itertools.islice(_candidates(game), _MAX_PLAYED):
+        if game.num_slow_runs > _MAX_SLOW_RUNS:
+            return None
         if game.mends(edit) and (num_others := game.harmless_in(edit)) is not None:
             return game.fix(edit, num_others)
     return None
@@ -88,6 +91,7 @@ class _Game:
     _files: dict[str, LiveFile] = field(default_factory=dict)
     _others: list[tuple[Scenario, set[tuple[str, str]]]] | None = None
     _num_looks: int = 0
+    num_slow_runs: int = 0
 
     def mends(self, edit: Edit) -> bool:
         """Tell whether the scenario holds every property with a change."""
@@ -193,6 +197,8 @@ class _Game:
                 run = self.backend.run_scheduled(scenario, self.subject, decisions)
         except NotEditableError:
             return None
+        if run.fault is not None:
+            self.num_slow_runs += run.fault.kind in _SLOW
         if edit is not None and is_own and _lacks_order(run):
             return (
                 _SOME  # the search for remedies takes long, and a number tells enough

@@ -20,6 +20,7 @@ from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Draw, Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, scenario_size
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
@@ -34,15 +35,18 @@ def shrink(
     identity: Identity,
     first: FoundViolation,
     progress: Progress,
+    met: Occurrences | None = None,
 ) -> FoundViolation:
     """Return the smallest violation of an identity, as far as the budget allows.
 
     Among scenarios of equal size it is the one that Hypothesis tried last, simplified
     further. `drawing` is the sequence in which the violation `first` was met; the cache of
-    the judge that met it spares most of the sequence.
+    the judge that met it spares most of the sequence. `met` receives violations that are
+    first met now.
     """
     judge.budget.num_slow_runs = 0
-    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs)
+    others = Occurrences() if met is None else met
+    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs, others)
     simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
     if not simplest.decisions:
         return simplest
@@ -136,7 +140,7 @@ class _Shrinking:
     """The shrinking of one violation; its identity stays.
 
     The violation was met in the sequence `drawing`. `num_runs_before` is the number of runs
-    that the judge had made before.
+    that the judge had made before, and `met` receives violations that are first met now.
     """
 
     drawing: Drawing
@@ -144,6 +148,7 @@ class _Shrinking:
     identity: Identity
     progress: Progress
     num_runs_before: int
+    met: Occurrences
 
     def by_hypothesis(self, first: FoundViolation) -> FoundViolation:
         """Let Hypothesis meet the violation again in its sequence, and shrink its choices."""
@@ -158,6 +163,7 @@ class _Shrinking:
             except OutOfBudgetError:
                 raise EndedError from None
             self._tell_progress(num_runs)
+            self.met.note_while_shrinking(judged.violations, self.identity)
             if self.identity in judged.violations:
                 found = judged.violations[self.identity]
                 # Hypothesis prefers few and small choices, a reader few ranks and axes.
@@ -188,6 +194,7 @@ class _Shrinking:
         num_runs = self.judge.num_runs
         judged = self.judge.judge_schedule(scenario, schedule, twice=self._twice)
         self._tell_progress(num_runs)
+        self.met.note_while_shrinking(judged.violations, self.identity)
         return judged
 
     @property
