@@ -54,6 +54,7 @@ from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
+from syncverify.witness.acts import acts_of
 from syncverify.witness.search import find_witness
 
 _MAX_SEED = 2**32
@@ -319,18 +320,20 @@ def _searched(
 def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
-    """Return the violation with a fix, and with a witness if it is about order.
+    """Return the violation with its lines and a fix, and a witness if it is about order.
 
     The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
     and a changed subject.
     """
     if not isinstance(backend, SimBackend):
         return entry
-    witness = find_witness(
-        entry.violation, entry.scenario, subject, backend, entry.schedule
+    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
+    return replace(
+        entry,
+        witness=find_witness(*played),
+        acts=acts_of(*played),
+        fix=find_fix(entry, subject, backend),
     )
-    fix = find_fix(entry, subject, backend)
-    return replace(entry, witness=witness, fix=fix)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

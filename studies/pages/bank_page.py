@@ -40,7 +40,7 @@ violation; the *cause* is right if it is one that the entry names, which points 
 steps alone, or the feature that a contract has to name. *Silent* defects give a wrong gradient,
 or waste time or memory, on real hardware without an error or a hang. `--diagnose` looks for a
 *fix* of each defect, as `syncverify run` does, and for a *guilty line* in the report: a line that the twin has not,
-or, where the defect lacks something, a line of the function that lacks it or a call of that.
+or, where the defect lacks something, a line of the function that lacks it or calls that.
 """
 LEFT_OUT = """\
 ## Left out

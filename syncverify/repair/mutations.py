@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -21,9 +21,19 @@ from syncverify.repair.source_edit import Edit, Source
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
 
-def mutations(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
-    """Yield changes of one function, those of simple expressions first."""
-    attributes = _compared_attributes(source.tree)
+def mutations(
+    source: Source, function: ast.FunctionDef, attributes: Sequence[ast.expr] = ()
+) -> Iterator[Edit]:
+    """Yield changes of one function, those of simple expressions first.
+
+    Args:
+        source: The file.
+        function: The function.
+        attributes: Attributes that may take the place of a compared number.
+
+    Yields:
+        Changes.
+    """
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
     statements.sort(key=lambda node: node.lineno)
     for node in statements:
@@ -38,10 +48,11 @@ def mutations(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
             yield Edit.instead(source.path, node, "pass")
 
 
-def _compared_attributes(tree: ast.Module) -> list[ast.expr]:
-    """List the attributes of `self` that comparisons of a file have, each once."""
+def compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
+    """List the attributes of `self` that comparisons of some files have, each once."""
     found: dict[str, ast.expr] = {}
-    for compare in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    for compare in (node for node in nodes if isinstance(node, ast.Compare)):
         for side in (compare.left, *compare.comparators):
             if isinstance(side, ast.Attribute) and ast.unparse(side).startswith(
                 "self."

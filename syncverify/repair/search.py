@@ -27,7 +27,7 @@ from syncverify.judge.properties import check
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.repair.missing_orders import candidates
-from syncverify.repair.mutations import mutations
+from syncverify.repair.mutations import compared_attributes, mutations
 from syncverify.repair.scope import Scope, listening
 from syncverify.repair.source_edit import (
     Edit,
@@ -77,8 +77,10 @@ def _candidates(game: _Game) -> Iterator[Edit]:
         for disorder in game.disorders():
             yield from candidates(disorder, game.first_line_of, game.look)
         return
-    for source, function in game.functions():
-        yield from mutations(source, function)
+    functions = [*game.functions()]
+    attributes = compared_attributes(source.tree for source, _ in functions)
+    for source, function in functions:
+        yield from mutations(source, function, attributes)
 
 
 @dataclass(slots=True)

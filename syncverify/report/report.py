@@ -122,6 +122,8 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
     }
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
+    if entry.acts:
+        data["lines"] = [*entry.acts]
     if entry.fix is not None:
         data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
     return data

@@ -120,6 +120,7 @@ def violation_text(
                     for title, lines in _events(violation.evidence)
                 ),
                 [f"  {line}" for line in _witness(entry)],
+                [f"  {line}" for line in _acts(entry, shown)],
                 f"  seen on:    {_seen_on(entry)}",
                 [f"  {line}" for line in _related(entry, is_consequence=True)],
                 [f"  {line}" for line in _related(entry, is_consequence=False)],
@@ -249,6 +250,16 @@ def _witness(entry: FoundViolation) -> Iterator[str]:
         yield f"{'' if number else 'witness:':<11} {line}"
 
 
+def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
+    """Yield the lines of the step that no event has shown."""
+    evidence = entry.violation.evidence
+    new = [line for line in entry.acts if line not in shown]
+    for number, line in enumerate(new):
+        yield f"{'' if number else 'lines:':<11} {line}"
+    if new:
+        yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
+
+
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
     """Yield a line for each violation that this one explains."""
     title = "then" if is_consequence else "also shows as"
@@ -270,6 +281,7 @@ def _events(evidence: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             yield f"{key}:", [evidence[key]]
     for key, title in (
         ("streams", ""),
+        ("waits", "waits:"),
         ("collectives", "collective:"),
         ("details", ""),
     ):

@@ -43,6 +43,8 @@ class FoundViolation:
         related: Violations that this one explains, in the order of a report.
         fix: A change of the subject's source that was played; None until it is looked for,
             and where none is known.
+        acts: Lines of the subject that wrote memory or communicated in the step of the
+            violation, with their code; none until they are looked for.
     """
 
     violation: Violation
@@ -51,6 +53,7 @@ class FoundViolation:
     witness: Witness | NoWitness | None = None
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
+    acts: tuple[str, ...] = ()
 
     @property
     def schedule(self) -> Schedule:

@@ -2,15 +2,17 @@
 
 Note [Guilty lines]
     A line of the defect that its twin has not is guilty. Where the defect lacks lines, the
-    function that lacks them is, and each line of the same classes that calls it: there the
+    function that lacks them is, and the functions of the same classes that call it: there the
     work is missing. Methods are compared by name, whichever class of the bank has them.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ def guilty_lines(entry: Entry) -> set[Place]:
         if [text for _, text in defect] == [text for _, text in twin]:
             continue
         found |= {*_changed(defect, twin)}
-        if not defect or len(defect) < len(twin):
+        if _num_statements(entry.subject, name) < _num_statements(entry.twin, name):
             found |= {place for place, _ in defect}
             found |= {*_calls(entry.subject, name)}
     return found
@@ -57,6 +59,20 @@ def _lines(owner: type[Any], name: str) -> list[tuple[Place, str]]:
     return [((path, first + n), text.strip()) for n, text in enumerate(texts)]
 
 
+def _num_statements(owner: type[Any], name: str) -> int:
+    """Count the statements of a method that do something, nested ones included."""
+    method = getattr(owner, name, None)
+    if not inspect.isfunction(method):
+        return 0
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+    return sum(
+        isinstance(node, ast.stmt)
+        and not isinstance(node, ast.Pass)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in ast.walk(function)
+    )
+
+
 def _changed(
     defect: list[tuple[Place, str]], twin: list[tuple[Place, str]]
 ) -> Iterator[Place]:
@@ -70,10 +86,9 @@ def _changed(
 
 
 def _calls(owner: type[Any], name: str) -> Iterator[Place]:
-    """Yield the lines of a class and its bases that call a method."""
+    """Yield the lines of the methods of a class and its bases that call a method."""
     for base in owner.__mro__[:-1]:
-        texts, first = inspect.getsourcelines(base)
-        path = inspect.getsourcefile(base) or ""
-        for number, text in enumerate(texts, start=first):
-            if f".{name}(" in text:
-                yield path, number
+        for caller in _own_methods(base):
+            lines = _lines(base, caller)
+            if any(f".{name}(" in text for _, text in lines):
+                yield from (place for place, _ in lines)

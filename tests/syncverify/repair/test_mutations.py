@@ -3,7 +3,7 @@
 import ast
 import textwrap
 
-from syncverify.repair.mutations import mutations
+from syncverify.repair.mutations import compared_attributes, mutations
 from syncverify.repair.source_edit import Edit, Source
 
 
@@ -22,7 +22,7 @@ def changed(text: str) -> list[str]:
     )
     return [
         "; ".join(line.strip() for line in each.lines)
-        for each in mutations(file, function)
+        for each in mutations(file, function, compared_attributes([file.tree]))
     ]
 
 
@@ -76,3 +76,15 @@ def test_lines_are_put_before_after_and_in_the_place_of_a_statement() -> None:
         "def f():\n    a()\n    new()\n    b()\n",
         "def f():\n    new()\n    b()\n",
     ]
+
+
+def test_what_counts_sends_or_registers_stays() -> None:
+    text = """
+    def f(self):
+        self.n += 1
+        for p in q:
+            p.register_hook(g)
+        if a:
+            dist.all_reduce(b)
+    """
+    assert changed(text) == []
