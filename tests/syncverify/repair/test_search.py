@@ -57,6 +57,6 @@ def test_the_fix_of_a_defect(entry_id: str, place: str, lines: tuple[str, ...]) 
     fix = fix_of(entry_id)
     assert fix is not None
     assert fix.place.endswith(place)
-    assert (fix.lines, fix.num_others) == (lines, 4)
+    assert (fix.lines, fix.num_others) == (lines, 6)
     # The subject is as it was.
     assert violation(entry_of(entry_id).defect()) is not None
