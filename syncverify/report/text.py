@@ -118,6 +118,7 @@ def violation_text(
                 *(
                     _with_code(lines, code, shown, title)
                     for title, lines in _events(violation.evidence)
+                    if title != "remedy:" or entry.fix is None
                 ),
                 [f"  {line}" for line in _witness(entry)],
                 [f"  {line}" for line in _acts(entry, shown)],

@@ -1,7 +1,9 @@
 """Explanations name the mistake that was made, and no likelier one that was not."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -12,12 +14,15 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.report.hints import certainty
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.shrinking import tells_much
 from syncverify.subjects.subject import resolve
 
 
@@ -214,3 +219,47 @@ def test_a_report_has_no_id_of_an_object() -> None:
     told = texts(RaisesAnId, program((3,)))
     assert "KeyError" in told
     assert not re.search(r"\d{9,}|0x[0-9a-f]{6,}", told)
+
+
+class LaunchesAtOnce(SideStreams):
+    """Launches a bucket at its first gradient, in a backward that it calls itself."""
+
+    @override
+    def is_ready(self, bucket: object) -> bool:
+        return True
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        compute_loss().backward()
+
+
+def test_no_wait_is_proposed_before_the_backward_that_launches() -> None:
+    found = violations(LaunchesAtOnce, program((3,), (4,)))
+    remedies = [each.evidence["remedy"] for each in found if each.unordered]
+    assert remedies
+    assert "run_micro_batch" not in " ".join(remedies)
+
+
+def test_a_race_of_one_rank_tells_less_than_one_of_two() -> None:
+    found = {
+        ranks: next(
+            FoundViolation(each, program((3,), (4,), ranks=ranks))
+            for each in violations(LaunchesAtOnce, program((3,), (4,), ranks=ranks))
+            if each.unordered
+        )
+        for ranks in (2, 3)
+    }
+    alone = replace(found[2], scenario=program((3,), ranks=1))
+    assert [*map(tells_much, (alone, *found.values()))] == [False, True, True]
+
+
+def test_the_lines_that_led_to_an_event_are_told_with_their_code() -> None:
+    (told, *_) = (
+        each
+        for each in violations(LaunchesAtOnce, program((3,), (4,)))
+        if each.unordered
+    )
+    code = [line for lines in told.evidence["code"].values() for line in lines]
+    assert any(line.endswith("self.launch(bucket)") for line in code)
+    assert all(Path(line.partition(":")[0]).absolute().is_file() for line in code)
