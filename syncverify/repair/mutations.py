@@ -23,6 +23,8 @@ from syncverify.repair.source_edit import Edit, Source
 _WORK = re.compile(
     r"\b(register\w*|all_\w+|\w*reduce\w*|broadcast\w*|scatter|gather|i?send|i?recv|barrier)\("
 )
+# Another cap of buckets, or none, only avoids a mistake.
+_LIMIT = re.compile(r"cap_|_cap\b|bucket_size|size_mb")
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
 
@@ -42,7 +44,9 @@ def mutations(
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
     statements.sort(key=lambda node: node.lineno)
     for node in statements:
-        yield from _simpler(source.path, node, attributes)
+        for edit in _simpler(source.path, node, attributes):
+            if not _LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
+                yield edit
     for node in filter(_may_go, statements):
         yield Edit.instead(source.path, node)
         yield Edit.instead(source.path, node, "pass")

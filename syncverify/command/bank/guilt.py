@@ -18,15 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from syncverify.bugbank.entry import Entry
+from syncverify.witness.fix import Fix
 
 # File and number of a line.
 Place = tuple[str, int]
 _PLACE = re.compile(r"(\S+\.py):(\d+) in ")
 
 
-def shows_guilty_line(entry: Entry, text: str) -> bool:
-    """Tell whether a report names a line of which the entry is guilty."""
+def shows_guilty_line(entry: Entry, text: str, fix: Fix | None = None) -> bool:
+    """Tell whether a report names a line of which the entry is guilty, or changes one."""
     named = {(str(Path(p).absolute()), int(n)) for p, n in _PLACE.findall(text)}
+    if fix is not None and (place := _PLACE.match(f"{fix.place} in ")):
+        num_lines = sum(line.startswith("- ") for line in fix.lines)
+        path, first = str(Path(place[1]).absolute()), int(place[2])
+        named |= {(path, first + more) for more in range(num_lines)}
     return not named.isdisjoint(guilty_lines(entry))
 
 

@@ -180,7 +180,8 @@ class Player:
             return None, None
         told = diagnosed(found, entry.defect(), self._backend)
         text = violation_text(told, subject=entry.id, backend=self._backend.name)
-        return shows_guilty_line(entry, text), told.fix.lines if told.fix else ()
+        is_shown = shows_guilty_line(entry, text, told.fix)
+        return is_shown, told.fix.lines if told.fix else ()
 
     def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:
         key = (*entry.contract, num_examples)
