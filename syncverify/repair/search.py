@@ -18,8 +18,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
-from hypothesis import Phase
-
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
@@ -38,7 +36,7 @@ from syncverify.repair.source_edit import (
 )
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.search.drawing import Draw, Drawing
+from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
@@ -103,8 +101,11 @@ class _Game:
     def harmless_in(self, edit: Edit) -> int | None:
         """Return the number of other scenarios without a new violation; None if one has one."""
         if self._others is None:
+            capabilities = self.subject.capabilities
+            drawing = Drawing(capabilities, _MAX_RANKS, _NUM_OTHERS, _SEED)
             self._others = [
-                (each, self._identities(each, None) or set()) for each in self._drawn()
+                (each, self._identities(each, None) or set())
+                for each in drawing.drawn()
             ]
         for scenario, before in self._others:
             after = self._identities(scenario, edit)
@@ -213,17 +214,6 @@ class _Game:
         if path not in self._files:
             self._files[path] = LiveFile(path)
         return self._files[path]
-
-    def _drawn(self) -> list[Scenario]:
-        drawn: list[Scenario] = []
-
-        def note(scenario: Scenario, _: Draw) -> None:
-            drawn.append(scenario)
-
-        capabilities = self.subject.capabilities
-        drawing = Drawing(capabilities, _MAX_RANKS, _NUM_OTHERS, _SEED)
-        drawing.for_each(note, Phase.generate)
-        return drawn
 
 
 def _lacks_order(run: Run) -> bool:

@@ -143,18 +143,10 @@ def test_a_result_that_is_not_copied_back_was_reduced() -> None:
     assert "and the result never came into `.grad`" in told
 
 
-class LosesSome(PlainGrads):
+class LosesSome(LosesTheFirstThree):
     """Loses a small part of the sum on one rank."""
 
-    capabilities: ClassVar = Capabilities()
-
     @override
-    def bind(self) -> None:
-        self.counts = dict.fromkeys(self.parameters, 0)
-        for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.note)
-            self.handles.append(hook)
-
     def note(self, parameter: torch.Tensor) -> None:
         self.counts[parameter] += 1
         if self.counts[parameter] == 12 and dist.get_rank() == 1:
