@@ -45,6 +45,19 @@ UNMARKED_CPU_SECONDS = 2.0
 MAX_LATE_IMPORTS = 20
 
 
+@pytest.fixture(autouse=True)
+def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for no fix of a violation: that takes a second each, and has tests of its own."""
+    verification = sys.modules.get("syncverify.verification")
+    if verification is not None and "with_fixes" not in request.fixturenames:
+        monkeypatch.setattr(verification, "find_fix", lambda *_: None)
+
+
+@pytest.fixture
+def with_fixes() -> None:
+    """Look for fixes of violations."""
+
+
 def takes_long(item: pytest.Item) -> bool:
     """Tell whether a test is marked slow, or one of many examples."""
     is_drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)

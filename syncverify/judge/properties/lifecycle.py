@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    launches_of,
+)
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
 from syncverify.trace.run import Fault, FaultKind, Leftovers
@@ -139,7 +144,8 @@ def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
-            evidence = {"rank": rank, "collective": str(record)}
+            code = code_of([("", record)])
+            evidence = {"rank": rank, "collective": str(record), **code}
             yield Finding("collective_after_unbind", summary, rank, None, evidence)
 
 
