@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify test long lint type fmt check bench peers soak conformance gpu mutation catalogue clean
+.PHONY: verify test long lint type fmt check bench peers soak conformance gpu timemachine mutation catalogue clean
 
 verify: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0
@@ -72,6 +72,11 @@ conformance: $(INSTALLED)
 # The checks that need a GPU, ten minutes on one; writes docs/gpu.md. As far as possible on a CPU.
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m gpu --markdown docs/gpu.md
+
+# Real defects of real releases: downloads and plays the pairs that are not stored yet, minutes
+# each, and writes docs/timemachine.md. To play a pair again: ARGS="--only NAME".
+timemachine: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m timemachine $(ARGS)
 
 # Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.

@@ -49,8 +49,16 @@ PEERS: Final = {
     "fsdp2": Peer(),
     "hsdp": Peer(),
     "d9d": Peer(),
+    "fairscale": Peer(),
     "megatron": Peer(),
+    "megatron-fsdp": Peer(),
+    "megatron-fsdp-whole": Peer(),
     "megatron-shards": Peer(),
+    "megatron-training": Peer(
+        known=frozenset(
+            {"reduce_reads_after_accumulation (reduced_before_accumulated)"}
+        )
+    ),
     "deepspeed-zero1": Peer(),
     "deepspeed-zero2": Peer(
         known=frozenset(

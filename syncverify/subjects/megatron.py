@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -45,14 +45,16 @@ class MegatronSubject(ModuleAdapter):
         distributed_data_parallel_config.py, of megatron-core 0.16.1.
     """
 
-    options: ClassVar[Mapping[str, Any]] = {}
+    def options(self) -> dict[str, Any]:
+        """Return the options of Megatron's config besides those of every subject."""
+        return {}
 
     @override
     def wrap(self, module: LossModule) -> DistributedDataParallel:
         device = self.parameters[0].device
-        groups = _process_groups(device)
+        groups = self.process_groups(device)
         config = DistributedDataParallelConfig(
-            overlap_grad_reduce=True, bucket_size=self.bucket_numel, **self.options
+            overlap_grad_reduce=True, bucket_size=self.bucket_numel, **self.options()
         )
         with _current_device(device):
             return DistributedDataParallel(
@@ -61,6 +63,16 @@ class MegatronSubject(ModuleAdapter):
                 module,
                 pg_collection=groups,
             )
+
+    def process_groups(self, device: torch.device) -> ProcessGroupCollection:
+        """Make one data-parallel group of all ranks; every other group has one rank."""
+        mesh = init_device_mesh(
+            device.type, (dist.get_world_size(), 1), mesh_dim_names=("dp", "alone")
+        )
+        dp, alone = mesh.get_group("dp"), mesh.get_group("alone")
+        return ProcessGroupCollection(
+            dp=dp, dp_cp=dp, expt_dp=alone, tp=alone, pp=alone, ep=alone
+        )
 
     @override
     def synchronize(self) -> None:
@@ -84,26 +96,18 @@ class ShardedMegatronSubject(MegatronSubject):
     gathers the parts.
     """
 
-    options: ClassVar[Mapping[str, Any]] = {"use_distributed_optimizer": True}
+    @override
+    def options(self) -> dict[str, Any]:
+        return {"use_distributed_optimizer": True}
 
     @override
     def synchronize(self) -> None:
         super().synchronize()
+        owners = self.wrapped.intra_dp_cp_group
         for group in self.wrapped.bucket_groups:
             for bucket in group.buckets:
-                part = bucket.grad_data.chunk(dist.get_world_size())[dist.get_rank()]
-                dist.all_gather_into_tensor(bucket.grad_data, part.clone())
-
-
-def _process_groups(device: torch.device) -> ProcessGroupCollection:
-    """Make one data-parallel group of all ranks; every other group has one rank."""
-    mesh = init_device_mesh(
-        device.type, (dist.get_world_size(), 1), mesh_dim_names=("dp", "alone")
-    )
-    dp, alone = mesh.get_group("dp"), mesh.get_group("alone")
-    return ProcessGroupCollection(
-        dp=dp, dp_cp=dp, expt_dp=alone, tp=alone, pp=alone, ep=alone
-    )
+                part = bucket.grad_data.chunk(owners.size())[owners.rank()]
+                dist.all_gather_into_tensor(bucket.grad_data, part.clone(), owners)
 
 
 @contextmanager

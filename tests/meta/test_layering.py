@@ -29,6 +29,7 @@ STUDIES = (
     "peers",
     "prose",
     "redteam",
+    "timemachine",
     "stand_ins",
 )
 MAX_LINES = 400
@@ -49,7 +50,13 @@ MAY_IMPORT = {
     "syncverify/report/html/": {"jinja2", "markupsafe"},
     "syncverify/search/": {"hypothesis"},
     "syncverify/search/line_probe.py": {"slipcover"},
-    "syncverify/subjects/": {"d9d", "deepspeed", "megatron"},
+    "syncverify/subjects/": {
+        "d9d",
+        "deepspeed",
+        "fairscale",
+        "megatron",
+        "megatron_fsdp",
+    },
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},

@@ -8,19 +8,23 @@ import pytest
 from pages.front_table import front_table, readme
 from syncverify import PropertyViolation, verify
 from syncverify.judge.properties import ALL_PROPERTIES
+from timemachine import front
+from timemachine.results import stored
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
+def test_readme_shows_the_stored_diagnosis_of_a_real_release() -> None:
+    assert front.readme(stored()) == README, "run `python -m timemachine --render`"
+
+
 @pytest.mark.long
-def test_readme_shows_the_real_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_readme_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # subjects are found from there
-    shown = re.search(r"```text\n(.*?)\n```", README, flags=re.DOTALL)
-    assert shown is not None
-    with pytest.raises(PropertyViolation) as raised:
-        verify("examples.reduces_too_often:ReducesTooOften", examples=20, seed=0)
-    assert shown.group(1) in str(raised.value)
+    (subject,) = re.findall(r"syncverify run (examples\.[\w:]+)", README)
+    with pytest.raises(PropertyViolation, match="reduced_early"):
+        verify(subject, examples=20, seed=0)
 
 
 def test_the_page_of_properties_lists_each() -> None:

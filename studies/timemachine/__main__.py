@@ -1,0 +1,65 @@
+"""Play the pairs and write the page.
+
+    python -m timemachine                         # all sides that are not stored yet
+    python -m timemachine --only megatron-3670    # one, again
+    python -m timemachine --render                # the page alone
+
+Exit codes: 0 every pair is as the table says, 1 one is not, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from syncverify.command.process_exit import run_command
+from timemachine.front import README, readme
+from timemachine.page import PAGE, page
+from timemachine.pairs import Pair, table
+from timemachine.playing import ROOT
+from timemachine.releases import Releases
+from timemachine.results import Result, store, stored, with_side
+
+_NAMES = [pair.name for pair in table().played]
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
+              help="Play the named pairs, stored or not.")  # fmt: skip
+@click.option("--again", is_flag=True, help="Play stored pairs as well.")
+@click.option("--render", is_flag=True, help="Play nothing; write the page.")
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
+              default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
+def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> None:
+    """Play real defects of real releases, and write their page."""
+    releases, failed = Releases(cache), False
+    for pair in () if render else table().played:
+        if only and pair.name not in only:
+            continue
+        for side in pair.sides:
+            known = stored().get(pair.name)
+            if only or again or known is None or known.side(side) is None:
+                result = with_side(known, pair, side, releases)
+                store({**stored(), pair.name: result})
+                click.echo(_line(pair, side, result))
+        failed |= not stored()[pair.name].holds(pair)
+    PAGE.write_text(page(table(), stored()), encoding="utf-8")
+    README.write_text(readme(stored()), encoding="utf-8")
+    sys.exit(failed)
+
+
+def _line(pair: Pair, side: str, result: Result) -> str:
+    played = result.side(side)
+    assert played is not None  # it was played just now
+    version = pair.good if side == "good" else pair.bad
+    found = ", ".join(played.violations) or "silent"
+    return (
+        f"{pair.name}: {side}, {pair.package} {version}: {found}; "
+        f"{played.examples} scenarios, {played.seconds} s"
+    )
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m timemachine")

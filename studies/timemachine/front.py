@@ -1,0 +1,42 @@
+"""The pair on the front page: the command and the stored diagnosis, in the README."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from timemachine.playing import ROOT
+from timemachine.results import Result
+
+README: Final = ROOT / "README.md"
+_PAIR: Final = "megatron-3670"
+_BEGIN: Final = f"<!-- {_PAIR} -->\n"
+_BLOCK: Final = re.compile(
+    f"(?<={re.escape(_BEGIN)})(?:```console\n.*?\n```text\n.*?\n```\n)?", re.DOTALL
+)
+
+
+def readme(results: dict[str, Result]) -> str:
+    """Return the README with the diagnosis of today."""
+    return _BLOCK.sub(
+        lambda _: _shown(results[_PAIR]), README.read_text(encoding="utf-8"), count=1
+    )
+
+
+def _shown(result: Result) -> str:
+    """Return the command, the seconds and the diagnosis as Markdown."""
+    found = result.bad
+    if found is None:
+        return ""
+    effort = f"{found.examples} scenarios and {found.seconds:.0f} s of processor time"
+    return f"""\
+```console
+$ {found.command}
+```
+
+and it answers after {effort}, on a CPU ({result.date}):
+
+```text
+{found.diagnosis}
+```
+"""

@@ -1,0 +1,122 @@
+"""The page about the pairs, from their table and the stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from timemachine.pairs import Pair, Table
+from timemachine.playing import ROOT, Played
+from timemachine.results import Result
+
+PAGE: Final = ROOT / "docs" / "timemachine.md"
+_HEAD: Final = """\
+# The time machine
+
+Written by `python -m timemachine` from `studies/timemachine/pairs.toml` and
+`studies/results/timemachine.json`; a test compares. Each pair is a defect that a project released
+and reported: the release with the defect, the release that repairs it, and the remedy of the
+report applied to the release with the defect. Nothing of the releases is changed but that, nothing
+is built, and no GPU is used.
+
+```console
+$ make timemachine                                      # downloads and plays what is not stored
+$ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
+```
+
+*Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first
+violation that it reports has the property, the cause and the place of the table. *Silent* means: all
+scenarios hold. A side that is *not measured* has not been played yet: `make timemachine` goes on
+with it. Seconds are processor time of `syncverify run`, its start and the shrinking included.
+"""
+
+
+def page(pairs: Table, results: dict[str, Result]) -> str:
+    """Return the page."""
+    parts = [_HEAD, *_summary(pairs, results), ""]
+    for pair in pairs.played:
+        parts += [*_section(pair, results.get(pair.name)), ""]
+    parts += ["## Not played", "", *_missing(pairs)]
+    return "\n".join(parts) + "\n"
+
+
+def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
+    yield "| pair | release | shows | after | seconds | fixed release | with the remedy |"
+    yield "|---|---|---|---|---|---|---|"
+    for pair in pairs.played:
+        result = results.get(pair.name)
+        cells = [f"[{pair.name}](#{pair.name})", f"{pair.package} {pair.bad}"]
+        cells += _figures(pair, result) if result else ["not measured"] + [""] * 4
+        yield f"| {' | '.join(cells)} |"
+
+
+def _figures(pair: Pair, result: Result) -> list[str]:
+    return [
+        *_caught(pair, result.bad),
+        f"{pair.good}: {_silence(result.good)}" if pair.good else "none on PyPI",
+        _silence(result.repaired) if pair.remedy else "",
+    ]
+
+
+def _caught(pair: Pair, bad: Played | None) -> list[str]:
+    if bad is None:
+        return ["not measured", "", ""]
+    verdict = "caught" if bad.shows(pair) else "**not as expected**"
+    found = ", ".join(f"`{each}`" for each in bad.violations)
+    scenarios = "1 scenario" if bad.examples == 1 else f"{bad.examples} scenarios"
+    return [
+        f"{verdict}: {found}",
+        scenarios,
+        f"{bad.seconds:.0f}",
+    ]
+
+
+def _silence(side: Played | None) -> str:
+    if side is None:
+        return "not measured"
+    if side.is_silent:
+        return f"silent in {side.examples} scenarios"
+    return f"**{', '.join(side.violations)}**"
+
+
+def _section(pair: Pair, result: Result | None) -> Iterator[str]:
+    yield f"## {pair.name}"
+    yield ""
+    hidden = f" with the remedy of [{pair.after}](#{pair.after})" if pair.after else ""
+    yield f"{pair.link}, {pair.package} {pair.bad}{hidden}. {pair.mechanism}"
+    yield ""
+    if result is None or result.bad is None:
+        yield "Not measured."
+        return
+    yield f"Measured on {result.date} with torch {result.torch}."
+    yield ""
+    yield "```console"
+    yield f"$ {result.bad.command}"
+    yield "```"
+    yield ""
+    yield "```text"
+    yield result.bad.diagnosis
+    yield "```"
+    if pair.remedy:
+        yield ""
+        yield from _remedy(pair)
+
+
+def _remedy(pair: Pair) -> Iterator[str]:
+    yield "The remedy, as a change of the release:"
+    yield ""
+    yield "```diff"
+    for edit in pair.remedy:
+        yield f"--- {edit.file}"
+        yield from (f"-{line}" for line in edit.old.splitlines())
+        yield from (f"+{line}" for line in edit.new.splitlines())
+    yield "```"
+
+
+def _missing(pairs: Table) -> Iterator[str]:
+    yield "| pair | release | defect | smallest missing piece |"
+    yield "|---|---|---|---|"
+    for pair in pairs.pairs:
+        if pair.missing:
+            releases = f"{pair.package} {pair.bad} → {pair.good or 'none'}"
+            yield f"| {pair.link} | {releases} | {pair.mechanism} | {pair.missing} |"

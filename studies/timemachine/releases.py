@@ -1,0 +1,114 @@
+"""Releases of packages, each unpacked into a folder for PYTHONPATH."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from timemachine.pairs import Edit
+
+# Of a package's name and version, pip makes the name of a file in one of these forms.
+_ARCHIVES: Final = ("*.whl", "*.tar.gz", "*.zip")
+
+
+class Releases:
+    """Downloads releases, once.
+
+    Args:
+        cache: Folder for archives and unpacked releases.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+
+    def unpacked(self, package: str, version: str) -> Path:
+        """Return the folder with the top-level packages of a release.
+
+        A source distribution is unpacked and not built: its Python code is all that runs.
+        """
+        folder = self._cache / "releases" / f"{package}-{version}"
+        if not folder.exists():
+            archive = self._downloaded(package, version)
+            part = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            _unpack(archive, part)
+            part.rename(folder)
+        # The archive of a source distribution has one folder, named after the release.
+        inner = [entry for entry in folder.iterdir() if (entry / "setup.py").exists()]
+        return inner[0] if inner else folder
+
+    def repaired(self, package: str, version: str, remedy: Sequence[Edit]) -> Path:
+        """Return the folder of a release with the edits of a remedy, a copy if there are any."""
+        original = self.unpacked(package, version)
+        if not remedy:
+            return original
+        edits = hashlib.sha256(repr(remedy).encode()).hexdigest()[:8]
+        copy = self._cache / "repaired" / f"{package}-{version}-{edits}"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(original, copy)
+        for edit in remedy:
+            file = copy / edit.file
+            text = file.read_text(encoding="utf-8")
+            if text.count(edit.old) != 1:
+                raise click.ClickException(
+                    f"expected the text of a remedy once in {edit.file} of {package} "
+                    f"{version}, found it {text.count(edit.old)} times: {edit.old!r}"
+                )
+            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+        return copy
+
+    def installed(self, package: str, requirements: Sequence[str]) -> Path:
+        """Return a folder with the packages that a package imports, without torch."""
+        folder = self._cache / "imports" / package
+        wanted = "\n".join(requirements)
+        receipt = folder / "requirements.txt"
+        if not receipt.exists() or receipt.read_text(encoding="utf-8") != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            if requirements:
+                _pip("install", "--no-deps", "--target", str(folder), *requirements)
+            receipt.write_text(wanted, encoding="utf-8")
+        return folder
+
+    def _downloaded(self, package: str, version: str) -> Path:
+        folder = self._cache / "archives" / f"{package}-{version}"
+        if not _archives(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _pip("download", "--no-deps", "--dest", str(folder),
+                 f"{package}=={version}")  # fmt: skip
+        return _archives(folder)[0]
+
+
+def _archives(folder: Path) -> list[Path]:
+    return [found for pattern in _ARCHIVES for found in sorted(folder.glob(pattern))]
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if archive.suffix in {".whl", ".zip"}:
+        shutil.unpack_archive(archive, folder, "zip")
+    else:
+        shutil.unpack_archive(archive, folder, "gztar", filter="data")
+
+
+def _pip(command: str, *arguments: str) -> None:
+    """Run pip; setup.py of a source distribution sees the torch that is installed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", command, "--quiet", "--no-build-isolation",
+         "--disable-pip-version-check", *arguments],
+        env={**os.environ, "DS_BUILD_OPS": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise click.ClickException(
+            f"pip {command} {arguments[-1]} failed: {done.stderr.strip()[-600:]}"
+        )

@@ -1,0 +1,103 @@
+"""Results of pairs, stored as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final, Self
+
+from timemachine.pairs import Pair, table
+from timemachine.playing import ROOT, Played, play
+from timemachine.releases import Releases
+
+# Scenarios in which a fixed release has to be silent, and a remedy beside a fixed release.
+EXAMPLES: Final = 300
+_EXAMPLES_BESIDE: Final = 60
+STORED: Final = ROOT / "studies" / "results" / "timemachine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one pair; a side is None until it is played.
+
+    Attributes:
+        date: Day of the last measurement.
+        torch: Version of torch.
+        bad: Report about the release with the defect.
+        good: Report about the release without it.
+        repaired: Report about the release with the defect and the remedy.
+    """
+
+    date: str
+    torch: str
+    bad: Played | None = None
+    good: Played | None = None
+    repaired: Played | None = None
+
+    @classmethod
+    def read(cls, entry: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` wrote as JSON."""
+        sides = {
+            name: Played.read(entry[name]) if entry[name] else None
+            for name in ("bad", "good", "repaired")
+        }
+        return cls(**{**entry, **sides})
+
+    def side(self, name: str) -> Played | None:
+        """Return the report about a side."""
+        played: Played | None = getattr(self, name)
+        return played
+
+    def holds(self, pair: Pair) -> bool:
+        """Tell whether the defect is found as expected, and every other side is silent."""
+        others = [self.side(name) for name in pair.sides[1:]]
+        silent = [side for side in others if side is not None and side.is_silent]
+        return (
+            self.bad is not None
+            and self.bad.shows(pair)
+            and len(silent) == len(others) > 0
+            and max(side.examples for side in silent) >= EXAMPLES
+        )
+
+
+def with_side(
+    result: Result | None, pair: Pair, side: str, releases: Releases
+) -> Result:
+    """Play one side of a pair, and return the result with its report."""
+    today = datetime.now(UTC).date().isoformat()
+    known = result or Result(today, version("torch"))
+    played = _played(pair, side, releases)
+    return replace(known, date=today, torch=version("torch"), **{side: played})
+
+
+def _played(pair: Pair, side: str, releases: Releases) -> Played:
+    imports = releases.installed(pair.package, table().imports.get(pair.package, []))
+    hides = table()[pair.after].remedy if pair.after else ()
+    match side:
+        case "bad":
+            release = releases.repaired(pair.package, pair.bad, hides)
+            return play(pair, [release, imports], examples=EXAMPLES, stops=True)
+        case "good":
+            release = releases.unpacked(pair.package, pair.good)
+            return play(pair, [release, imports], examples=EXAMPLES)
+    # The fixed release is the proof, where there is one; the remedy is the report's word.
+    release = releases.repaired(pair.package, pair.bad, (*hides, *pair.remedy))
+    examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
+    return play(pair, [release, imports], examples=examples)
+
+
+def stored() -> dict[str, Result]:
+    """Return the stored results by the name of their pair."""
+    if not STORED.exists():
+        return {}
+    content = json.loads(STORED.read_text(encoding="utf-8"))
+    return {name: Result.read(entry) for name, entry in content.items()}
+
+
+def store(results: dict[str, Result]) -> None:
+    """Store results, in the order of the table."""
+    order = [pair.name for pair in table().pairs if pair.name in results]
+    rows = {name: asdict(results[name]) for name in order}
+    STORED.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")

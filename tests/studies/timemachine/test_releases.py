@@ -1,0 +1,83 @@
+"""Releases are unpacked, repaired and played; their archives are made here."""
+
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+
+from timemachine.pairs import Edit, Pair
+from timemachine.playing import play
+from timemachine.releases import Releases
+
+SUBJECT = """\
+import torch.distributed as dist
+from syncverify.adapters import HooksAdapter
+
+
+class Subject(HooksAdapter):
+    def wrap(self, module):
+        return object()
+
+    def synchronize(self):
+        for parameter in self.trainable():
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(1)
+"""
+REMEDY = Edit("subject.py", "div_(1)", "div_(dist.get_world_size())")
+PAIR = Pair(
+    "a pair",
+    "package",
+    "1",
+    "owner/repository#2",
+    "It sums.",
+    subject="subject:Subject",
+    violates="gradient_equals_reference",
+    cause="scaled",
+)
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Releases:
+    """Return releases of which `package 1` is downloaded already."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "subject.py").write_text(SUBJECT)
+    archive = tmp_path / "cache" / "archives" / "package-1" / "package-1-py3-none-any"
+    archive.parent.mkdir(parents=True)
+    shutil.make_archive(str(archive), "zip", source)
+    return Releases(tmp_path / "cache")
+
+
+def test_a_release_is_unpacked(releases: Releases) -> None:
+    folder = releases.unpacked("package", "1")
+    assert (folder / "subject.py").read_text() == SUBJECT
+
+
+def test_a_remedy_changes_a_copy(releases: Releases) -> None:
+    folder = releases.repaired("package", "1", [REMEDY])
+    assert "get_world_size" in (folder / "subject.py").read_text()
+    unpacked = releases.unpacked("package", "1") / "subject.py"
+    assert unpacked.read_text() == SUBJECT
+
+
+def test_a_remedy_that_does_not_fit_is_one_line(releases: Releases) -> None:
+    with pytest.raises(
+        click.ClickException, match=r"once in subject\.py .* found it 0"
+    ):
+        releases.repaired("package", "1", [Edit("subject.py", "nowhere", "")])
+
+
+def test_an_installation_without_requirements_is_an_empty_folder(
+    releases: Releases,
+) -> None:
+    folder = releases.installed("package", [])
+    assert [entry.name for entry in folder.iterdir()] == ["requirements.txt"]
+
+
+@pytest.mark.long
+def test_a_release_is_caught_and_its_remedy_is_silent(releases: Releases) -> None:
+    found = play(PAIR, [releases.unpacked("package", "1")], examples=6, stops=True)
+    assert found.shows(PAIR), found
+    repaired = releases.repaired("package", "1", [REMEDY])
+    assert play(PAIR, [repaired], examples=6).is_silent
