@@ -199,14 +199,14 @@ class GradientSynchronizer(Accumulation):
         sequence = self._sequence
         if sequence is not None:
             plans, is_rebuilt = sequence.plans, sequence.is_rebuilt
-            return Explanation.of(plans, self._config, is_rebuilt=is_rebuilt)
+            return Explanation.of(plans, is_rebuilt=is_rebuilt)
         plans = plan_buckets(
             self._param_groups,
             bucket_cap_bytes=self._bucket_cap_bytes,
             parameter_names=self._parameter_names,
             config=self._config,
         )
-        return Explanation.of(plans, self._config)
+        return Explanation.of(plans)
 
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.

@@ -12,7 +12,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "step/launch_order": ("reduction", "windows"),
     "plan/ownership": ("reduce_scatter",),
     "backward/partial_gradients": ("partial_gradients",),
-    "plan/axis_by_axis": ("axis_by_axis",),
     "ranks/process_groups": ("axis_reductions", "reduction", "lifecycle"),
     "plan/readiness": ("readiness", "rebuild"),
     "plan/reduction": ("axis_reductions", "grouping"),
@@ -20,7 +19,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "step/sequence": ("accumulation", "windows", "lifecycle", "rebuild"),
     "transport/streams": ("streams",),
     "synchronizer": ("lifecycle", "windows", "unused"),
-    "transport/collectives": ("reduce_scatter", "streams", "axis_by_axis"),
+    "transport/collectives": ("reduce_scatter", "streams"),
     "plan/wire_format": ("wire_format", "scaling"),
 }
 

@@ -227,14 +227,8 @@ class Bucket:
         with self._side.activate():  # ordered after the exchange
             self._reduction.refuse_disagreement(self.label)
 
-    def abandon(self) -> None:
-        """Wait for all launched work, as `finish` does, and launch nothing more."""
-        self._reduction.give_up()
-        self.finish()
-
     def leave(self) -> None:
-        """Launch nothing more, and give every `.grad` back; what is in flight stays so."""
-        self._reduction.give_up()
+        """Give every `.grad` back; what is in flight stays so."""
         for view in self.views:
             view.detach()
 

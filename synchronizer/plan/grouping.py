@@ -23,8 +23,6 @@ argument has three steps.
 3. *Each rank launches its buckets in increasing order.* A cycle of ranks that wait for
    each other would need a bucket that comes before itself. So no set of overlapping
    rank sets, on one mesh or on several, can deadlock or pair different buckets.
-
-`Note [Axis by axis]` extends the order to buckets that are reduced in phases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -301,7 +301,7 @@ class BucketSequence:
             for bucket in self.buckets:
                 stack.callback(bucket.release)
             for bucket in self.buckets:
-                stack.callback(self._complete, bucket, bucket.abandon)
+                stack.callback(self._complete, bucket, bucket.finish)
             stack.callback(self._attachments.remove_hooks)
 
     def leave_if_in_flight(self) -> None:

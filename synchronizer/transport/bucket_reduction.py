@@ -6,7 +6,7 @@ from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
-from .collectives import AxesInFlight, Pending, choose_transport
+from .collectives import Pending, choose_transport
 from .gradient_agreement import GradientAgreementCheck
 
 
@@ -81,11 +81,6 @@ class BucketReduction:
         self._wire.unload(wire[gradients], buffer[gradients], scale)
         if flags.start < flags.stop:
             self._wire.unload(wire[flags], buffer[flags], 1.0)
-
-    def give_up(self) -> None:
-        """Launch no further axis of the reduction in flight."""
-        if isinstance(self._pending, AxesInFlight):
-            self._pending.remaining.clear()
 
     def refuse_disagreement(self, label: str) -> None:
         """Refuse gradients that differ between checked ranks, after `finish`."""

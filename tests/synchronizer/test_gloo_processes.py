@@ -103,7 +103,7 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
 
 def placements_are_mixed_on_an_unnamed_mesh(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2))
-    both = [  # the small one goes axis by axis
+    both = [
         parameter(mesh, Replicate(), Replicate(), numel=n) for n in (300, 2**15, 2**15)
     ]
     rows = [parameter(mesh, Shard(0), Replicate(), numel=300 + rank // 2) for _ in "ab"]

@@ -19,10 +19,8 @@ from synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
-from synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
 
 KIB_MB = 2**-10
-LARGE = AXIS_BY_AXIS_BYTES // 4 + 1  # elements that several axes sum in one all-reduce
 
 
 def parameter(mesh: Any, *placements: Any, numel: int = 3) -> nn.Parameter:
@@ -187,7 +185,7 @@ def test_parameters_of_two_meshes_with_the_same_ranks_share_an_all_reduce(
 def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
     def program(rank: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2, 2))
-        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
+        a, b = (parameter(mesh, Replicate(), Replicate()) for _ in "ab")
         world = dist.distributed_c10d._world
         counts = [len(world.pg_names)]
         synchronizer = GradientSynchronizer([[a, b]], KIB_MB, 1)
@@ -207,7 +205,7 @@ def test_groups_for_several_axes_are_created_once_and_destroyed(ranks) -> None:
 def test_a_bind_that_fails_leaves_no_group_and_no_hook(ranks) -> None:
     def program(rank: int) -> list[int]:
         mesh = init_device_mesh("cpu", (2, 2))
-        a, b = (parameter(mesh, Replicate(), Replicate(), numel=LARGE) for _ in "ab")
+        a, b = (parameter(mesh, Replicate(), Replicate()) for _ in "ab")
         a.grad_dtype = None
         a.grad = torch.zeros_like(a, dtype=torch.float64)
         num_groups = len(dist.distributed_c10d._world.pg_names)
