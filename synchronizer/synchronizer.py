@@ -253,8 +253,6 @@ class GradientSynchronizer(Accumulation):
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
-            GradientDisagreementError: A gradient differs between ranks of an axis with
-                the reduction "check"; raised on those ranks only.
             NonFiniteGradientError: The config asks for a check, and it failed.
             LaunchOrderError: Ranks launched in different orders; debug mode only.
             InFlightWriteError: A `.grad` was written since its launch.

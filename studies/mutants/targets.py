@@ -27,9 +27,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
 LEFT_OUT_FUNCTIONS = frozenset(
     {
         "__repr__", "__str__", "_axis_names", "_kind", "_message", "_refuse", "check",
-        "check_scope",
         "explain", "fail", "has_started", "is_kept_none", "norm_runs", "offload",
-        "onload", "refuse_disagreement", "refuse_failed_step", "refuse_open_backward",
+        "onload", "refuse_failed_step", "refuse_open_backward",
         "refuse_unknown_axes", "timings", "unfinished", "unused", "version",
     }
 )  # fmt: skip

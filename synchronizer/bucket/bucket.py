@@ -95,7 +95,7 @@ class Bucket:
 
     @property
     def communicates(self) -> bool:
-        """Whether the bucket has a reduction or a check to launch."""
+        """Whether the bucket has a reduction to launch."""
         return self._reduction.communicates
 
     @property
@@ -182,8 +182,7 @@ class Bucket:
             self._become_ready()
 
     def launch(self) -> None:
-        """Start the check and the reduction of the buffer over its ranks."""
-        assert self.communicates, "local buckets are not launched"
+        """Start the reduction of the buffer over its ranks."""
         if self._flags is not None:
             write_flags(self._flags, [view.is_used for view in self.views])
             self._writers[self._side.current()] = None
@@ -221,11 +220,6 @@ class Bucket:
         if self.stopwatch and self.state in (BucketState.READY, BucketState.LAUNCHED):
             self.stopwatch.note_done()
         self.state = BucketState.REDUCED
-
-    def refuse_disagreement(self) -> None:
-        """Refuse gradients that differ between checked ranks, after `finish`."""
-        with self._side.activate():  # ordered after the exchange
-            self._reduction.refuse_disagreement(self.label)
 
     def leave(self) -> None:
         """Give every `.grad` back; what is in flight stays so."""

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from .errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
-AxisReduction = Literal["sum", "avg", "none", "check"]
+AxisReduction = Literal["sum", "avg", "none"]
 GroupReduction = Literal["sum", "avg"]
 Scaling = Literal["before", "after", "split"]
 Mode = Literal["all_reduce", "reduce_scatter"]

@@ -26,9 +26,6 @@ class SynchronizerConfig:
             * "sum": the default of every axis.
             * "avg": the sum divided by the size of the axis.
             * "none": no reduction.
-            * "check": the ranks of the axis must hold bitwise equal gradients, except
-              for the sign of zero, before the reduction over other axes. `wait()` then
-              waits for the device.
 
             Axes on which a parameter is sharded are never reduced.
         wire_dtype: Dtype in which gradients are sent and summed. None is the dtype in
@@ -51,8 +48,7 @@ class SynchronizerConfig:
               device.
         rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
             anew, in the order in which gradients of that step became complete. Every
-            `.grad` is then another tensor than before. No effect where an axis is
-            checked.
+            `.grad` is then another tensor than before.
         debug: Whether each `wait()` compares the launches of the ranks that share
             buckets, and refuses gradients that were written during their reduction.
         mode: "all_reduce" gives all sums to every rank. "reduce_scatter" gives one
@@ -101,15 +97,6 @@ class SynchronizerConfig:
         arguments.refuse_contradiction(
             self.mode, self.unused, has_comm_hook=self.comm_hook is not None
         )
-
-    @property
-    def may_rebuild(self) -> bool:
-        """Whether buckets can be cut anew.
-
-        Not where an axis is checked: ranks that compare gradients share no sum, so no
-        rank decides for all of them in which order gradients became complete.
-        """
-        return self.rebuild and "check" not in self.axis_reductions.values()
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -154,16 +154,6 @@ class ReductionFailedError(SynchronizerError):
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
 
-class GradientDisagreementError(SynchronizerError):
-    """Ranks that must hold the same gradient on a mesh axis hold different ones."""
-
-    hint = (
-        "use the reduction 'sum' if each rank of the axis contributes a part; otherwise"
-        " find the difference between their computations, then call zero_grad() on every"
-        " rank"
-    )
-
-
 class LaunchOrderError(SynchronizerError):
     """In debug mode: ranks that share buckets launched them in different orders."""
 

@@ -12,8 +12,7 @@ from synchronizer.ranks.scope import ReduceScope, rank_list
 from .grouping import BucketPlan
 from .wire_format import WireFormat
 
-_HEADER = "bucket parameters dtype bytes padding op wire ranks axes check launch"
-_CHECKSUM_BYTES = 8
+_HEADER = "bucket parameters dtype bytes padding op wire ranks axes launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ class ExplainedBucket:
         wire_bytes: Bytes of the sum, padding included; 0 where the bucket stays local.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span the ranks, by name or else by index.
-        checked_ranks: Global ranks that compare the gradients; empty without a check.
         launch_position: Position among this rank's launches; None where there is
             nothing to communicate.
         num_shards: Number of equal parts, owned by one rank each, into which the bucket
@@ -77,29 +75,18 @@ class ExplainedBucket:
     wire_bytes: int
     ranks: tuple[int, ...]
     axes: tuple[str, ...]
-    checked_ranks: tuple[int, ...]
     launch_position: int | None
     num_shards: int = 1
 
     @property
-    def at_launch(self) -> tuple[ExplainedCollective, ...]:
-        """Collectives that backward launches for the bucket, in order."""
-        found = []
-        if self.checked_ranks:
-            checksums_bytes = _CHECKSUM_BYTES * len(self.parameters)
-            found.append(
-                ExplainedCollective(
-                    "all_gather", checksums_bytes, "int64", self.checked_ranks
-                )
-            )
-        if self.ranks:
-            operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"
-            found.append(
-                ExplainedCollective(
-                    operation, self.wire_bytes, self.wire_dtype, self.ranks
-                )
-            )
-        return tuple(found)
+    def collective(self) -> ExplainedCollective | None:
+        """The collective that backward launches for the bucket, if there is one."""
+        if not self.ranks:
+            return None
+        operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"
+        return ExplainedCollective(
+            operation, self.wire_bytes, self.wire_dtype, self.ranks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +112,7 @@ class Explanation:
         buckets: list[ExplainedBucket] = []
         num_launches = 0
         for plan in plans:
-            is_launched = plan.scope is not None or plan.check_scope is not None
+            is_launched = plan.scope is not None
             buckets.append(_explain(plan, num_launches if is_launched else None))
             num_launches += is_launched
         return cls(tuple(buckets), is_rebuilt)
@@ -133,7 +120,8 @@ class Explanation:
     @property
     def collectives(self) -> tuple[str, ...]:
         """Collectives of every step, in order."""
-        return tuple(str(each) for bucket in self.buckets for each in bucket.at_launch)
+        found = (bucket.collective for bucket in self.buckets)
+        return tuple(str(each) for each in found if each)
 
     @property
     def exposed_tail_bytes(self) -> int:
@@ -143,9 +131,7 @@ class Explanation:
         backward has to bring gradients in the order of the plan, and the earlier
         reductions have to be complete by then.
         """
-        launched = [b for b in self.buckets if b.launch_position is not None]
-        exposed = launched[-1].at_launch if launched else ()
-        return sum(collective.moved_bytes for collective in exposed)
+        return next((b.wire_bytes for b in reversed(self.buckets) if b.ranks), 0)
 
     @override
     def __str__(self) -> str:
@@ -156,12 +142,10 @@ class Explanation:
     def _summary(self) -> str:
         payload_bytes = sum(bucket.payload_bytes for bucket in self.buckets)
         padding_bytes = sum(bucket.padding_bytes for bucket in self.buckets)
-        num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
-        num_reductions = len(self.collectives) - num_checks
-        checks = f" and {_counted(num_checks, 'check')}" if num_checks else ""
+        num_reductions = sum(bucket.collective is not None for bucket in self.buckets)
         buckets = _counted(len(self.buckets), "bucket")
         parts = [
-            f"{_counted(num_reductions, 'reduction')}{checks} a step, of {buckets}",
+            f"{_counted(num_reductions, 'reduction')} a step, of {buckets}",
             f"{payload_bytes} bytes and {padding_bytes} of padding",
             f"exposed tail {self.exposed_tail_bytes} bytes",
         ]
@@ -187,7 +171,6 @@ def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
         else 0,
         ranks=plan.scope.ranks if plan.scope else (),
         axes=_axes(plan.scope) if plan.scope else (),
-        checked_ranks=plan.check_scope.ranks if plan.check_scope else (),
         launch_position=launch_position,
         num_shards=plan.num_shards,
     )
@@ -217,7 +200,6 @@ def _row(bucket: ExplainedBucket) -> list[str]:
         bucket.wire_dtype or "-",
         rank_list(bucket.ranks) or "this one",
         ", ".join(bucket.axes) or "-",
-        rank_list(bucket.checked_ranks) or "-",
         "-" if position is None else str(position),
     ]
 

@@ -10,8 +10,7 @@ its plan in `bind()`, even a wrong one, so a read waits only until that rank bin
 Two ranks compare, line by line:
 
     * the options on which ranks have to agree;
-    * the buckets that they share, in launch order: buckets that they sum together, and
-      buckets in which they check each other;
+    * the buckets that they sum together, in launch order;
     * parameters on axes with the reduction "none", with the ranks of these axes,
       because those may have another reduction there.
 """
@@ -169,11 +168,10 @@ def compare(
 
 def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
     """Yield sets of ranks, with the lines about a bucket that have to be equal."""
-    for verb, scope in (("sum", plan.scope), ("check", plan.check_scope)):
-        if scope:
-            ranks = rank_list(scope.ranks)
-            end = f"the end of a bucket: {verb} over ranks {ranks}"
-            yield scope.ranks, [*_lines(plan), end]
+    if plan.scope:
+        ranks = rank_list(plan.scope.ranks)
+        end = f"the end of a bucket: sum over ranks {ranks}"
+        yield plan.scope.ranks, [*_lines(plan), end]
     for member in plan.members:
         # Without the place in the bucket: these ranks share no other member with this one.
         if len(member.reduction.unreduced_ranks) > 1:

@@ -49,8 +49,7 @@ class BucketSequence:
         # Plans and buckets are in launch order.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
-        scopes = (s for p in self.plans for s in (p.scope, p.check_scope) if s)
-        bound = BoundRanks(scope.ranks for scope in scopes)
+        bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
         self._launches = LaunchOrder(rendezvous, bound, debug=config.debug)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
@@ -58,7 +57,7 @@ class BucketSequence:
         self._bucket_of = self._attachments.buckets
         # Numbers of parameters with a gradient in this step, in the order of their last
         # gradients. None once the order was learned.
-        self._observed: dict[int, None] | None = {} if config.may_rebuild else None
+        self._observed: dict[int, None] | None = {} if config.rebuild else None
         # Whether `wait()` has given the gradients of this step to the caller.
         self.is_reduced = False
         # Whether the buffers have no memory.
@@ -212,11 +211,6 @@ class BucketSequence:
             written = None if was_reduced else self._launches.check()
         for bucket in self.buckets:
             self._complete(bucket, functools.partial(bucket.finish, scale))
-        # All reductions are complete before an error is raised here. So `zero_grad()` may
-        # start the next step.
-        with self._failing():
-            for bucket in self.buckets:
-                bucket.refuse_disagreement()
         if not was_reduced:
             for bucket in self.buckets:
                 bucket.drop_scattered()

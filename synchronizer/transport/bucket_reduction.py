@@ -7,11 +7,10 @@ from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
 from .collectives import Pending, choose_transport
-from .gradient_agreement import GradientAgreementCheck
 
 
 class BucketReduction:
-    """Checks, casts, sends and unpacks one bucket; all work is on the current stream.
+    """Casts, sends and unpacks one bucket; all work is on the current stream.
 
     `owned` are the indices of the elements that hold sums afterwards. `is_last` marks
     the bucket that is launched last in a step.
@@ -27,10 +26,6 @@ class BucketReduction:
         is_last: bool,
     ) -> None:
         self._transport = choose_transport(plan, groups, config, is_last=is_last)
-        self._check: GradientAgreementCheck | None = None
-        if plan.check_scope is not None:
-            group = groups.get(plan.check_scope)
-            self._check = GradientAgreementCheck(plan, group)
         self._wire = plan.key.wire
         # Flags come last. They are counts of ranks, which no factor may round to zero.
         flags_start = plan.flags_offset_numel
@@ -44,20 +39,16 @@ class BucketReduction:
     @property
     def communicates(self) -> bool:
         """Whether there is anything to launch."""
-        return self._transport is not None or self._check is not None
+        return self._transport is not None
 
     def start(self, buffer: torch.Tensor) -> None:
-        """Launch check and reduction; no other code uses the buffer until `finish`."""
-        if self._check is not None:
-            # What overlaps: nothing. The check reads the buffer on this stream, and the
-            # reduction overwrites it later on the same stream.
-            self._check.start(buffer)
-        if self._transport is not None:
-            # When may the memory of a copy be reused: it is allocated on this stream, and
-            # this object frees it in `finish`, after the last read was queued here. So
-            # the next user of the memory, on the same stream, is ordered after that read.
-            self._wire_buffer = self._wire.load(buffer)
-            self._pending = self._transport.start(self._wire_buffer)
+        """Launch the reduction; no other code uses the buffer until `finish`."""
+        assert self._transport is not None, "local buckets are not launched"
+        # When may the memory of a copy be reused: it is allocated on this stream, and this
+        # object frees it in `finish`, after the last read was queued here. So the next user
+        # of the memory, on the same stream, is ordered after that read.
+        self._wire_buffer = self._wire.load(buffer)
+        self._pending = self._transport.start(self._wire_buffer)
 
     def finish(self, buffer: torch.Tensor, scale: float | torch.Tensor) -> bool:
         """Return whether there was a sum; order the current stream after all launches.
@@ -65,8 +56,6 @@ class BucketReduction:
         The buffer then holds the gradients. Those that are reduced here are multiplied
         by `scale`. Harmless without a launch.
         """
-        if self._check is not None:
-            self._check.finish()
         pending, self._pending = self._pending, None
         if pending is None:
             return False
@@ -81,8 +70,3 @@ class BucketReduction:
         self._wire.unload(wire[gradients], buffer[gradients], scale)
         if flags.start < flags.stop:
             self._wire.unload(wire[flags], buffer[flags], 1.0)
-
-    def refuse_disagreement(self, label: str) -> None:
-        """Refuse gradients that differ between checked ranks, after `finish`."""
-        if self._check is not None:
-            self._check.refuse_disagreement(label)

@@ -53,12 +53,6 @@ class Bench:
         with self.synchronizer.no_sync():
             self.backward("b")
 
-    def disagree(self) -> None:
-        """Complete a step in which the other rank has sent other checksums."""
-        STATES["complete"](self)
-        for bucket in self.synchronizer._sequence.buckets:
-            bucket._reduction._check._checksums[1] += 1
-
     def state(self) -> str:
         """Name the state that the synchronizer is in."""
         sequence = self.synchronizer._sequence
@@ -276,13 +270,6 @@ MESSAGES = (
             "gradients of a backward that did not end",
             "rank 0 of 2",
         ),
-        "disagreement": (
-            synchronizer.GradientDisagreementError,
-            "ranks disagree about the gradient of b",
-            "the same on ranks 0, 1, which are checked",
-            "another one on rank 1 than on rank 0",
-            "rank 0 of 2, bucket 0",
-        ),
         "step started: one": (
             synchronizer.StepStartedError,
             "the required accumulations were changed in the middle of a step",
@@ -372,25 +359,3 @@ for call in CALLS:
     if name in NEED_SUMS:
         LINES += [("reduced", call, "reduced", None)]
         LINES += [(state, call, state, f"not reduced: {name}") for state in UNREDUCED]
-# The effect of a complete step with checked gradients that differ between both ranks.
-DISAGREEING_LINES = [
-    ("bind()", "complete", "bound twice"),
-    ("backward()", "failed", "late, launched"),
-    ("backward() in no_sync()", "failed", "late, launched"),
-    ("mark_ready(b)", "failed", "late, launched"),
-    ("flush()", "complete", None),
-    ("wait()", "failed", "disagreement"),
-    ("wait(scale=2)", "failed", "disagreement"),
-    ("scale_grads(2)", "complete", "not reduced: scale_grads()"),
-    ("owned_grads()", "complete", "not reduced: owned_grads()"),
-    ("grad_norm()", "complete", "not reduced: grad_norm()"),
-    ("clip_grad_norm_(1)", "complete", "not reduced: clip_grad_norm_()"),
-    ("timings()", "complete", None),
-    ("offload()", "complete", "offload in a step"),
-    ("onload()", "complete", "not offloaded"),
-    ("zero_grad()", "complete", "in flight: both"),
-    ("set_required_accumulations(2)", "complete", "step started: both"),
-    ("reset()", "idle", None),
-    ("unbind()", "unbound", None),
-]
-CHECKED = SynchronizerConfig(axis_reductions={0: "check"})

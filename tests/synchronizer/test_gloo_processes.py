@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import synchronizer
 from synchronizer import (
-    GradientDisagreementError,
     GradientSynchronizer,
     SynchronizerConfig,
     TooManyAccumulationsError,
@@ -133,21 +132,17 @@ def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
         assert holds(a, 0b1111)
 
 
-def axes_are_averaged_and_checked_on_a_narrow_wire(rank: int) -> None:
+def axes_are_averaged_on_a_narrow_wire(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     a = parameter(mesh, Replicate(), Replicate(), numel=300)
     config = SynchronizerConfig(
-        axis_reductions={"dp": "avg", "tp": "check"}, wire_dtype=torch.bfloat16
+        axis_reductions={"dp": "avg", "tp": "none"}, wire_dtype=torch.bfloat16
     )
     with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
         accumulate(a, 2.0 ** (rank // 2 * 8) - 1)  # 0 and 255; 255 * 299 has 17 bits
         sums.wait(scale=2)
         whole = torch.arange(300) * 255.0
         assert torch.equal(a.grad.to_local(), whole.bfloat16().float())
-        sums.zero_grad()
-        accumulate(a, rank % 2)
-        with pytest.raises(GradientDisagreementError):
-            sums.wait()
 
 
 def partial_gradients_are_summed_once(rank: int) -> None:
@@ -231,7 +226,7 @@ WORLDS = {
     4: (
         placements_are_mixed_on_an_unnamed_mesh,
         ranks_are_in_different_numbers_of_groups,
-        axes_are_averaged_and_checked_on_a_narrow_wire,
+        axes_are_averaged_on_a_narrow_wire,
         partial_gradients_are_summed_once,
     ),
 }

@@ -140,16 +140,6 @@ def test_the_side_stream_multiplies_by_a_scale_once_that_is_computed(streams) ->
         ]
 
 
-def test_checksums_are_taken_and_waited_for_on_the_side_stream(streams) -> None:
-    (a,) = parameters(1)
-    config = SynchronizerConfig(axis_reductions={0: "check"})
-    with GradientSynchronizer([[a]], 1, 1, config=config) as synchronizer:
-        accumulate(a)
-        assert streams.taken() == ["side waits for main", "all_gather on side"]
-        synchronizer.wait()
-        assert streams.taken() == ["work.wait on side", "main waits for side"]
-
-
 def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) -> None:
     def hook(bucket: HookBucket) -> SimpleNamespace:
         streams.log.append(f"hook on {streams._current}")

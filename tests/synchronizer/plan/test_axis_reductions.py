@@ -111,7 +111,7 @@ def test_an_average_over_nobody_else_is_no_collective(ranks, monkeypatch) -> Non
         return reduced(
             [a, nn.Parameter(torch.zeros(3))],
             2**rank,
-            axis_reductions={"pp": "avg", "tp": "check"},
+            axis_reductions={"pp": "avg", "tp": "sum"},
             process_group=alone,
             process_group_reduction="avg",
             scaling="before",
@@ -146,21 +146,6 @@ def test_the_same_ranks_share_a_bucket_whatever_mesh_they_are_on(ranks) -> None:
     together = [("p2", "p1", "p0")]
     apart = [("p1",), ("p2", "p0")]
     assert ranks.run(4, program) == [(together, [3.75] * 3, apart)] * 4
-
-
-def test_checked_ranks_keep_buckets_apart(ranks) -> None:
-    def program(_: int) -> Any:
-        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        row = square["tp"]
-        group = [parameter(square, *BOTH), parameter(row, Replicate())]
-        group.append(parameter(square, *BOTH))
-        return [
-            buckets(group, axis_reductions={"tp": "check", "dp": word})
-            for word in ("none", "sum")
-        ]
-
-    together, apart = [("p2", "p1", "p0")], [("p1",), ("p2", "p0")]
-    assert ranks.run(4, program) == [[together, apart]] * 4
 
 
 NO_AXES = {
@@ -199,13 +184,13 @@ def test_what_names_no_axis_is_refused(case) -> None:
 WRONG_WORDS = {
     "axis_reductions['dp']": (
         {"axis_reductions": {"dp": "mean"}},
-        "'sum', 'avg', 'none', 'check'",
+        "'sum', 'avg', 'none'",
         "mean",
     ),
     "process_group_reduction": (
-        {"process_group_reduction": "check"},
+        {"process_group_reduction": "none"},
         "'sum', 'avg'",
-        "check",
+        "none",
     ),
     "scaling": ({"scaling": "never"}, "'before', 'after', 'split'", "never"),
 }
@@ -319,8 +304,7 @@ def test_a_group_that_a_rank_cannot_use_is_refused_there(ranks) -> None:
     ]
 
 
-PAIRS = [("sum", "avg"), ("sum", "none"), ("sum", "check")]
-PAIRS += [("none", "check"), ("none", "avg"), ("avg", "check")]
+PAIRS = [("sum", "avg"), ("sum", "none"), ("none", "avg")]
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 2)])
