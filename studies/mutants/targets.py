@@ -35,6 +35,6 @@ LEFT_OUT_FUNCTIONS = frozenset(
 LEFT_OUT_NAMES = frozenset(
     {
         "_kept_timings", "_offloaded", "_state_before_offload", "_watch", "finite",
-        "is_offloaded", "missing", "stopwatch",
+        "is_offloaded", "stopwatch",
     }
 )  # fmt: skip

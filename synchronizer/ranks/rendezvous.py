@@ -111,15 +111,6 @@ class Rendezvous:
         self.write("audience", b"[]")
         self._binds.num_unheard.subtract(self._audience - self._numbers.keys())
 
-    def peek(self, topic: str, peer: int) -> bytes | None:
-        """Return the note of a peer without a wait, or None where there is none so far.
-
-        A note that peers peek at is replaced and never deleted: otherwise it could
-        vanish between the two requests to the store.
-        """
-        key = self._key(topic, peer)
-        return bytes(self._store.get(key)) if self._store.check([key]) else None
-
     def _key(self, topic: str, rank: int) -> str:
         if rank not in self._numbers:
             self._numbers[rank] = self._number_of(rank)

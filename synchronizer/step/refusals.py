@@ -61,7 +61,6 @@ def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> N
 def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
     """Refuse to reduce before every parameter has all its gradients."""
     _refuse_missing(
-        sequence,
         [(b, view) for b in sequence.buckets for view in b.unfinished()],
         call="wait()",
         moment="every gradient was accumulated",
@@ -84,7 +83,6 @@ def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
 def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
     """Refuse to flush before every parameter has a gradient."""
     _refuse_missing(
-        sequence,
         [(b, view) for b in sequence.buckets for view in b.unused()],
         call="flush()",
         moment="every parameter had a gradient",
@@ -215,7 +213,6 @@ def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> 
 
 
 def _refuse_missing(
-    sequence: BucketSequence,
     missing: list[tuple[Bucket, GradientView]],
     *,
     call: str,
@@ -223,12 +220,11 @@ def _refuse_missing(
     expected: str,
 ) -> None:
     if missing:
-        sequence.missing.report(call, [view.plan.name for _, view in missing])
         counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
         raise BucketNotReadyError(
             f"{call} was called before {moment}",
             expected=expected,
-            got=", ".join(counts) + sequence.missing.describe_others(),
+            got=", ".join(counts),
             where=_labels(bucket for bucket, _ in missing),
         )
 

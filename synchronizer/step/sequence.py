@@ -23,7 +23,6 @@ from synchronizer.contract.errors import (
 )
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.bound_ranks import BoundRanks
-from synchronizer.ranks.missing_gradients import MissingGradients
 from synchronizer.ranks.process_groups import ReductionGroups
 from synchronizer.ranks.rendezvous import Rendezvous
 from synchronizer.transport.streams import SideStream
@@ -65,8 +64,6 @@ class BucketSequence:
         # Timings of the buckets before a rebuild.
         self._kept_timings: tuple[BucketTiming, ...] = ()
         self._failure = ""  # the error that made gradients of this step wrong, if any
-        # Notes of other ranks about gradients that they miss.
-        self.missing = MissingGradients(rendezvous)
         self._side_streams: dict[torch.device, SideStream] = {}
         self.groups = ReductionGroups()
         # Autograd has one thread for the hooks of each device.
@@ -224,8 +221,6 @@ class BucketSequence:
         if written is not None:
             self.fail()
             raise written
-        if not was_reduced:
-            self.missing.note_reduced()
         self.is_reduced = True
 
     def timings(self) -> tuple[BucketTiming, ...]:
@@ -257,7 +252,6 @@ class BucketSequence:
         self._backward.close()
         if self._observed is not None:
             self._observed.clear()
-        self.missing.withdraw()
         self._launches.restart()
         self._failure = ""
 
@@ -374,7 +368,7 @@ class BucketSequence:
             raise ReductionFailedError(
                 f"the reduction of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
-                got=f"{type(error).__name__}: {error}{self.missing.describe_others()}",
+                got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
 
