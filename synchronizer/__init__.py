@@ -28,7 +28,6 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
-from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract.comm_hook import CommHook, HookBucket
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
@@ -43,9 +42,7 @@ from synchronizer.contract.errors import (
     LaunchOrderError,
     NonFiniteGradientError,
     NotBoundError,
-    NotOffloadedError,
     NotReducedError,
-    OffloadedError,
     PlanMismatchError,
     ProcessGroupError,
     ReductionFailedError,
@@ -67,7 +64,6 @@ from .synchronizer import GradientSynchronizer
 __all__ = [
     "AlreadyBoundError",
     "BucketNotReadyError",
-    "BucketTiming",
     "CommHook",
     "CommHookError",
     "ExplainedBucket",
@@ -82,9 +78,7 @@ __all__ = [
     "LaunchOrderError",
     "NonFiniteGradientError",
     "NotBoundError",
-    "NotOffloadedError",
     "NotReducedError",
-    "OffloadedError",
     "OwnedGradient",
     "PlanMismatchError",
     "ProcessGroupError",

@@ -31,8 +31,7 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     gradient, so errors do not add up over many steps. Errors of the process group's
     rounding are lost.
 
-    The residual is as large as the bucket, and `offload()` leaves it on the device. It
-    belongs to the bucket: `unbind()` and `reset()` drop it, and no checkpoint holds it.
+    The residual is as large as the bucket, and belongs to it: `unbind()` and `reset()` drop it, and no checkpoint holds it.
     The loss is then less than one rounding of one step.
 
     Args:

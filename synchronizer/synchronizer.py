@@ -3,7 +3,8 @@
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar, Self
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -208,6 +209,23 @@ class GradientSynchronizer(Accumulation):
         )
         return Explanation.of(plans)
 
+    def logging_data(self) -> dict[str, Any]:
+        """Describe the buckets and their newest times, for a log or as JSON.
+
+        Returns:
+            The fields of `explain()`; with each bucket those of its times, None before
+            the bucket was ready for the first time: `ready_ns`, `launched_ns`, `done_ns`
+            by `time.perf_counter_ns`. On an accelerator they are times of the host.
+
+        Raises:
+            NotBoundError: The synchronizer is not bound.
+        """
+        buckets = self._bound_sequence("logging_data()").buckets
+        data = asdict(self.explain())
+        for described, bucket in zip(data["buckets"], buckets, strict=True):
+            described["times"] = bucket.times and asdict(bucket.times)
+        return data
+
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
 
@@ -225,7 +243,7 @@ class GradientSynchronizer(Accumulation):
             ReplacedGradientError: A `.grad` is not the tensor that is to be summed.
             CommHookError: A comm hook failed.
         """
-        sequence = self._sequence_with_memory("flush()")
+        sequence = self._bound_sequence("flush()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unfrozen_parameters(self._frozen, "flush()")
         self._refuse_other_parameters(sequence)
@@ -258,7 +276,7 @@ class GradientSynchronizer(Accumulation):
             InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
-        sequence = self._sequence_with_memory("wait()")
+        sequence = self._bound_sequence("wait()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unfrozen_parameters(self._frozen, "wait()")
         if factor is not None:
@@ -293,7 +311,7 @@ class GradientSynchronizer(Accumulation):
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         checked = arguments.checked_factor("factor", factor)
-        sequence = self._sequence_with_memory("scale_grads()")
+        sequence = self._bound_sequence("scale_grads()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, "scale_grads()")
         refusals.refuse_replaced_results(sequence, "scale_grads()")
@@ -318,7 +336,7 @@ class GradientSynchronizer(Accumulation):
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """
-        sequence = self._sequence_with_memory("zero_grad()")
+        sequence = self._bound_sequence("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
         plans = None if self._rebuild is None else self._rebuild.plan(sequence)
         sequence.restart(set_to_none=set_to_none)

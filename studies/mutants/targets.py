@@ -23,18 +23,18 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "plan/wire_format": ("wire_format", "scaling"),
 }
 
-# Code that only reports, or is no part of a step: messages, figures, offloaded memory.
+# Code that only reports, or is no part of a step: messages and figures.
 LEFT_OUT_FUNCTIONS = frozenset(
     {
         "__repr__", "__str__", "_axis_names", "_kind", "_message", "_refuse", "check",
-        "explain", "fail", "has_started", "is_kept_none", "norm_runs", "offload",
-        "onload", "refuse_failed_step", "refuse_open_backward",
-        "refuse_unknown_axes", "timings", "unfinished", "unused", "version",
+        "explain", "fail", "has_started", "is_kept_none", "norm_runs",
+        "refuse_failed_step", "refuse_open_backward",
+        "refuse_unknown_axes", "logging_data", "unfinished", "unused", "version",
     }
 )  # fmt: skip
 LEFT_OUT_NAMES = frozenset(
     {
-        "_kept_timings", "_offloaded", "_state_before_offload", "_watch", "finite",
-        "is_offloaded", "stopwatch",
+        "_watch", "finite",
+        "times",
     }
 )  # fmt: skip

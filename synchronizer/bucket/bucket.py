@@ -7,13 +7,13 @@ Note [Users of the buffer]
     launched               the reduction alone; any other write races with it
     reduced                the caller, on streams that are ordered after `wait()`; of a
                            scattered bucket only the part that this rank owns
-    offloaded              none: there is no memory
 
 A bucket keeps one buffer from bind to release, and frees it only when no reduction is
 in flight. So no reduction can find its memory in use by other code. Buckets are
 replaced at one place only, see Note [Effects of a rebuild].
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -31,9 +31,8 @@ from synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView
-from .offloaded_buffer import OffloadedBuffer
 from .state import CLOSED, BucketState, excess_error
-from .timing import Stopwatch, profiled
+from .timing import BucketTimes, profiled
 from .used_flags import write_flags
 
 
@@ -77,11 +76,7 @@ class Bucket:
             GradientView.of(member, self._buffer, offset, side)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
-        self._offloaded: OffloadedBuffer | None = None
-        self._state_before_offload = self.state
-        self.stopwatch = (
-            Stopwatch(plan.index, self._buffer.nbytes) if config.timings else None
-        )
+        self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
@@ -196,8 +191,8 @@ class Bucket:
                 self.finite.check_local(self._buffer)
             self._reduction.start(self._buffer)
         self.state = BucketState.LAUNCHED
-        if self.stopwatch:
-            self.stopwatch.note_launched()
+        if self.times:
+            self.times.note_launched()
 
     def finish(self, scale: float | torch.Tensor | None = None) -> None:
         """End the step; afterwards the side stream is ordered after the reduction.
@@ -217,8 +212,8 @@ class Bucket:
                 self.finite.check_sums(self._buffer)
         if not is_reduced:
             self._end_locally(scale)
-        if self.stopwatch and self.state in (BucketState.READY, BucketState.LAUNCHED):
-            self.stopwatch.note_done()
+        if self.times:
+            self.times.note_done()
         self.state = BucketState.REDUCED
 
     def leave(self) -> None:
@@ -235,31 +230,6 @@ class Bucket:
         for view, num_ranks in zip(self.views, used, strict=True):
             if not num_ranks:
                 view.drop()
-
-    def offload(self) -> None:
-        """Free the device memory, and set `.grad` to None; nothing is in flight."""
-        current = self._side.current()
-        self._side.release_to(current)
-        for writer in self._writers:
-            current.wait_stream(writer)
-        self._offloaded = OffloadedBuffer.of(self._buffer, self.views)
-        self._state_before_offload = self.state
-        self.state = BucketState.OFFLOADED
-
-    def onload(self) -> None:
-        """Undo `offload()` if there was one, with memory of the current stream."""
-        if self._offloaded is None:
-            # This bucket has memory: an earlier call ran out of memory half-way.
-            return
-        current = self._side.current()
-        self._offloaded.restore(self._buffer)
-        for view in self.views:
-            view.note_address()
-        # As after an allocation: later users of the buffer are ordered after the copy.
-        self._allocation_stream = current
-        self._writers = {current: None}
-        self._side.wait_for((current,))
-        self.state, self._offloaded = self._state_before_offload, None
 
     def drop_scattered(self) -> None:
         """Set `.grad` to None in a scattered bucket, which is reduced."""
@@ -371,8 +341,7 @@ class Bucket:
 
     def _become_ready(self) -> None:
         self.state = BucketState.READY
-        if self.stopwatch:
-            self.stopwatch.note_ready()
+        self.times = BucketTimes(time.perf_counter_ns())
 
     def _refuse(self, view: GradientView) -> NoReturn:
         error = excess_error(

@@ -45,7 +45,7 @@ class GradientView:
         is_stale: Whether `local` holds values of an earlier step.
         arrival_placements: Placements of the newest gradient before its accumulation;
             empty where no hook records them.
-        address: Address of the first byte of `local`; changes with `offload()`.
+        address: Address of the first byte of `local`.
     """
 
     plan: ParameterPlan
@@ -64,11 +64,7 @@ class GradientView:
 
     def __post_init__(self) -> None:
         """Store the values that the hook of every gradient needs."""
-        self.note_address()
         self._parameter = self.plan.parameter
-
-    def note_address(self) -> None:
-        """Store the address of the memory."""
         self.address = self.local.data_ptr()
 
     @classmethod

@@ -4,7 +4,6 @@ from enum import Enum, auto
 
 from synchronizer.contract.errors import (
     LateAccumulationError,
-    OffloadedError,
     SynchronizerError,
     TooManyAccumulationsError,
 )
@@ -19,11 +18,10 @@ class BucketState(Enum):
     READY = auto()
     LAUNCHED = auto()
     REDUCED = auto()
-    OFFLOADED = auto()
 
 
 # States without a place for a further gradient. A tuple, so that a hook looks it up once.
-CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED, BucketState.OFFLOADED)
+CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED)
 
 
 def excess_error(
@@ -37,13 +35,6 @@ def excess_error(
     """Return the error for a gradient that has no place in its step."""
     name = view.plan.name
     expected = f"{required} accumulations (require_accumulations={required})"
-    if state is BucketState.OFFLOADED:
-        return OffloadedError(
-            f"{name} accumulated a gradient while the buffers were offloaded",
-            expected="onload() between offload() and the next backward",
-            got=f"a gradient of {name}",
-            where=label,
-        )
     if state in CLOSED:
         error: type[SynchronizerError] = LateAccumulationError
         headline = f"{name} accumulated a gradient after its bucket was launched"

@@ -65,7 +65,6 @@ class SynchronizerConfig:
             sum learns of it. All reductions are complete by then, so no rank hangs in
             this step. Ranks that do not share the parameter continue. The check reads
             every gradient twice, and `wait()` waits for the device.
-        timings: Whether `timings()` returns times.
 
     Raises:
         InvalidArgumentError: A value is not in its list, or two values contradict.
@@ -82,7 +81,6 @@ class SynchronizerConfig:
     mode: Mode = "all_reduce"
     comm_hook: CommHook | None = None
     check_finite: bool = False
-    timings: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that no synchronizer supports."""

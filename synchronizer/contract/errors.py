@@ -200,20 +200,6 @@ class NonFiniteGradientError(SynchronizerError):
     )
 
 
-class OffloadedError(SynchronizerError):
-    """A call needs the gradients while their memory is on the host."""
-
-    hint = (
-        "call onload() first, and zero_grad() if it was a backward that came too early"
-    )
-
-
-class NotOffloadedError(SynchronizerError):
-    """`onload()` was called without `offload()`."""
-
-    hint = "call onload() once after each offload()"
-
-
 class StepStartedError(SynchronizerError):
     """A call that belongs between steps came during a step."""
 

@@ -24,7 +24,7 @@ class Accumulation(ReducedGradients):
         Raises:
             NotBoundError: The synchronizer is not bound.
         """
-        with self._sequence_with_memory("no_sync()").no_sync():
+        with self._bound_sequence("no_sync()").no_sync():
             yield
 
     def mark_ready(self, *parameters: nn.Parameter) -> None:
@@ -45,6 +45,6 @@ class Accumulation(ReducedGradients):
             LateAccumulationError: The bucket of a parameter is being reduced.
             GradientMismatchError: A `.grad` does not fit its parameter.
         """
-        sequence = self._sequence_with_memory("mark_ready()")
+        sequence = self._bound_sequence("mark_ready()")
         refusals.refuse_unsound_step(sequence)
         sequence.mark_ready(parameters)

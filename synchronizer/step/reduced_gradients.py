@@ -1,15 +1,10 @@
-"""Calls on reduced gradients: owned parts, norms, times, and memory."""
+"""Calls on reduced gradients: owned parts and norms."""
 
 import torch
 import torch.distributed as dist
 
-from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract import arguments
-from synchronizer.contract.errors import (
-    NotBoundError,
-    NotOffloadedError,
-    OffloadedError,
-)
+from synchronizer.contract.errors import NotBoundError
 from synchronizer.plan.ownership import OwnedGradient
 
 from . import refusals
@@ -40,7 +35,7 @@ class ReducedGradients:
             StepFailedError: An earlier error made a gradient of this step wrong.
             NotReducedError: The step was not waited for.
         """
-        sequence = self._sequence_with_memory("owned_grads()")
+        sequence = self._bound_sequence("owned_grads()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, "owned_grads()")
         return tuple(g for b in sequence.buckets for g in b.owned_gradients())
@@ -109,73 +104,18 @@ class ReducedGradients:
         norm = self._grad_norm(call, norm_type, stages)
         if error_if_nonfinite:
             refusals.refuse_nonfinite_norm(norm)
-        self._sequence_with_memory(call).scale(clip_factor(norm, bound))
+        self._bound_sequence(call).scale(clip_factor(norm, bound))
         return norm
-
-    def timings(self) -> tuple[BucketTiming, ...]:
-        """Return the times of all buckets in the newest step that was waited for.
-
-        Returns:
-            Times in launch order; empty before the first `wait()`, or if the config
-            does not ask for timings.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-        """
-        return self._bound_sequence("timings()").timings()
-
-    def offload(self) -> None:
-        """Move all buffers to host memory until `onload()`, between steps.
-
-        Every `.grad` that is a view becomes None.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-            OffloadedError: The buffers are offloaded already.
-            StepFailedError: An earlier error made a gradient of this step wrong.
-            StepStartedError: There are gradients, and the step was not waited for.
-        """
-        sequence = self._sequence_with_memory("offload()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_offload_in_step(sequence)
-        sequence.offload()
-
-    def onload(self) -> None:
-        """Undo `offload()`: the same views, with the same values.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-            NotOffloadedError: The buffers are not offloaded.
-        """
-        sequence = self._bound_sequence("onload()")
-        if not sequence.is_offloaded:
-            raise NotOffloadedError(
-                "onload() was called on buffers that are not offloaded",
-                expected="offload() before onload()",
-                got=f"{len(sequence.buckets)} buckets with their memory",
-            )
-        sequence.onload()
 
     def _grad_norm(
         self, call: str, norm_type: float, stages: dist.ProcessGroup | None
     ) -> torch.Tensor:
         p = arguments.checked_positive("norm_type", norm_type)
-        sequence = self._sequence_with_memory(call)
+        sequence = self._bound_sequence(call)
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
         return measured_norm(sequence.buckets, sequence.groups, p, stages)
-
-    def _sequence_with_memory(self, call: str) -> BucketSequence:
-        """Return the buckets for a call that needs their memory."""
-        sequence = self._bound_sequence(call)
-        if sequence.is_offloaded:
-            raise OffloadedError(
-                f"{call} was called while the buffers were offloaded",
-                expected="onload() after offload()",
-                got=f"{len(sequence.buckets)} buckets without memory",
-            )
-        return sequence
 
     def _bound_sequence(self, call: str) -> BucketSequence:
         if self._sequence is None:

@@ -186,20 +186,6 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_offload_in_step(sequence: BucketSequence) -> None:
-    """Refuse to free memory during a step."""
-    used = [b for b in sequence.buckets if len(b.unused()) < len(b.views)]
-    launched = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
-    started = [b for b in sequence.buckets if b in used or b in launched]
-    if started and not sequence.is_reduced:
-        raise StepStartedError(
-            "offload() was called in the middle of a step",
-            expected="offload() after wait(), or after zero_grad()",
-            got=f"{len(started)} of {len(sequence.buckets)} buckets started",
-            where=_labels(started),
-        )
-
-
 def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> None:
     """Refuse to change the required accumulations after the first gradient."""
     started = [bucket for bucket in buckets if bucket.has_started]

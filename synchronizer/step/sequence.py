@@ -13,7 +13,6 @@ from synchronizer.backward.backward_watch import BackwardWatch
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.bucket.state import BucketState
-from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
     InvalidArgumentError,
@@ -59,10 +58,6 @@ class BucketSequence:
         self._observed: dict[int, None] | None = {} if config.rebuild else None
         # Whether `wait()` has given the gradients of this step to the caller.
         self.is_reduced = False
-        # Whether the buffers have no memory.
-        self.is_offloaded = False
-        # Timings of the buckets before a rebuild.
-        self._kept_timings: tuple[BucketTiming, ...] = ()
         self._failure = ""  # the error that made gradients of this step wrong, if any
         self._side_streams: dict[torch.device, SideStream] = {}
         self.groups = ReductionGroups()
@@ -223,25 +218,6 @@ class BucketSequence:
             raise written
         self.is_reduced = True
 
-    def timings(self) -> tuple[BucketTiming, ...]:
-        """List the times of the buckets in the newest step that was waited for."""
-        watches = (bucket.stopwatch for bucket in self.buckets)
-        newest = (watch.newest for watch in watches if watch is not None)
-        return tuple(timing for timing in newest if timing) or self._kept_timings
-
-    def offload(self) -> None:
-        """Free the memory of all buffers; no step is running."""
-        # Set first, so that `onload()` can undo an `offload()` that runs out of memory.
-        self.is_offloaded = True
-        for bucket in self.buckets:
-            bucket.offload()
-
-    def onload(self) -> None:
-        """Undo `offload()`."""
-        for bucket in self.buckets:
-            bucket.onload()
-        self.is_offloaded = False
-
     @torch.no_grad()  # here, because it is slow for each gradient
     def restart(self, *, set_to_none: bool) -> None:
         """Start the next step with zeros, or None, in `.grad`; nothing is in flight."""
@@ -263,7 +239,6 @@ class BucketSequence:
         Where the new buffers cannot be allocated, the caller has to release.
         """
         learned = [view.expected_arrivals for view in self._views]
-        self._kept_timings = self.timings()
         # The old memory is freed before the new memory is allocated, for the peak.
         # `release` orders it after all its users. References to views go as well, because
         # each of them would keep the memory alive.

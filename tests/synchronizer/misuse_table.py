@@ -58,8 +58,6 @@ class Bench:
         sequence = self.synchronizer._sequence
         if sequence is None:
             return "unbound"
-        if sequence.is_offloaded:
-            return "offloaded"
         if sequence._failure or sequence._backward.is_open:
             return "failed"
         states = {bucket.state for bucket in sequence.buckets}
@@ -89,10 +87,6 @@ STATES: dict[str, Callable[[Bench], None]] = {
     ),
     "reduced": lambda bench: (STATES["complete"](bench), bench.synchronizer.wait()),
     "failed": lambda bench: (bench.synchronizer.bind(), bench.interrupt()),
-    "offloaded": lambda bench: (
-        bench.synchronizer.bind(),
-        bench.synchronizer.offload(),
-    ),
 }
 CALLS: dict[str, Callable[[Bench], None]] = {
     "bind()": lambda bench: bench.synchronizer.bind(),
@@ -110,22 +104,19 @@ CALLS: dict[str, Callable[[Bench], None]] = {
     "owned_grads()": lambda bench: bench.synchronizer.owned_grads(),
     "grad_norm()": lambda bench: bench.synchronizer.grad_norm(),
     "clip_grad_norm_(1)": lambda bench: bench.synchronizer.clip_grad_norm_(1),
-    "timings()": lambda bench: bench.synchronizer.timings(),
-    "offload()": lambda bench: bench.synchronizer.offload(),
-    "onload()": lambda bench: bench.synchronizer.onload(),
+    "logging_data()": lambda bench: bench.synchronizer.logging_data(),
     "reset()": lambda bench: bench.synchronizer.reset(),
     "unbind()": lambda bench: bench.synchronizer.unbind(),
 }
 
 
 NEED_SUMS = ("scale_grads()", "owned_grads()", "grad_norm()", "clip_grad_norm_()")
-NEED_MEMORY = (
+NEED_BOUND = (
     "no_sync()",
     "mark_ready()",
     "flush()",
     "wait()",
     "zero_grad()",
-    "offload()",
     *NEED_SUMS,
 )
 MESSAGES = (
@@ -137,7 +128,7 @@ MESSAGES = (
             "GradientSynchronizer(unbound, require_accumulations=2)",
             "rank 0 of 2",
         )
-        for call in (*NEED_MEMORY, "timings()", "onload()")
+        for call in (*NEED_BOUND, "logging_data()")
     }
     | {
         f"not reduced: {call}": (
@@ -155,37 +146,6 @@ MESSAGES = (
         )
     }
     | {
-        f"offloaded: {call}": (
-            synchronizer.OffloadedError,
-            f"{call} was called while the buffers were offloaded",
-            "onload() after offload()",
-            "2 buckets without memory",
-            "rank 0 of 2",
-        )
-        for call in NEED_MEMORY
-    }
-    | {
-        "offloaded: backward": (
-            synchronizer.OffloadedError,
-            "b accumulated a gradient while the buffers were offloaded",
-            "onload() between offload() and the next backward",
-            "a gradient of b",
-            "rank 0 of 2, bucket 0",
-        ),
-        "not offloaded": (
-            synchronizer.NotOffloadedError,
-            "onload() was called on buffers that are not offloaded",
-            "offload() before onload()",
-            "2 buckets with their memory",
-            "rank 0 of 2",
-        ),
-        "offload in a step": (
-            synchronizer.StepStartedError,
-            "offload() was called in the middle of a step",
-            "offload() after wait(), or after zero_grad()",
-            "2 of 2 buckets started",
-            "rank 0 of 2, bucket 0, bucket 1",
-        ),
         "bound twice": (
             synchronizer.AlreadyBoundError,
             "bind() was called on a bound synchronizer",
@@ -329,32 +289,19 @@ LINES = [
     ("failed", "backward() in no_sync()", "failed", "step failed"),
     ("failed", "zero_grad()", "idle", None),
     ("failed", "set_required_accumulations(2)", "failed", "step started: one"),
-    ("offloaded", "backward()", "offloaded", "offloaded: backward"),
-    ("offloaded", "backward() in no_sync()", "offloaded", "offloaded: no_sync()"),
-    ("offloaded", "set_required_accumulations(2)", "offloaded", None),
-    ("offloaded", "timings()", "offloaded", None),
-    ("offloaded", "onload()", "idle", None),
-    ("unbound", "timings()", "unbound", "not bound: timings()"),
-    ("unbound", "onload()", "unbound", "not bound: onload()"),
-    ("idle", "offload()", "offloaded", None),
-    ("started", "offload()", "started", "offload in a step"),
-    ("in flight", "offload()", "in flight", "offload in a step"),
-    ("complete", "offload()", "complete", "offload in a step"),
-    ("reduced", "offload()", "offloaded", None),
+    ("unbound", "logging_data()", "unbound", "not bound: logging_data()"),
 ]
 UNREDUCED = ("idle", "started", "in flight", "complete")
 BOUND = (*UNREDUCED, "reduced", "failed")
 LINES += [(state, "reset()", "idle", None) for state in STATES]
 LINES += [(state, "unbind()", "unbound", None) for state in STATES]
-LINES += [(state, "bind()", state, "bound twice") for state in (*BOUND, "offloaded")]
-LINES += [(state, "timings()", state, None) for state in BOUND]
-LINES += [(state, "onload()", state, "not offloaded") for state in BOUND]
+LINES += [(state, "bind()", state, "bound twice") for state in BOUND]
+LINES += [(state, "logging_data()", state, None) for state in BOUND]
 for call in CALLS:
     name = re.sub(r"\(.*\)", "()", call)
-    if name in NEED_MEMORY:
+    if name in NEED_BOUND:
         LINES += [("unbound", call, "unbound", f"not bound: {name}")]
-        LINES += [("offloaded", call, "offloaded", f"offloaded: {name}")]
-    if name in NEED_MEMORY and name != "zero_grad()":
+    if name in NEED_BOUND and name != "zero_grad()":
         LINES += [("failed", call, "failed", "step failed")]
     if name in NEED_SUMS:
         LINES += [("reduced", call, "reduced", None)]

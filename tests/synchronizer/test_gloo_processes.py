@@ -160,7 +160,7 @@ def sums_are_scattered_and_measured(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     group = [parameter(mesh, Replicate(), numel=256 + 32 * i) for i in range(4)]
     group.append(parameter(mesh, Shard(0), numel=64))
-    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True, timings=True)
+    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True)
     with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
         for _ in range(2):
             for each in group if rank else reversed(group):
@@ -176,10 +176,7 @@ def sums_are_scattered_and_measured(rank: int) -> None:
             squares = [(n - 1) * n * (2 * n - 1) // 6 for n in (256, 288, 320, 352, 64)]
             total = 9 * sum(squares[:4]) + (1 + 4) * squares[4]
             assert abs(sums.grad_norm().item() / total**0.5 - 1) < 400 * 2**-24
-            assert len(sums.timings()) == 5
-            sums.offload()
-            sums.onload()
-            assert torch.equal(owned[0].values, sums.owned_grads()[0].values)
+            assert len(sums.logging_data()["buckets"]) == 5
             sums.zero_grad()
 
 

@@ -20,7 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all_reduce": {},
     "reduce_scatter": {"mode": "reduce_scatter"},
     "comm_hook": {"comm_hook": bf16_error_feedback},
-    "checked": {"check_finite": True, "timings": True},
+    "checked": {"check_finite": True},
 }
 
 

@@ -163,31 +163,6 @@ def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) ->
         assert streams.taken() == ["future.wait on side", "main waits for side"]
 
 
-def test_offloading_comes_after_every_user_and_onloading_before_every_other(
-    streams,
-) -> None:
-    (a,) = parameters(1)
-    with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        accumulate(a)
-        synchronizer.wait()
-        with streams.on("z"):
-            synchronizer.zero_grad()
-        streams.taken()
-        with streams.on("off"):
-            synchronizer.offload()
-        assert streams.taken() == ["off waits for side", "off waits for z"]
-        with streams.on("on"):
-            synchronizer.onload()
-        assert streams.taken() == ["side waits for on"]
-        accumulate(a)
-        edges = ["side waits for on", "side waits for main", "all_reduce on side"]
-        assert streams.taken() == edges
-        synchronizer.wait()
-        streams.taken()
-        synchronizer.unbind()
-        assert streams.taken()[0] == "on waits for side"
-
-
 def test_a_norm_is_measured_after_the_sums_and_before_whatever_comes_next(
     streams,
 ) -> None:
