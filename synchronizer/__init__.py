@@ -9,7 +9,7 @@ table.
     transport    the reduction of one bucket: collectives, comm hooks, checks, streams
     bucket       one flat buffer, its gradient views and its state
     backward     autograd hooks on parameters, and the end of the outermost backward
-    step         all buckets in a step: launch order, refusals, rebuild, norm, debug mode
+    step         all buckets in a step: launch order, refusals, rebuild, norm
 
 On top lie `synchronizer.py`, the class, and `hooks.py`, the ready comm hooks.
 
@@ -39,7 +39,6 @@ from synchronizer.contract.errors import (
     InFlightWriteError,
     InvalidArgumentError,
     LateAccumulationError,
-    LaunchOrderError,
     NonFiniteGradientError,
     NotBoundError,
     NotReducedError,
@@ -75,7 +74,6 @@ __all__ = [
     "InFlightWriteError",
     "InvalidArgumentError",
     "LateAccumulationError",
-    "LaunchOrderError",
     "NonFiniteGradientError",
     "NotBoundError",
     "NotReducedError",

@@ -272,7 +272,6 @@ class GradientSynchronizer(Accumulation):
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
             NonFiniteGradientError: The config asks for a check, and it failed.
-            LaunchOrderError: Ranks launched in different orders; debug mode only.
             InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)

@@ -49,8 +49,6 @@ class SynchronizerConfig:
         rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
             anew, in the order in which gradients of that step became complete. Every
             `.grad` is then another tensor than before.
-        debug: Whether each `wait()` compares the launches of the ranks that share
-            buckets, and refuses gradients that were written during their reduction.
         mode: "all_reduce" gives all sums to every rank. "reduce_scatter" gives one
             equal part of a bucket's sums to each of its ranks, for half the traffic.
             The other parts hold no gradients after `wait()`. So `.grad` is None until
@@ -77,7 +75,6 @@ class SynchronizerConfig:
     scaling: Scaling = "after"
     unused: UnusedPolicy = "error"
     rebuild: bool = True
-    debug: bool = False
     mode: Mode = "all_reduce"
     comm_hook: CommHook | None = None
     check_finite: bool = False

@@ -154,12 +154,6 @@ class ReductionFailedError(SynchronizerError):
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
 
 
-class LaunchOrderError(SynchronizerError):
-    """In debug mode: ranks that share buckets launched them in different orders."""
-
-    hint = "call unbind() on every rank; this is a defect, so report both orders"
-
-
 class InFlightWriteError(SynchronizerError):
     """A gradient was written between its launch and `wait()`."""
 

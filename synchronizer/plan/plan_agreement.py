@@ -53,7 +53,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The plan or the launches of a rank, in a form that ranks can exchange.
+    """The plan of a rank, in a form that ranks can exchange.
 
     Attributes:
         options: One line for each option on which ranks have to agree.
@@ -126,11 +126,9 @@ def refuse_different_plans(
     """
     if rendezvous is None:
         return
-    # Options that plans do not show and ranks have to share.
-    names = ("rebuild", "debug")
-    options = [f"{name}: config {name}={getattr(config, name)!r}" for name in names]
-    mine = Fingerprint.of(plans, options)
-    different = compare(rendezvous, "plan", mine, call="bind()")
+    # The option that plans do not show and ranks have to share.
+    mine = Fingerprint.of(plans, [f"rebuild: config rebuild={config.rebuild!r}"])
+    different = _compare(rendezvous, mine)
     if different:
         peer, found = next(iter(different.items()))
         raise PlanMismatchError(
@@ -141,24 +139,21 @@ def refuse_different_plans(
         )
 
 
-def compare(
-    rendezvous: Rendezvous, topic: str, mine: Fingerprint, *, call: str
-) -> dict[int, Difference]:
-    """Return the difference to each peer that publishes another fingerprint in `call`.
+def _compare(rendezvous: Rendezvous, mine: Fingerprint) -> dict[int, Difference]:
+    """Return the difference to each peer that publishes another fingerprint.
 
-    Publishes this rank's fingerprint under a topic without notes so far. Raises
-    `PlanMismatchError` where a peer publishes nothing in time.
+    Raises `PlanMismatchError` where a peer publishes nothing in time.
     """
     encoded = mine.encode()
     digest = hashlib.sha256(encoded).hexdigest().encode()
     # The long note is written first: a peer that finds the digest finds the note too.
-    rendezvous.write(f"{topic}/whole", encoded)
-    rendezvous.write(f"{topic}/digest", digest)
+    rendezvous.write("plan/whole", encoded)
+    rendezvous.write("plan/digest", digest)
     different: dict[int, Difference] = {}
     for peer in rendezvous.peers:
-        if rendezvous.read(f"{topic}/digest", peer, call=call) == digest:
+        if rendezvous.read("plan/digest", peer, call="bind()") == digest:
             continue
-        encoded = rendezvous.read(f"{topic}/whole", peer, call=call)
+        encoded = rendezvous.read("plan/whole", peer, call="bind()")
         other = Fingerprint.decode(encoded)
         found = mine.difference(rendezvous.rank, other, peer)
         if found:

@@ -82,10 +82,6 @@ class Rendezvous:
         """Write the note of this rank about a topic, in place of an earlier note."""
         self._store.set(self._key(topic, self.rank), note)
 
-    def delete(self, topic: str) -> None:
-        """Delete the note that this rank has written about a topic."""
-        self._store.delete_key(self._key(topic, self.rank))
-
     def read(self, topic: str, peer: int, *, call: str) -> bytes:
         """Return the note of a peer, and wait until the peer writes it in `call`.
 

@@ -48,7 +48,7 @@ class BucketSequence:
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
         bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
-        self._launches = LaunchOrder(rendezvous, bound, debug=config.debug)
+        self._launches = LaunchOrder(rendezvous, bound)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -199,8 +199,7 @@ class BucketSequence:
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
-        with self._failing():
-            written = None if was_reduced else self._launches.check()
+        written = None if was_reduced else self._launches.writes_in_flight()
         for bucket in self.buckets:
             self._complete(bucket, functools.partial(bucket.finish, scale))
         if not was_reduced:
