@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
 from synchronizer.contract.errors import (
-    AlreadyBoundError,
+    LifecycleError,
     ReductionFailedError,
 )
 from synchronizer.plan.explanation import Explanation
@@ -160,18 +160,19 @@ class GradientSynchronizer(Accumulation):
         groups where a sum spans several mesh axes.
 
         Raises:
-            AlreadyBoundError: The synchronizer is bound.
-            InvalidArgumentError: The config names an axis that no mesh has.
-            ProcessGroupError: This rank cannot use the process group of the config.
+            LifecycleError: The synchronizer is bound.
+            InvalidArgumentError: The config names an axis that no mesh has, or a process
+                group that this rank cannot use.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: An existing `.grad` does not fit its parameter.
         """
         if self._sequence is not None:
-            raise AlreadyBoundError(
+            raise LifecycleError(
                 "bind() was called on a bound synchronizer",
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
+                hint="call unbind() first",
             )
         candidates = list_candidates(
             self._param_groups, self._parameter_names, self._config
@@ -218,7 +219,7 @@ class GradientSynchronizer(Accumulation):
             by `time.perf_counter_ns`. On an accelerator they are times of the host.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
         """
         buckets = self._bound_sequence("logging_data()").buckets
         data = asdict(self.explain())
@@ -234,7 +235,7 @@ class GradientSynchronizer(Accumulation):
         Then call `wait()`.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
@@ -262,11 +263,11 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
-            StepReducedError: There is a scale, and the step was waited for.
+            LifecycleError: There is a scale, and the step was waited for.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
@@ -304,9 +305,9 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The factor cannot multiply gradients.
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         checked = arguments.checked_factor("factor", factor)
@@ -330,8 +331,8 @@ class GradientSynchronizer(Accumulation):
                 slower with many small plain ones.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
-            ReductionInFlightError: A reduction was launched and not waited for.
+            LifecycleError: The synchronizer is not bound.
+            LifecycleError: A reduction was launched and not waited for.
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """
@@ -357,7 +358,7 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The count is not a positive integer.
-            StepStartedError: A gradient was accumulated since the last `zero_grad()`.
+            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
         """
         count = arguments.checked_count(require_accumulations)
         buckets = self._sequence.buckets if self._sequence else []

@@ -20,7 +20,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
-from synchronizer.contract.errors import GradientMismatchError, GradientPlacementError
+from synchronizer.contract.errors import GradientMismatchError
 from synchronizer.plan.grouping import ParameterPlan, dense_stride, local_tensor
 from synchronizer.transport.streams import SideStream
 
@@ -160,7 +160,7 @@ class GradientView:
         """Refuse a gradient that DTensor reduced before its accumulation.
 
         Raises:
-            GradientPlacementError: The synchronizer would sum it a second time.
+            GradientMismatchError: The synchronizer would sum it a second time.
 
         Source:
             DTensor's in-place add redistributes its argument to the placements of
@@ -170,11 +170,13 @@ class GradientView:
         parameter = self.plan.parameter
         for axis, placement in enumerate(self.arrival_placements):
             if axis in self.plan.reduce_axes and not isinstance(placement, Replicate):
-                raise GradientPlacementError(
+                raise GradientMismatchError(
                     f"the gradient of {self.plan.name} would be summed twice",
                     expected=f"Replicate, or a Partial sum or mean, on mesh axis {axis}",
                     got=f"{placement}, which DTensor has reduced to accumulate it",
                     where=f"mesh axes {_axis_names(parameter)}",
+                    hint="use the parameter through to_local(), so that its gradient stays"
+                    " local until the synchronizer sums it, or comes as a Partial sum or mean",
                 )
 
     def _copy(self, given: torch.Tensor, side: SideStream) -> None:

@@ -2,11 +2,7 @@
 
 from enum import Enum, auto
 
-from synchronizer.contract.errors import (
-    LateAccumulationError,
-    SynchronizerError,
-    TooManyAccumulationsError,
-)
+from synchronizer.contract.errors import LateAccumulationError
 
 from .gradient_view import GradientView
 
@@ -31,24 +27,21 @@ def excess_error(
     is_flushed: bool,
     required: int,
     label: str,
-) -> SynchronizerError:
+) -> LateAccumulationError:
     """Return the error for a gradient that has no place in its step."""
     name = view.plan.name
     expected = f"{required} accumulations (require_accumulations={required})"
     if state in CLOSED:
-        error: type[SynchronizerError] = LateAccumulationError
         headline = f"{name} accumulated a gradient after its bucket was launched"
     elif is_flushed:
-        error = LateAccumulationError
         headline = f"{name} accumulated a gradient after flush()"
         expected = "no gradient between flush() and zero_grad()"
     else:
-        error = TooManyAccumulationsError
         headline = f"{name} accumulated too many gradients"
     # The count includes the running backward since its first gradient.
     count = view.num_accumulations + (not view.num_arrivals)
     nth = f", gradient {view.num_arrivals + 1} of one backward"
-    return error(
+    return LateAccumulationError(
         headline,
         expected=expected,
         got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",

@@ -22,7 +22,7 @@ class Accumulation(ReducedGradients):
         nested.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
         """
         with self._bound_sequence("no_sync()").no_sync():
             yield
@@ -37,11 +37,11 @@ class Accumulation(ReducedGradients):
         operator that is not in place, replaced. The current stream has queued the change.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             InvalidArgumentError: A parameter has no place in a bucket: it is not listed, or
                 was frozen at `bind()`.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            TooManyAccumulationsError: A parameter has all gradients that a step requires.
+            LateAccumulationError: A parameter has all gradients that a step requires.
             LateAccumulationError: The bucket of a parameter is being reduced.
             GradientMismatchError: A `.grad` does not fit its parameter.
         """

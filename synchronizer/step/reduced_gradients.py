@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from synchronizer.contract import arguments
-from synchronizer.contract.errors import NotBoundError
+from synchronizer.contract.errors import LifecycleError
 from synchronizer.plan.ownership import OwnedGradient
 
 from . import refusals
@@ -31,9 +31,9 @@ class ReducedGradients:
             first.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: The step was not waited for.
         """
         sequence = self._bound_sequence("owned_grads()")
         refusals.refuse_unsound_step(sequence)
@@ -61,9 +61,9 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm.
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         return self._grad_norm("grad_norm()", norm_type, stages)
@@ -93,9 +93,9 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm, or no gradient that has it.
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: The step was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
             NonFiniteGradientError: The norm is not finite; nothing has changed.
         """
@@ -119,9 +119,10 @@ class ReducedGradients:
 
     def _bound_sequence(self, call: str) -> BucketSequence:
         if self._sequence is None:
-            raise NotBoundError(
+            raise LifecycleError(
                 f"{call} was called on a synchronizer that is not bound",
                 expected="bind() before, unbind() after",
                 got=repr(self),
+                hint="call bind() first",
             )
         return self._sequence

@@ -10,12 +10,9 @@ from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.bucket.state import BucketState
 from synchronizer.contract.errors import (
     BucketNotReadyError,
+    LifecycleError,
     NonFiniteGradientError,
-    NotReducedError,
-    ReductionInFlightError,
     ReplacedGradientError,
-    StepReducedError,
-    StepStartedError,
     UnfrozenParameterError,
 )
 
@@ -122,10 +119,11 @@ def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
 def refuse_reduced_step(sequence: BucketSequence) -> None:
     """Refuse a second scale through `wait()`."""
     if sequence.is_reduced:
-        raise StepReducedError(
+        raise LifecycleError(
             "wait(scale=...) was called on a step that was waited for before",
             expected="one wait(scale=...) in a step, the first wait()",
             got="gradients that were given to the caller already",
+            hint="give the scale to the first wait(), or use scale_grads() after it",
         )
 
 
@@ -133,11 +131,12 @@ def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
     """Refuse to use gradients that were not waited for."""
     if not sequence.is_reduced:
         unreduced = [b for b in sequence.buckets if b.state is not BucketState.REDUCED]
-        raise NotReducedError(
+        raise LifecycleError(
             f"{call} was called before wait()",
             expected=f"{call} between wait() and zero_grad()",
             got=f"{len(unreduced)} of {len(sequence.buckets)} buckets not waited for",
             where=_labels(unreduced),
+            hint="call wait() first; a factor can be given to wait(scale=...)",
         )
 
 
@@ -178,11 +177,12 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
     """Refuse to write into a buffer during its reduction."""
     in_flight = sequence.in_flight
     if in_flight:
-        raise ReductionInFlightError(
+        raise LifecycleError(
             "zero_grad() was called while gradients are being reduced",
             expected="wait() between the last backward and zero_grad()",
             got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
             where=_labels(in_flight),
+            hint="call wait() first, or reset() or unbind() on every rank to give up the step",
         )
 
 
@@ -190,11 +190,12 @@ def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> 
     """Refuse to change the required accumulations after the first gradient."""
     started = [bucket for bucket in buckets if bucket.has_started]
     if started:
-        raise StepStartedError(
+        raise LifecycleError(
             "the required accumulations were changed in the middle of a step",
             expected=f"require_accumulations={required} until zero_grad()",
             got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
             where=_labels(started),
+            hint="call it after zero_grad() and before the next backward",
         )
 
 

@@ -122,21 +122,23 @@ NEED_BOUND = (
 MESSAGES = (
     {
         f"not bound: {call}": (
-            synchronizer.NotBoundError,
+            synchronizer.LifecycleError,
             f"{call} was called on a synchronizer that is not bound",
             "bind() before, unbind() after",
             "GradientSynchronizer(unbound, require_accumulations=2)",
             "rank 0 of 2",
+            "call bind() first",
         )
         for call in (*NEED_BOUND, "logging_data()")
     }
     | {
         f"not reduced: {call}": (
-            synchronizer.NotReducedError,
+            synchronizer.LifecycleError,
             f"{call} was called before wait()",
             f"{call} between wait() and zero_grad()",
             "2 of 2 buckets not waited for",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call wait() first; a factor can be given to wait(scale=...)",
         )
         for call in (
             "scale_grads()",
@@ -147,11 +149,12 @@ MESSAGES = (
     }
     | {
         "bound twice": (
-            synchronizer.AlreadyBoundError,
+            synchronizer.LifecycleError,
             "bind() was called on a bound synchronizer",
             "unbind() between two calls of bind()",
             "GradientSynchronizer(bound, require_accumulations=2)",
             "rank 0 of 2",
+            "call unbind() first",
         ),
         "not ready: flush, nothing came": (
             synchronizer.BucketNotReadyError,
@@ -175,11 +178,12 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, bucket 1",
         ),
         "step started: both": (
-            synchronizer.StepStartedError,
+            synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",
             "2, and 2 of 2 buckets started",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call it after zero_grad() and before the next backward",
         ),
         "late, launched": (
             synchronizer.LateAccumulationError,
@@ -196,18 +200,20 @@ MESSAGES = (
             "rank 0 of 2, bucket 1",
         ),
         "in flight: one": (
-            synchronizer.ReductionInFlightError,
+            synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
             "1 of 2 buckets in flight",
             "rank 0 of 2, bucket 0",
+            "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
         "in flight: both": (
-            synchronizer.ReductionInFlightError,
+            synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
             "2 of 2 buckets in flight",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
         "late, reduced": (
             synchronizer.LateAccumulationError,
@@ -217,11 +223,12 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, reduced",
         ),
         "reduced before": (
-            synchronizer.StepReducedError,
+            synchronizer.LifecycleError,
             "wait(scale=...) was called on a step that was waited for before",
             "one wait(scale=...) in a step, the first wait()",
             "gradients that were given to the caller already",
             "rank 0 of 2",
+            "give the scale to the first wait(), or use scale_grads() after it",
         ),
         "step failed": (
             synchronizer.StepFailedError,
@@ -231,11 +238,12 @@ MESSAGES = (
             "rank 0 of 2",
         ),
         "step started: one": (
-            synchronizer.StepStartedError,
+            synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",
             "2, and 1 of 2 buckets started",
             "rank 0 of 2, bucket 1",
+            "call it after zero_grad() and before the next backward",
         ),
     }
 )

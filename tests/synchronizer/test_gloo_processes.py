@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 import synchronizer
 from synchronizer import (
     GradientSynchronizer,
+    LateAccumulationError,
     SynchronizerConfig,
-    TooManyAccumulationsError,
 )
 from synchronizer.hooks import bf16_error_feedback
 
@@ -89,7 +89,7 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
     for _ in range(2):
         with GradientSynchronizer([[a, b]], KIB_MB, 1):
             accumulate(a, 1)
-            with pytest.raises(TooManyAccumulationsError):
+            with pytest.raises(LateAccumulationError):
                 accumulate(a, 1)
             assert a.grad is not None
         assert a.grad is None

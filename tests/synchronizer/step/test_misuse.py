@@ -67,7 +67,7 @@ def does(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
     if raised is None:
         CALLS[call](bench)
     else:
-        error, headline, expected, got, where = MESSAGES[raised]
+        error, headline, expected, got, where, *hint = MESSAGES[raised]
         with pytest.raises(synchronizer.SynchronizerError) as caught:
             CALLS[call](bench)
         assert type(caught.value) is error
@@ -76,7 +76,7 @@ def does(bench: Bench, call: str, state_after: str, raised: str | None) -> None:
             f"  expected: {expected}",
             f"  got:      {got}",
             f"  where:    {where}",
-            f"  hint: {error.hint}",
+            f"  hint: {hint[0] if hint else error.hint}",
         ]
     assert bench.state() == state_after
     bench.synchronizer.unbind()
