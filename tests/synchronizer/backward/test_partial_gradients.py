@@ -290,6 +290,8 @@ def test_what_is_no_sum_is_refused(ranks, placement) -> None:
         "  expected: Replicate, or a Partial sum or mean, on mesh axis 0",
         f"  got:      {placement}, which DTensor has reduced to accumulate it",
         "  where:    rank 0 of 2, mesh axes ('dp',)",
-        "  hint: use the parameter through to_local(), so that its gradient stays local until"
-        " the synchronizer sums it, or comes as a Partial sum or mean",
+        (
+            "  hint: use the parameter through to_local(), so that its gradient stays local until"
+            " the synchronizer sums it, or comes as a Partial sum or mean"
+        ),
     ]

@@ -296,8 +296,10 @@ def test_a_group_that_a_rank_cannot_use_is_refused_there(ranks) -> None:
         "  expected: a process group of which this rank is a member",
         "  got:      a rank that is not a member of it",
         "  where:    rank 2 of 3",
-        "  hint: pass a group of which the rank is a member, or None, on every rank, and keep"
-        " the group until unbind()",
+        (
+            "  hint: pass a group of which the rank is a member, or None, on every rank, and keep"
+            " the group until unbind()"
+        ),
     ]
     assert other[1:] == [
         [*got[:3], "  where:    rank 2 of 3", got[4]] for got in member

@@ -307,13 +307,8 @@ def test_a_backward_into_scattered_sums_is_refused_until_zero_grad(two_ranks) ->
         sums.wait()
         with pytest.raises(LateAccumulationError):
             contribute(a, 1)
-        refused(
-            sums.owned_grads,
-            StepFailedError,
-            "the step went on after an error",
-            "zero_grad() or unbind() after an error",
-            "gradients that an earlier error made unusable",
-        )
+        with pytest.raises(StepFailedError):
+            sums.owned_grads()
         sums.zero_grad()
         contribute(a, 1)
         sums.wait()
