@@ -16,22 +16,19 @@ class BucketState(Enum):
     REDUCED = auto()
 
 
-# States without a place for a further gradient. A tuple, so that a hook looks it up once.
-CLOSED = (BucketState.LAUNCHED, BucketState.REDUCED)
-
-
 def excess_error(
     view: GradientView,
     *,
     state: BucketState,
     is_flushed: bool,
+    num_arrivals: int,
     required: int,
     label: str,
 ) -> LateAccumulationError:
     """Return the error for a gradient that has no place in its step."""
     name = view.plan.name
     expected = f"{required} accumulations (require_accumulations={required})"
-    if state in CLOSED:
+    if state in {BucketState.LAUNCHED, BucketState.REDUCED}:
         headline = f"{name} accumulated a gradient after its bucket was launched"
     elif is_flushed:
         headline = f"{name} accumulated a gradient after flush()"
@@ -39,11 +36,11 @@ def excess_error(
     else:
         headline = f"{name} accumulated too many gradients"
     # The count includes the running backward since its first gradient.
-    count = view.num_accumulations + (not view.num_arrivals)
-    nth = f", gradient {view.num_arrivals + 1} of one backward"
+    count = view.num_accumulations + (not num_arrivals)
+    nth = f", gradient {num_arrivals + 1} of one backward"
     return LateAccumulationError(
         headline,
         expected=expected,
-        got=f"accumulation {count} of {name}{nth if view.num_arrivals else ''}",
+        got=f"accumulation {count} of {name}{nth if num_arrivals else ''}",
         where=f"{label}, {state.name.lower()}",
     )

@@ -55,8 +55,9 @@ class LaunchWatch:
 
 
 def _versions(bucket: Bucket) -> tuple[int, ...]:
-    """Return torch's count of writes to the buffer, and then to each gradient."""
-    return (bucket.version, *(view.gradient._version for view in bucket.views))  # noqa: SLF001
+    """Return torch's count of writes to the buffer, and then to each DTensor."""
+    versions = (view.gradient._version for view in bucket.dtensor_views)  # noqa: SLF001
+    return (bucket.version, *versions)
 
 
 def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
@@ -67,7 +68,7 @@ def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
     if buffer:
         yield f"one of {_names(bucket.views)}"
         return
-    changed = [v for v, n in zip(bucket.views, gradients, strict=True) if n]
+    changed = [v for v, n in zip(bucket.dtensor_views, gradients, strict=True) if n]
     if changed:
         yield _names(changed)
 

@@ -55,7 +55,7 @@ def _launch(buckets: Sequence[Bucket], most: Counter[Ranks]) -> None:
         most[_ranks(bucket)] -= 1
         if is_awaited and not _is_launched(bucket):
             with suppress(CommHookError):  # the step is given up already
-                bucket.launch()
+                bucket.launch(packs=False)
 
 
 def _ranks(bucket: Bucket) -> Ranks:

@@ -91,7 +91,9 @@ def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
 def refuse_replaced_gradients(sequence: BucketSequence) -> None:
     """Refuse a `.grad` that is not the view, in a bucket that was not waited for."""
     replaced = _replaced(
-        b for b in sequence.buckets if b.state is not BucketState.REDUCED
+        b
+        for b in sequence.buckets
+        if b.is_packed and b.state is not BucketState.REDUCED
     )
     if replaced:
         sequence.fail()
@@ -221,10 +223,8 @@ def _replaced(buckets: Iterable[Bucket]) -> list[tuple[Bucket, GradientView]]:
     return [
         (bucket, view)
         for bucket in buckets
-        for view in bucket.views
-        if not (view.is_attached() or view.is_kept_none())
-        # Under `create_graph` autograd replaces `.grad`, and the bucket copies it later.
-        and not (bucket.state is BucketState.ACCUMULATING and view.has_graph())
+        for view in bucket.detached()
+        if not view.is_kept_none()
     ]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from synchronizer.backward.autograd_hooks import Attachments
-from synchronizer.backward.backward_watch import BackwardWatch
+from synchronizer.backward.backward_watch import BackwardWatch, running_backward
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.bucket.state import BucketState
@@ -69,6 +69,10 @@ class BucketSequence:
         self._no_sync_depth = 0
         # Whether the running backward counts; decided when it starts.
         self._backward_counts = True
+        # The running backward, of which all gradients count once, and the number of the
+        # innermost one that brought the newest gradient.
+        self._token = object()
+        self._number: int | None = None
         try:
             self._allocate(require_accumulations)
         except BaseException:
@@ -111,6 +115,7 @@ class BucketSequence:
     ) -> None:
         """Mark the gradients of this step as unusable; `failure` is a noun phrase."""
         self._failure = self._failure or failure
+        self._number = None  # so that the next gradient is refused
 
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up."""
@@ -124,16 +129,12 @@ class BucketSequence:
         """Count a gradient in its view, and launch the buckets that became ready."""
         # Autograd may run hooks of several devices at the same time.
         with self._lock:
-            if self._failure:
-                self.refuse_failed_step()
-            if self._backward.was_interrupted:
-                self.refuse_open_backward()
-            view, bucket = self._views[number], self._bucket_of[number]
+            if running_backward() != self._number:
+                self._enter_backward()
+            bucket = self._bucket_of[number]
             try:
-                if not self._backward.is_open:
-                    self._backward_counts = not self._no_sync_depth
-                    self._backward.open()
-                bucket.accumulate(view, counts=self._backward_counts)
+                view = self._views[number]
+                bucket.accumulate(view, self._token, counts=self._backward_counts)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
                 if bucket.state is _READY and self._attachments.runs_last(number, self):
@@ -142,6 +143,17 @@ class BucketSequence:
                 self.fail()
                 raise
 
+    def _enter_backward(self) -> None:
+        """Begin to count another backward, or go on in an outer or an inner one."""
+        self.refuse_failed_step()
+        if self._backward.was_interrupted:
+            self.refuse_open_backward()
+        if not self._backward.is_open:
+            self._backward_counts = not self._no_sync_depth
+            self._token = object()
+            self._backward.open()
+        self._number = running_backward()
+
     @torch.no_grad()
     def mark_ready(self, parameters: Iterable[nn.Parameter]) -> None:
         """Count a gradient of each parameter that no backward has brought."""
@@ -149,8 +161,8 @@ class BucketSequence:
         with self._lock, self._failing():
             for number in numbers:
                 view, bucket = self._views[number], self._bucket_of[number]
-                bucket.accumulate(view, counts=not self._no_sync_depth)
-                bucket.end_backward()
+                bucket.accumulate(view, object(), counts=not self._no_sync_depth)
+                bucket.settle(view)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
             self._launches.launch_ready()
@@ -174,14 +186,10 @@ class BucketSequence:
     @torch.no_grad()
     def flush(self) -> None:
         """End the step with the gradients so far, and launch the remaining buckets."""
-        with self._lock:
+        with self._lock, self._failing():
             for bucket in self.buckets:
                 bucket.flush()
-            try:
-                self._launches.launch_ready(in_backward=False)
-            except Exception:
-                self.fail()
-                raise
+            self._launches.launch_ready(in_backward=False)
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, reduced or local; the step is reduced."""
@@ -225,6 +233,7 @@ class BucketSequence:
         self.is_reduced = False
         self.num_backwards = 0
         self._backward.close()
+        self._number = None
         if self._observed is not None:
             self._observed.clear()
         self._launches.restart()
@@ -263,7 +272,7 @@ class BucketSequence:
             for bucket in self.buckets:
                 stack.callback(bucket.release)
             for bucket in self.buckets:
-                stack.callback(self._complete, bucket, bucket.finish)
+                stack.callback(self._complete, bucket, bucket.abandon)
             stack.callback(self._attachments.remove_hooks)
 
     def leave_if_in_flight(self) -> None:

@@ -277,9 +277,9 @@ def test_a_gradient_taken_over_outlives_the_stream_that_copies_it(streams) -> No
         with streams.on("x"):
             accumulate(a)
         assert streams.taken() == [
-            "memory outlives x",
             "side waits for main",
             "side waits for x",
+            "memory outlives side",
             "all_reduce on side",
         ]
         synchronizer.wait()
