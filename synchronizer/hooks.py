@@ -19,8 +19,8 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     gradient, so errors do not add up over many steps. Errors of the process group's
     rounding are lost.
 
-    The residual is as large as the bucket, and belongs to it: `unbind()` and `reset()` drop it, and no checkpoint holds it.
-    The loss is then less than one rounding of one step.
+    The residual is as large as the bucket. `unbind()` and `reset()` drop it, for a loss
+    of less than one rounding of one step; `state_dict()` has it.
 
     Args:
         bucket: A bucket in a dtype with more bits than bfloat16.

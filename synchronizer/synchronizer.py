@@ -11,10 +11,7 @@ from torch import nn
 from typing_extensions import override
 
 from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.contract.errors import (
-    LifecycleError,
-    ReductionFailedError,
-)
+from synchronizer.contract.errors import LifecycleError, ReductionFailedError
 from synchronizer.plan.explanation import Explanation
 from synchronizer.plan.grouping import (
     cut_buckets,
@@ -30,6 +27,7 @@ from synchronizer.plan.plan_agreement import (
 from synchronizer.ranks.rendezvous import open_rendezvous
 from synchronizer.step.accumulation import Accumulation
 from synchronizer.step.rebuild import Rebuild
+from synchronizer.step.replicas import broadcast
 from synchronizer.step.sequence import BucketSequence
 
 from .contract import arguments
@@ -89,10 +87,10 @@ class GradientSynchronizer(Accumulation):
         super().__init__()
         # The caller's own lists: a parameter that is appended before `bind()` counts.
         self._param_groups = param_groups
-        checked_mib = arguments.checked_positive(
+        cap_mib = arguments.checked_positive(
             "bucket_size_mb", bucket_size_mb, " of MiB"
         )
-        self._bucket_cap_bytes = checked_mib * MIB_BYTES
+        self._bucket_cap_bytes = cap_mib * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
@@ -214,9 +212,9 @@ class GradientSynchronizer(Accumulation):
         """Describe the buckets and their newest times, for a log or as JSON.
 
         Returns:
-            The fields of `explain()`; with each bucket those of its times, None before
-            the bucket was ready for the first time: `ready_ns`, `launched_ns`, `done_ns`
-            by `time.perf_counter_ns`. On an accelerator they are times of the host.
+            The fields of `explain()`, and for each bucket `times`: None before it was ready
+            for the first time, then `ready_ns`, `launched_ns` and `done_ns`, by the host's
+            `time.perf_counter_ns`.
 
         Raises:
             LifecycleError: The synchronizer is not bound.
@@ -226,6 +224,23 @@ class GradientSynchronizer(Accumulation):
         for described, bucket in zip(data["buckets"], buckets, strict=True):
             described["times"] = bucket.times and asdict(bucket.times)
         return data
+
+    def broadcast_replicas(self) -> None:
+        """Give parameters and buffers of the lowest rank to all ranks that replicate them.
+
+        As DDP does when it wraps a module; all ranks call it, for instance after `bind()`.
+        Frozen parameters are sent too. Plain ones, and buffers of the module of
+        `from_module`, need the process group of the config, and stay as they are without.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        sequence = self._bound_sequence("broadcast_replicas()")
+        module = self._known_module()
+        buffers = () if module is None else module.buffers()
+        listed = (parameter for group in self._param_groups for parameter in group)
+        once = dict.fromkeys((*listed, *buffers))
+        broadcast(once, sequence.groups, self._config.process_group)
 
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
@@ -245,9 +260,7 @@ class GradientSynchronizer(Accumulation):
             CommHookError: A comm hook failed.
         """
         sequence = self._bound_sequence("flush()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unfrozen_parameters(self._frozen, "flush()")
-        self._refuse_other_parameters(sequence)
+        self._refuse_unsound_end(sequence, "flush()")
         if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
@@ -263,11 +276,10 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
-            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
-            LifecycleError: There is a scale, and the step was waited for.
+            LifecycleError: It is not bound, or was waited for and has a scale now.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
@@ -277,11 +289,9 @@ class GradientSynchronizer(Accumulation):
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
         sequence = self._bound_sequence("wait()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unfrozen_parameters(self._frozen, "wait()")
+        self._refuse_unsound_end(sequence, "wait()")
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
-        self._refuse_other_parameters(sequence)
         if self._config.unused == "error":
             refusals.refuse_missing_gradients(sequence, self._require_accumulations)
         else:
@@ -305,17 +315,12 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The factor cannot multiply gradients.
-            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            LifecycleError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         checked = arguments.checked_factor("factor", factor)
-        sequence = self._bound_sequence("scale_grads()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unreduced_step(sequence, "scale_grads()")
-        refusals.refuse_replaced_results(sequence, "scale_grads()")
-        sequence.scale(checked)
+        self._reduced_sequence("scale_grads()").scale(checked)
 
     def zero_grad(self, *, set_to_none: bool = False) -> None:
         """Zero every gradient and start the next step.
@@ -331,8 +336,7 @@ class GradientSynchronizer(Accumulation):
                 slower with many small plain ones.
 
         Raises:
-            LifecycleError: The synchronizer is not bound.
-            LifecycleError: A reduction was launched and not waited for.
+            LifecycleError: It is not bound, or a reduction is in flight.
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """
@@ -349,25 +353,6 @@ class GradientSynchronizer(Accumulation):
                 self.unbind()
                 raise
             sequence.restart(set_to_none=set_to_none)
-
-    def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change the number of accumulations of each parameter in a step.
-
-        Args:
-            require_accumulations: New number, from the next step on.
-
-        Raises:
-            InvalidArgumentError: The count is not a positive integer.
-            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
-        """
-        count = arguments.checked_count(require_accumulations)
-        buckets = self._sequence.buckets if self._sequence else []
-        refusals.refuse_started_step(
-            buckets, required=self._require_accumulations, count=count
-        )
-        self._require_accumulations = count
-        for bucket in buckets:
-            bucket.require(count)
 
     def reset(self) -> None:
         """Return to a clean bound state from any state.
@@ -404,7 +389,12 @@ class GradientSynchronizer(Accumulation):
         if sequence is not None:
             sequence.release()
 
-    def _refuse_other_parameters(self, sequence: BucketSequence) -> None:
-        module = None if self._module is None else self._module()
+    def _refuse_unsound_end(self, sequence: BucketSequence, call: str) -> None:
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unfrozen_parameters(self._frozen, call)
+        module = self._known_module()
         if module is not None:
             refusals.refuse_replaced_parameters(sequence, module)
+
+    def _known_module(self) -> nn.Module | None:
+        return None if self._module is None else self._module()

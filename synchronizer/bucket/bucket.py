@@ -14,16 +14,14 @@ replaced at one place only, see Note [Effects of a rebuild].
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from operator import attrgetter, is_
 from typing import NoReturn
 
 import torch
 
 from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import ReplacedGradientError
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.plan.norm_plan import NormRun, norm_runs
 from synchronizer.plan.ownership import OwnedGradient, owned_gradients, owned_range
@@ -33,12 +31,10 @@ from synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView
+from .packing import Attachment, pack
 from .state import BucketState, excess_error
 from .timing import BucketTimes, profiled
 from .used_flags import write_flags
-
-_grad = attrgetter("grad")
-_address = torch.Tensor.data_ptr
 
 
 class Bucket:
@@ -86,8 +82,7 @@ class Bucket:
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
         self.dtensor_views = [view for view in self.views if view.is_dtensor]
-        self._parameters = [view.parameter for view in self.views]
-        self._addresses = [view.address for view in self.views]
+        self._attachment = Attachment(self.views)
         self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
@@ -104,6 +99,11 @@ class Bucket:
     def communicates(self) -> bool:
         """Whether the bucket has a reduction to launch."""
         return self._reduction.communicates
+
+    @property
+    def hook_state(self) -> dict[str, torch.Tensor]:
+        """What the comm hook keeps for the bucket, to be changed in place."""
+        return self._reduction.hook_state
 
     @property
     def version(self) -> int:
@@ -193,18 +193,7 @@ class Bucket:
             # for their memory, comes after backward.
             self._side.wait_for(self._writers)
             with self._side.activate():
-                self._pack(self.detached())
-
-    def detached(self) -> list[GradientView]:
-        """List the views that are not `.grad` any more, or have other memory."""
-        views = self.views
-        # Without a call of Python for each plain gradient, because this is part of backward.
-        if not self.dtensor_views:
-            gradients = [view.gradient for view in views]
-            are_views = all(map(is_, map(_grad, self._parameters), gradients))
-            if are_views and [*map(_address, gradients)] == self._addresses:
-                return []
-        return [view for view in views if not view.is_attached()]
+                self._pack()
 
     def launch(self, *, packs: bool = True) -> None:
         """Start the reduction of the buffer over its ranks.
@@ -221,7 +210,7 @@ class Bucket:
         self._side.wait_for(self._writers)
         with self._side.activate(), profiled(f"launch {self.label}"):
             if packs:
-                self._pack(self.detached())
+                self._pack()
             if self.finite:
                 self.finite.check_local(self._buffer)
             self._reduction.start(self._buffer)
@@ -244,30 +233,13 @@ class Bucket:
             self._seen_version = self.version
             view.starts_as_none = False  # taken over
 
-    @torch.no_grad()
-    def _pack(self, moved: Sequence[GradientView]) -> None:
-        """Copy gradients that lie elsewhere into their views, which become `.grad`.
+    def detached(self) -> list[GradientView]:
+        """List the views that are not `.grad` any more, or have other memory."""
+        return self._attachment.detached()
 
-        Zeros take the place of gradients that did not come. After `set_to_none`, all
-        gradients lie where autograd made them, so that nothing was added to zeros. The
-        current stream is ordered after their writers.
-
-        Raises:
-            GradientMismatchError: A gradient does not fit.
-            ReplacedGradientError: A gradient is gone.
-        """
+    def _pack(self) -> None:
         self.is_packed = True
-        sources = [self._source(view) for view in moved]
-        places, come = list[torch.Tensor](), list[torch.Tensor]()
-        for view, source in zip(moved, sources, strict=True):
-            if source is None:
-                view.local.zero_()
-            else:
-                places.append(view.local)
-                come.append(source)
-            view.attach()
-        if come:
-            torch._foreach_copy_(places, come)
+        pack(self.detached(), self._side, self.label)
 
     def abandon(self) -> None:
         """Wait for a reduction in flight, whose sums nobody wants."""
@@ -387,6 +359,7 @@ class Bucket:
         for view in self.views:
             view.detach()
         self.views, self.dtensor_views = [], []
+        self._attachment = Attachment([])
         self._unsettled.clear()
         self._flags = None
         del self._buffer
@@ -396,20 +369,6 @@ class Bucket:
         seen, self._seen_version = self._seen_version, self.version
         # A DTensor counts by itself; a function on its local tensor defines a gradient.
         return view.is_dtensor or gradient is not view.gradient or seen != self.version
-
-    def _source(self, view: GradientView) -> torch.Tensor | None:
-        """Return what to copy into a view; None for zeros."""
-        gradient = view.parameter.grad
-        if gradient is not None:
-            return view.source(gradient, self._side)
-        if view.num_accumulations and not view.is_undefined:
-            raise ReplacedGradientError(
-                "a gradient was removed after the last backward and before wait()",
-                expected="every .grad to be the tensor that autograd has made",
-                got=f"None at {view.plan.name}",
-                where=self.label,
-            )
-        return None
 
     def _end_locally(self, scale: float | torch.Tensor | None) -> None:
         if self.finite and self.state is BucketState.READY:

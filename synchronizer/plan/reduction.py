@@ -6,10 +6,11 @@ Placements tell on which mesh axes a gradient is incomplete: each rank of a repl
 axis holds its own contribution. So a replicated axis is summed, and a sharded axis is
 not. Placements do not tell whether the ranks of an axis contribute different values.
 Where each of them computes the whole gradient, the sum is too large by the size of the
-axis. Such an axis needs the reduction "none". An axis of size 1 has no other rank, so its reduction has no effect.
+axis. Such an axis needs the reduction "none". An axis of size 1 has no other rank, so
+its reduction has no effect.
 
-All summed axes of a parameter make one set of ranks, with one collective. Parameters with equal sets share buckets, also across
-meshes.
+All summed axes of a parameter make one set of ranks, with one collective. Parameters
+with equal sets share buckets, also across meshes.
 """
 
 import math

@@ -5,12 +5,16 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from synchronizer.contract import arguments
+
 from . import refusals
 from .reduced_gradients import ReducedGradients
 
 
 class Accumulation(ReducedGradients):
     """The part of a synchronizer that says which gradients its steps count."""
+
+    _require_accumulations: int
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -48,3 +52,22 @@ class Accumulation(ReducedGradients):
         sequence = self._bound_sequence("mark_ready()")
         refusals.refuse_unsound_step(sequence)
         sequence.mark_ready(parameters)
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Change the number of accumulations of each parameter in a step.
+
+        Args:
+            require_accumulations: New number, from the next step on.
+
+        Raises:
+            InvalidArgumentError: The count is not a positive integer.
+            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
+        """
+        count = arguments.checked_count(require_accumulations)
+        buckets = self._sequence.buckets if self._sequence else []
+        refusals.refuse_started_step(
+            buckets, required=self._require_accumulations, count=count
+        )
+        self._require_accumulations = count
+        for bucket in buckets:
+            bucket.require(count)

@@ -1,8 +1,11 @@
-"""Calls on reduced gradients: owned parts and norms."""
+"""Calls on what buckets hold: owned parts, norms, and the state of comm hooks."""
+
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 
+from synchronizer.bucket.hook_state import HookState
 from synchronizer.contract import arguments
 from synchronizer.contract.errors import LifecycleError
 from synchronizer.plan.ownership import OwnedGradient
@@ -31,9 +34,8 @@ class ReducedGradients:
             first.
 
         Raises:
-            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            LifecycleError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
         """
         sequence = self._bound_sequence("owned_grads()")
         refusals.refuse_unsound_step(sequence)
@@ -61,9 +63,8 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm.
-            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            LifecycleError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         return self._grad_norm("grad_norm()", norm_type, stages)
@@ -93,9 +94,8 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm, or no gradient that has it.
-            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            LifecycleError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
             NonFiniteGradientError: The norm is not finite; nothing has changed.
         """
@@ -107,15 +107,47 @@ class ReducedGradients:
         self._bound_sequence(call).scale(clip_factor(norm, bound))
         return norm
 
+    def state_dict(self) -> HookState:
+        """Return what the comm hook keeps for the gradients of this rank, for a checkpoint.
+
+        Returns:
+            Copies, by the name of a parameter and the key of the hook, in the shape of the
+            local gradient; empty without a hook.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        return self._bound_sequence("state_dict()").hook_state()
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Give the comm hook what `state_dict()` has returned on this rank.
+
+        Args:
+            state: What to keep; parameters without an entry begin with zeros.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+            InvalidArgumentError: The state has a name that no parameter has.
+        """
+        sequence = self._bound_sequence("load_state_dict()")
+        known = {member.name for plan in sequence.plans for member in plan.members}
+        arguments.refuse_unknown_names("state", state, known)
+        sequence.load_hook_state(state)
+
     def _grad_norm(
         self, call: str, norm_type: float, stages: dist.ProcessGroup | None
     ) -> torch.Tensor:
         p = arguments.checked_positive("norm_type", norm_type)
+        sequence = self._reduced_sequence(call)
+        return measured_norm(sequence.buckets, sequence.groups, p, stages)
+
+    def _reduced_sequence(self, call: str) -> BucketSequence:
+        """Return the buckets for a call on the sums, which are in `.grad`."""
         sequence = self._bound_sequence(call)
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
-        return measured_norm(sequence.buckets, sequence.groups, p, stages)
+        return sequence
 
     def _bound_sequence(self, call: str) -> BucketSequence:
         if self._sequence is None:

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -12,6 +12,7 @@ from synchronizer.backward.autograd_hooks import Attachments
 from synchronizer.backward.backward_watch import BackwardWatch, running_backward
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
+from synchronizer.bucket.hook_state import HookState, joined, parted
 from synchronizer.bucket.state import BucketState
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
@@ -247,6 +248,7 @@ class BucketSequence:
         Where the new buffers cannot be allocated, the caller has to release.
         """
         learned = [view.expected_arrivals for view in self._views]
+        hook_state = self.hook_state()
         # The old memory is freed before the new memory is allocated, for the peak.
         # `release` orders it after all its users. References to views go as well, because
         # each of them would keep the memory alive.
@@ -259,7 +261,22 @@ class BucketSequence:
         self._allocate(require_accumulations)
         for view, count in zip(self._views, learned, strict=True):
             view.expected_arrivals = count
+        self.load_hook_state(hook_state)
         self.is_rebuilt = True
+
+    @torch.no_grad()
+    def hook_state(self) -> HookState:
+        """Return copies of what comm hooks keep, by parameter."""
+        found: HookState = {}
+        for bucket in self.buckets:
+            found |= parted(bucket.plan, bucket.hook_state)
+        return found
+
+    @torch.no_grad()
+    def load_hook_state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Give comm hooks what `hook_state` has returned."""
+        for bucket in self.buckets:
+            bucket.hook_state.update(joined(bucket.plan, state))
 
     def release(self) -> None:
         """Remove all hooks, buffers, created groups and reductions in flight."""

@@ -7,6 +7,7 @@ from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
 from .collectives import Pending, choose_transport
+from .comm_hook_transport import HookTransport
 
 
 class BucketReduction:
@@ -35,6 +36,13 @@ class BucketReduction:
         self._pending: Pending | None = None
         # The tensor in the collective: the buffer, or a copy in the wire dtype.
         self._wire_buffer: torch.Tensor | None = None
+
+    @property
+    def hook_state(self) -> dict[str, torch.Tensor]:
+        """What the comm hook keeps for the bucket, to be changed in place."""
+        return (
+            self._transport.state if isinstance(self._transport, HookTransport) else {}
+        )
 
     @property
     def communicates(self) -> bool:

@@ -276,7 +276,7 @@ def test_a_gradient_replaced_before_wait_is_refused_by_name(two_ranks, replace) 
         ]
         with pytest.raises(StepFailedError):
             synchronizer.wait()
-        synchronizer.zero_grad()
+        synchronizer.reset()
         accumulate(a, 3)
         synchronizer.wait()
         assert torch.equal(a.grad, torch.full((3,), 3.0))

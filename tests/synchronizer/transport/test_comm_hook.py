@@ -338,3 +338,46 @@ def test_a_reset_drops_the_residual(ranks) -> None:
         return found
 
     assert ranks.run(2, program) == [[2.0] * 5] * 2  # the third of them would be larger
+
+
+def kept(sums: GradientSynchronizer) -> dict[str, float]:
+    return {
+        name: found["residual"][0].item() for name, found in sums.state_dict().items()
+    }
+
+
+def test_what_a_hook_keeps_moves_with_gradients_and_through_a_checkpoint(ranks) -> None:
+    """The residual of `b` is 2**-9 after one step, in whatever bucket the gradient is."""
+
+    def program(_: int) -> list[Any]:
+        a, b = group = [replicated(numel) for numel in (2, 256)]
+        names = {a: "a", b: "b"}
+        config = SynchronizerConfig(comm_hook=bf16_error_feedback)
+        made = [
+            GradientSynchronizer(
+                [group], KIB_MB, 1, parameter_names=names, config=config
+            )
+            for _ in range(2)
+        ]
+        with made[0] as sums:
+            assert sums.state_dict() == {}
+            contribute(a, torch.ones(2))
+            contribute(b, torch.full((256,), 1 + 2**-9))
+            sums.wait()
+            before = kept(sums)
+            sums.zero_grad()
+            assert sums.explain().is_rebuilt
+            after, checkpoint = kept(sums), sums.state_dict()
+        with made[1] as sums:
+            sums.load_state_dict(checkpoint)
+            loaded = kept(sums)
+            with pytest.raises(InvalidArgumentError) as caught:
+                sums.load_state_dict({"c": {}})
+            assert lines(caught)[2] == "  got:      state=['c']"
+            for each, numel in ((a, 2), (b, 256)):
+                contribute(each, torch.full((numel,), 1 + 2**-9))
+            sums.wait()
+            return [before, after, loaded, kept(sums)]
+
+    first, second = {"a": 0, "b": 2**-9}, {"a": 2**-9, "b": 2**-8}
+    assert ranks.run(2, program) == [[first, first, first, second]] * 2
