@@ -31,7 +31,7 @@ from synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView
-from .packing import Attachment, pack, scale_rest
+from .packing import Attachment, pack
 from .state import BucketState, excess_error
 from .timing import BucketTimes, profiled
 from .used_flags import write_flags
@@ -81,9 +81,8 @@ class Bucket:
             GradientView.of(member, self._buffer, offset, side)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
+        self.dtensor_views = [view for view in self.views if view.is_dtensor]
         self._attachment = Attachment(self.views)
-        # Of gradients in the buffer before the sum.
-        self.early_factor = self._reduction.early_factor
         self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
@@ -93,6 +92,8 @@ class Bucket:
         self._num_incomplete = len(self.views)
         # Views that may get further gradients in the running backward.
         self._unsettled: list[GradientView] = []
+        # The count of writes after the last gradient.
+        self._seen_version = self.version
 
     @property
     def communicates(self) -> bool:
@@ -140,10 +141,8 @@ class Bucket:
         later for all of its gradients is left to `launch`, since this runs for each of them.
         """
         is_first = view.backward is not backward
-        if (
-            not self._is_open
-            or view.is_scaled
-            or (is_first and view.num_accumulations == self._require_accumulations)
+        if not self._is_open or (
+            is_first and view.num_accumulations == self._require_accumulations
         ):
             self._refuse(view, 0 if is_first else view.num_arrivals)
         if view.arrival_placements:
@@ -214,8 +213,7 @@ class Bucket:
                 self._pack()
             if self.finite:
                 self.finite.check_local(self._buffer)
-            is_scaled = packs and scale_rest(self.views, self.early_factor, self.label)
-            self._reduction.start(self._buffer, is_scaled=is_scaled)
+            self._reduction.start(self._buffer)
         self.state, self._is_open = BucketState.LAUNCHED, False
         if self.times:
             self.times.note_launched()
@@ -232,6 +230,7 @@ class Bucket:
             if not view.is_attached():
                 view.local.copy_(view.source(gradient, self._side))
                 view.attach()
+            self._seen_version = self.version
             view.starts_as_none = False  # taken over
 
     def detached(self) -> list[GradientView]:
@@ -345,6 +344,7 @@ class Bucket:
                 view.attach()
         self._num_incomplete = len(self.views)
         self._unsettled.clear()
+        self._seen_version = self.version
         self._is_flushed = self.is_packed = False
         self.state, self._is_open = BucketState.ACCUMULATING, True
 
@@ -358,7 +358,7 @@ class Bucket:
             self._allocation_stream.wait_stream(stream)
         for view in self.views:
             view.detach()
-        self.views = []
+        self.views, self.dtensor_views = [], []
         self._attachment = Attachment([])
         self._unsettled.clear()
         self._flags = None
@@ -366,13 +366,9 @@ class Bucket:
 
     def _was_written(self, view: GradientView, gradient: torch.Tensor) -> bool:
         """Return whether autograd has written a gradient, as far as torch counts that."""
-        seen, view.seen_version = view.seen_version, view.gradient._version  # noqa: SLF001
-        # A DTensor's function on its local tensor defines a gradient.
-        return (
-            view.is_dtensor
-            or gradient is not view.gradient
-            or seen != view.seen_version
-        )
+        seen, self._seen_version = self._seen_version, self.version
+        # A DTensor counts by itself; a function on its local tensor defines a gradient.
+        return view.is_dtensor or gradient is not view.gradient or seen != self.version
 
     def _end_locally(self, scale: float | torch.Tensor | None) -> None:
         if self.finite and self.state is BucketState.READY:

@@ -43,9 +43,6 @@ class GradientView:
         is_large: Whether a copy of it costs more than a call.
         starts_as_none: Whether this step started with None in `.grad`, and the gradient
             lies where autograd made it.
-        is_scaled: Whether it holds the factor before the sum already.
-        scaled_version: Count of writes to `gradient` when it was multiplied.
-        seen_version: The same after the newest gradient, where that matters.
         backward: The newest backward that brought a gradient, as an object.
         num_arrivals: Gradients that this backward has brought so far.
         expected_arrivals: Maximum of gradients that one backward has brought so far; 0
@@ -66,9 +63,6 @@ class GradientView:
     is_used: bool = False
     is_undefined: bool = False
     starts_as_none: bool = False
-    is_scaled: bool = False
-    scaled_version: int = 0
-    seen_version: int = 0
     backward: object = None
     num_arrivals: int = 0
     expected_arrivals: int = 0
@@ -132,8 +126,7 @@ class GradientView:
         """Start the next step; without `set_to_none`, the view is attached after it."""
         self.num_accumulations = 0
         self.is_used = self.is_undefined = self.is_complete = self.is_dropped = False
-        self.backward, self.starts_as_none, self.is_scaled = None, set_to_none, False
-        self.seen_version = self.gradient._version  # noqa: SLF001
+        self.backward, self.starts_as_none = None, set_to_none
         if set_to_none:
             self.parameter.grad = None
 
@@ -223,9 +216,8 @@ def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Wrap a local view as the gradient of a parameter, without communication."""
     if not isinstance(parameter, DTensor):
         # An alias, and not the view itself: the user may exchange the storage of `.grad`
-        # through `.data`, which must not change the view. Writes to the alias count apart
-        # from those to the buffer.
-        return local.data
+        # through `.data`, which must not change the view.
+        return local.view_as(local)
     return DTensor.from_local(
         local,
         parameter.device_mesh,

@@ -5,7 +5,7 @@ from operator import attrgetter, is_
 
 import torch
 
-from synchronizer.contract.errors import InFlightWriteError, ReplacedGradientError
+from synchronizer.contract.errors import ReplacedGradientError
 from synchronizer.transport.streams import SideStream
 
 from .gradient_view import GradientView
@@ -46,14 +46,6 @@ def pack(moved: Sequence[GradientView], side: SideStream, label: str) -> None:
         GradientMismatchError: A gradient does not fit.
         ReplacedGradientError: A gradient is gone.
     """
-    for view in moved:
-        if view.is_scaled:
-            raise ReplacedGradientError(
-                "a gradient was replaced after it was divided for the sum",
-                expected="no assignment to .grad between its last backward and wait()",
-                got=f"another .grad at {view.plan.name}",
-                where=label,
-            )
     sources = [_source(view, side, label) for view in moved]
     places, come = list[torch.Tensor](), list[torch.Tensor]()
     for view, source in zip(moved, sources, strict=True):
@@ -65,49 +57,6 @@ def pack(moved: Sequence[GradientView], side: SideStream, label: str) -> None:
         view.attach()
     if come:
         torch._foreach_copy_(places, come)
-
-
-@torch.no_grad()
-def scale_early(view: GradientView, factor: float) -> None:
-    """Multiply a complete large gradient before the sum, while it is in the caches.
-
-    No hook of the user comes after this moment, and further gradients are refused.
-    """
-    if factor != 1 and view.is_attached():
-        view.local.mul_(factor)
-        view.is_scaled = True
-        view.scaled_version = view.gradient._version  # noqa: SLF001
-
-
-@torch.no_grad()
-def scale_rest(views: Sequence[GradientView], factor: float, label: str) -> bool:
-    """Multiply the other gradients where some were multiplied early.
-
-    Returns:
-        Whether all gradients were multiplied.
-
-    Raises:
-        InFlightWriteError: A gradient was written since.
-    """
-    rest = [view for view in views if not view.is_scaled]
-    if factor == 1 or len(rest) == len(views):
-        return False
-    early = (view for view in views if view.is_scaled)
-    written = [
-        view.plan.name
-        for view in early
-        if view.gradient._version != view.scaled_version  # noqa: SLF001
-    ]
-    if written:
-        raise InFlightWriteError(
-            "a gradient was written after it was divided for the sum",
-            expected="no write to .grad between its last backward and wait()",
-            got=", ".join(written),
-            where=label,
-        )
-    if rest:
-        torch._foreach_mul_([view.local for view in rest], factor)
-    return True
 
 
 def _source(view: GradientView, side: SideStream, label: str) -> torch.Tensor | None:

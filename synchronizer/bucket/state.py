@@ -28,9 +28,7 @@ def excess_error(
     """Return the error for a gradient that has no place in its step."""
     name = view.plan.name
     expected = f"{required} accumulations (require_accumulations={required})"
-    if view.is_scaled:
-        headline = f"{name} accumulated a gradient after it was divided for the sum"
-    elif state in {BucketState.LAUNCHED, BucketState.REDUCED}:
+    if state in {BucketState.LAUNCHED, BucketState.REDUCED}:
         headline = f"{name} accumulated a gradient after its bucket was launched"
     elif is_flushed:
         headline = f"{name} accumulated a gradient after flush()"

@@ -5,9 +5,9 @@ Note [Writes that no hook sees]
 Autograd calls a hook for each accumulation. A write to `.grad` by other code calls no
 hook, and between launch and `wait()` it races with the reduction. torch counts in-place
 writes to a tensor in `_version`, which is how it detects writes to tensors that
-autograd has saved. Each `.grad` counts by itself, and so does the buffer. So all counts
-are compared. Such a write may come from a hook of the user on an AccumulateGrad node,
-which torch calls after the hooks of the parameter.
+autograd has saved. Views share the count of their buffer; a DTensor counts its
+operations by itself. So both counts are compared. Such a write may come from a hook of
+the user on an AccumulateGrad node, which torch calls after the hooks of the parameter.
 
     counted        in-place operations on the buffer, on a view, on a DTensor
     not counted    results of a process group (a test shows it for gloo): no false alarm
@@ -16,13 +16,10 @@ which torch calls after the hooks of the parameter.
 """
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.contract.errors import InFlightWriteError
-
-_version = attrgetter("_version")
 
 
 class LaunchWatch:
@@ -58,8 +55,9 @@ class LaunchWatch:
 
 
 def _versions(bucket: Bucket) -> tuple[int, ...]:
-    """Return torch's count of writes to the buffer, and then to each gradient."""
-    return (bucket.version, *map(_version, [view.gradient for view in bucket.views]))
+    """Return torch's count of writes to the buffer, and then to each DTensor."""
+    versions = (view.gradient._version for view in bucket.dtensor_views)  # noqa: SLF001
+    return (bucket.version, *versions)
 
 
 def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
@@ -70,7 +68,7 @@ def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
     if buffer:
         yield f"one of {_names(bucket.views)}"
         return
-    changed = [v for v, n in zip(bucket.views, gradients, strict=True) if n]
+    changed = [v for v, n in zip(bucket.dtensor_views, gradients, strict=True) if n]
     if changed:
         yield _names(changed)
 

@@ -13,7 +13,6 @@ from synchronizer.backward.backward_watch import BackwardWatch, running_backward
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.bucket.hook_state import HookState, joined, parted
-from synchronizer.bucket.packing import scale_early
 from synchronizer.bucket.state import BucketState
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
@@ -139,11 +138,7 @@ class BucketSequence:
                 bucket.accumulate(view, self._token, counts=self._backward_counts)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
-                is_early = view.is_large and view.is_complete
-                is_due = bucket.state is _READY or is_early
-                if is_due and self._attachments.runs_last(number, self):
-                    if is_early:
-                        scale_early(view, bucket.early_factor)
+                if bucket.state is _READY and self._attachments.runs_last(number, self):
                     self._launches.launch_ready()
             except Exception:
                 self.fail()

@@ -27,7 +27,7 @@ class BucketReduction:
         is_last: bool,
     ) -> None:
         self._transport = choose_transport(plan, groups, config, is_last=is_last)
-        self._wire, self._dtype = plan.key.wire, plan.key.grad_dtype
+        self._wire = plan.key.wire
         # Flags come last. They are counts of ranks, which no factor may round to zero.
         flags_start = plan.flags_offset_numel
         end = owned.stop if flags_start is None else flags_start
@@ -49,22 +49,13 @@ class BucketReduction:
         """Whether there is anything to launch."""
         return self._transport is not None
 
-    @property
-    def early_factor(self) -> float:
-        """The factor before the sum of gradients that are sent from the buffer itself."""
-        is_sent = self._transport is not None and self._wire.dtype == self._dtype
-        return self._wire.before if is_sent else 1.0
-
-    def start(self, buffer: torch.Tensor, *, is_scaled: bool) -> None:
-        """Launch the reduction; no other code uses the buffer until `finish`.
-
-        `is_scaled` tells whether the gradients were multiplied by `early_factor`.
-        """
+    def start(self, buffer: torch.Tensor) -> None:
+        """Launch the reduction; no other code uses the buffer until `finish`."""
         assert self._transport is not None, "local buckets are not launched"
         # When may the memory of a copy be reused: it is allocated on this stream, and this
         # object frees it in `finish`, after the last read was queued here. So the next user
         # of the memory, on the same stream, is ordered after that read.
-        self._wire_buffer = buffer if is_scaled else self._wire.load(buffer)
+        self._wire_buffer = self._wire.load(buffer)
         self._pending = self._transport.start(self._wire_buffer)
 
     def finish(self, buffer: torch.Tensor, scale: float | torch.Tensor) -> bool:
