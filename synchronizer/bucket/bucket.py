@@ -166,7 +166,7 @@ class Bucket:
         else:
             view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
             self._unsettled.append(view)
-        if view.starts_as_none and (view.is_large or not view.is_complete):
+        if view.starts_as_none and not view.is_complete:
             self._take_over(view)
 
     def settle(self, view: GradientView) -> None:
@@ -220,9 +220,9 @@ class Bucket:
 
     @torch.no_grad()
     def _take_over(self, view: GradientView) -> None:
-        """Copy a gradient that autograd has made into its view, on the stream that made it.
+        """Copy a gradient that will grow into its view, on the stream that made it.
 
-        A large one is in the caches now. One that grows would take memory beside the buffer.
+        It would take memory beside the buffer until the last gradient comes.
         """
         gradient = view.parameter.grad
         # With a graph, a later backward of the step may differentiate it.

@@ -24,9 +24,6 @@ from synchronizer.contract.errors import GradientMismatchError
 from synchronizer.plan.grouping import ParameterPlan, dense_stride, local_tensor
 from synchronizer.transport.streams import SideStream
 
-# Smaller gradients are copied together, as their bucket is launched.
-LARGE_BYTES = 2**16
-
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class GradientView:
@@ -40,7 +37,6 @@ class GradientView:
             or from before `bind()`.
         is_undefined: Whether `.grad` was None when a gradient of this step had arrived: a
             function of the graph returned None for its input, which stands for zeros.
-        is_large: Whether a copy of it costs more than a call.
         starts_as_none: Whether this step started with None in `.grad`, and the gradient
             lies where autograd made it.
         backward: The newest backward that brought a gradient, as an object.
@@ -71,13 +67,11 @@ class GradientView:
     arrival_placements: tuple[Placement, ...] = field(default=())
     parameter: torch.Tensor = field(init=False)
     address: int = field(init=False)
-    is_large: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Store the values that every step needs."""
         self.parameter = self.plan.parameter
         self.address = self.local.data_ptr()
-        self.is_large = self.local.nbytes >= LARGE_BYTES
 
     @classmethod
     def of(

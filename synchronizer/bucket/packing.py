@@ -38,7 +38,7 @@ class Attachment:
 def pack(moved: Sequence[GradientView], side: SideStream, label: str) -> None:
     """Copy gradients that lie elsewhere into their views, which become `.grad`.
 
-    Zeros take the place of gradients that did not come. After `set_to_none`, small gradients
+    Zeros take the place of gradients that did not come. After `set_to_none`, gradients
     lie where autograd made them, so that nothing was added to zeros. The current stream is
     ordered after their writers.
 

@@ -16,7 +16,7 @@ from .errors import InvalidArgumentError
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
 AxisReduction = Literal["sum", "avg", "none"]
 GroupReduction = Literal["sum", "avg"]
-Scaling = Literal["before", "after", "split"]
+Scaling = Literal["after", "split"]
 Mode = Literal["all_reduce", "reduce_scatter"]
 
 

@@ -35,7 +35,6 @@ class SynchronizerConfig:
 
             * "after" the sum: an overflow shows as infinity. Free where `wait(scale=)`
               multiplies anyway.
-            * "before" the sum: small values become zero without a sign of it.
             * "split": by a power of two near the square root before, by the rest after.
               For a narrow `wire_dtype` and many ranks.
         unused: Result of `wait()` for parameters with fewer gradients than required,

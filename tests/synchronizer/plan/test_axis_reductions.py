@@ -113,7 +113,7 @@ def test_an_average_over_nobody_else_is_no_collective(ranks, monkeypatch) -> Non
             axis_reductions={"pp": "avg", "tp": "sum"},
             process_group=alone,
             process_group_reduction="avg",
-            scaling="before",
+            scaling="split",
         )
 
     assert ranks.run(2, program) == [[1, 1], [2, 2]]
@@ -191,7 +191,7 @@ WRONG_WORDS = {
         "'sum', 'avg'",
         "none",
     ),
-    "scaling": ({"scaling": "never"}, "'before', 'after', 'split'", "never"),
+    "scaling": ({"scaling": "never"}, "'after', 'split'", "never"),
 }
 
 
