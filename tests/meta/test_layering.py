@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "syncverify/backends/": {"cloudpickle"},
     "syncverify/command/": {"click", "rich"},
     "syncverify/program/graphs/cpp.py": {"filelock"},
+    "syncverify/pytest_plugin.py": {"pytest"},
     "syncverify/report/": {"rich"},
     # Markupsafe is the part of jinja2 that says which text is escaped already.
     "syncverify/report/html/": {"jinja2", "markupsafe"},

@@ -232,6 +232,7 @@ def test_json_report() -> None:
         "schedules": {},
         "explored": [],
         "contract": "",
+        "contract_choice": "",
         "beyond": [],
         "interrupted": False,
         "lines": {"all": 0, "played": 0, "never": []},
