@@ -6,12 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from syncverify.program.generators import other_chance
 from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import (
-    ProcessSettings,
-    other_chance,
-    restored_settings,
-)
+from syncverify.program.process_settings import ProcessSettings, restored_settings
 from syncverify.trace.run import Leftovers, RankRun
 
 
