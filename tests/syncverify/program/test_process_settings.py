@@ -71,3 +71,18 @@ def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:
             drawn.append(draw())
     assert drawn[0] == drawn[1] != drawn[2]
     assert (torch.initial_seed(), random.getstate()) == before
+
+
+def test_numbers_that_repeat_on_some_ranks_are_another_ranks_block() -> None:
+    """A rank that waits in a block lets another one draw, and then sets the state back."""
+
+    def left(*repeating: str) -> RankRun:
+        return RankRun(leftovers=Leftovers({}, (), (), repeating=repeating))
+
+    runs = [left("one", "other"), left("other"), RankRun()]
+    drop_what_is_undone(runs, ProcessSettings())
+    assert [run.leftovers and run.leftovers.repeating for run in runs] == [
+        ("other",),
+        ("other",),
+        None,
+    ]
