@@ -103,6 +103,10 @@ _HINTS = {
     "generator_seeded": (
         "draw from a `torch.Generator` or a `random.Random` of your own; seed no global one"
     ),
+    "generator_rewound": (
+        "restore the state of the same call, as `torch.random.fork_rng()` does, and none that "
+        "was saved in bind()"
+    ),
     "over_cap": (
         "close a bucket before a gradient that would bring it over the cap; count bytes of "
         "local parts"
