@@ -73,6 +73,7 @@ MEANINGS: Final = {
     "parameters_joined": "parameters lie in one storage after unbind()",
     "setting_changed": "a default of torch or Python is another one afterwards",
     "generator_seeded": "the subject seeded a global generator of random numbers",
+    "generator_rewound": "the subject set a global generator back to an earlier state",
     "collective_after_unbind": "a collective was issued after unbind()",
     "backward_not_plain": "backward after unbind() is not that of plain torch",
     "piles_up": "objects of earlier steps are still held",

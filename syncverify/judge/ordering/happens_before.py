@@ -55,8 +55,13 @@ class Observer:
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
         """Look at the newest entry of a lane; `index` is its position in the trace."""
 
-    def freed(self, index: int, lane: Lane, record: StorageFreed) -> None:
-        """Look at freed memory; the next entry of `lane` may overwrite it."""
+    def freed(
+        self, index: int, lane: Lane, record: StorageFreed, recorded: Sequence[Clock]
+    ) -> None:
+        """Look at freed memory; the next entry of `lane` may overwrite it.
+
+        `recorded` has the clocks of the streams for which the allocator waits before.
+        """
 
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
         """Look at the clock of a host after it has waited."""
@@ -139,7 +144,12 @@ class _RankWalk:
             elif isinstance(record, StorageFreed):
                 lane = self._lane(record.stream)
                 yield from self._settle(lane)
-                self.observer.freed(index, lane, record)
+                streams = (*record.recorded_streams, *record.engine_streams)
+                known = [self.own_lanes[s] for s in streams if s in self.own_lanes]
+                for each in known:
+                    yield from self._settle(each)
+                clocks = [each.clock for each in known]
+                self.observer.freed(index, lane, record, clocks)
 
     def _join_host(self, passed: Clock) -> None:
         join(self.host, passed)

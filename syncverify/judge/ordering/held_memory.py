@@ -98,7 +98,9 @@ class _Measure(Observer):
     blocks: dict[int, dict[int, _Block]] = field(default_factory=dict)
 
     @override
-    def freed(self, index: int, lane: Lane, record: StorageFreed) -> None:
+    def freed(
+        self, index: int, lane: Lane, record: StorageFreed, recorded: Sequence[Clock]
+    ) -> None:
         """Keep a block, unless the host has waited for its recorded stream already."""
         if not record.num_bytes or _contains(self.hosts.get(lane.rank, {}), lane.clock):
             return

@@ -185,13 +185,22 @@ class _Finder(Observer):
             self._touch(region, lane, here, writes=True)
 
     @override
-    def freed(self, index: int, lane: Lane, record: StorageFreed) -> None:
-        """Find lanes whose last use of the storage may run after the free."""
+    def freed(
+        self, index: int, lane: Lane, record: StorageFreed, recorded: Sequence[Clock]
+    ) -> None:
+        """Find lanes whose last use of the storage may run after the free.
+
+        The allocator waits for all work that is queued on the recorded streams, and so for
+        all work that they wait for.
+        """
         storage = self.storages[lane.rank].pop(record.storage, None)
         if storage is None:
             return
         trace = self.traces[lane.rank]
-        for use_lane, last in _unordered(storage.last, lane.clock).items():
+        uses = _unordered(storage.last, lane.clock)
+        for clock in recorded:
+            uses = _unordered(uses, clock)
+        for use_lane, last in uses.items():
             use = _memory_use(trace[last[1]])
             if use.runs_on in (*record.recorded_streams, *record.engine_streams):
                 continue

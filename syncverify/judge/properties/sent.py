@@ -183,6 +183,10 @@ def _is_norm(
         return False
     count = (launch.moment.micro_batch or 0) + 1
     step, specs = launch.moment.step, trainable(reference.scenario)
+    if not any(
+        math.prod(local_shape(reference.scenario.mesh, spec, rank)) for spec in specs
+    ):
+        return False
     norms = [
         torch.cat(
             [reference.local(spec, rank, step, chosen).reshape(-1) for spec in specs]

@@ -33,7 +33,7 @@ DIVERGENCES: list[tuple[Any, ...]] = [
     (
         "bucket-order-partly-broadcast", 1024,
         (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
-        r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at bases/view_buckets\.py",
+        r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at syncverify/bugbank/bases/view_buckets\.py",
     ),
     (
         "messages-one-by-one", 1,
@@ -43,6 +43,6 @@ DIVERGENCES: list[tuple[Any, ...]] = [
     (
         "hook-vs-other-collective", 1,
         (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
-        r"rank 0: all_to_all_single of 2 x int64 over ranks \[0, 1\], at cross_rank/hook_vs_other_collective\.py",
+        r"rank 0: all_to_all_single of 2 x int64 over ranks \[0, 1\], at syncverify/bugbank/cross_rank/hook_vs_other_collective\.py",
     ),
 ]  # fmt: skip

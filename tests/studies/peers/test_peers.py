@@ -45,7 +45,7 @@ def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_each_finding_has_a_script_and_each_script_a_finding() -> None:
-    named = set(re.findall(r"\(\.\./examples/findings/(\w+\.py)\)", FINDINGS))
+    named = set(re.findall(r"`examples/findings/(\w+\.py)`", FINDINGS))
     assert named == {path.name for path in SCRIPTS} - {"no_cuda.py"}
 
 

@@ -102,12 +102,13 @@ def test_a_run_without_the_contract_keeps_the_violation_for_the_next(
     layers: Call,
 ) -> None:
     contract = ("--contract", "contract.toml")
-    layers(*RUN, *contract, "--examples", "60", "--stop-at-first")
+    kept = ("--database", "kept")
+    layers(*RUN, *contract, *kept, "--examples", "60", "--stop-at-first")
     forget_layers()
-    without = layers(*RUN, "--examples", "3")
+    without = layers(*RUN, *kept, "--examples", "3")
     assert (without.code, without.err) == (0, "")
     assert "dropped" not in without.out
-    assert layers(*RUN, *contract, "--examples", "1").code == 1
+    assert layers(*RUN, *contract, *kept, "--examples", "1").code == 1
 
 
 def test_a_token_is_refused_under_another_contract_of_the_same_process(

@@ -75,6 +75,8 @@ class Reachability:
         self.traces = traces
         self.on_host = semantics == "host"
         self.graph = Graph()
+        # By free: the last nodes of the streams for which the allocator waits.
+        self.awaited: dict[tuple[int, int], list[Node]] = {}
         self.starts: dict[tuple[tuple[int, ...], int], list[Node]] = defaultdict(list)
         for rank, events in enumerate(traces):
             for index, event in enumerate(events):
@@ -114,6 +116,10 @@ class Reachability:
             elif isinstance(event, HostWait):
                 graph.edge(marks.get(event.mark), host)
             elif isinstance(event, StorageFreed):
+                streams = (*event.recorded_streams, *event.engine_streams)
+                self.awaited[rank, index] = [
+                    tails[each] for each in streams if each in tails
+                ]
                 queue(node, event.stream)
             elif isinstance(event, CollectiveWait):
                 graph.edge(ends.get(event.key), node)
@@ -183,6 +189,10 @@ class Reachability:
             freed.storage in storages
             and stream not in (*freed.recorded_streams, *freed.engine_streams)
             and not self.is_before(("node", rank, use), ("node", rank, free))
+            and not any(
+                self.is_before(("node", rank, use), node)
+                for node in self.awaited[rank, free]
+            )
         )
 
     def _uses(self, events: Sequence[TraceRecord]) -> Iterator[int]:

@@ -5,7 +5,7 @@ from micro_traces import traces
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
 from syncverify.judge.ordering.happens_before import walk
 from syncverify.judge.ordering.races import judge_orderings
-from syncverify.trace.records import MemoryUse, StorageFreed
+from syncverify.trace.records import MemoryUse
 
 
 class Lanes:
@@ -17,7 +17,7 @@ class Lanes:
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
         self.seen[lane.index] = lane
 
-    def freed(self, index: int, lane: Lane, event: StorageFreed) -> None: ...
+    def freed(self, *_: object) -> None: ...
 
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None: ...
 

@@ -15,7 +15,7 @@ from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.trace.records import CollectiveLaunch, CollectiveWait
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
-PLACE = "/".join(Path(__file__).parts[-2:])
+PLACE = "tests/syncverify/sim/network/test_process_group.py"
 
 
 def own(rank: int, numel: int = 3) -> torch.Tensor:
