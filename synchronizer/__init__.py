@@ -28,10 +28,15 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
-from synchronizer.bucket.timing import BucketTiming
-from synchronizer.contract.comm_hook import CommHook, HookBucket
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import (
+# By its short name, in a checkout, the package has names alone. A module that were imported
+# by two names would exist twice, with two classes of each name.
+if __name__ != "syncverify.synchronizer":
+    __path__ = []
+
+from syncverify.synchronizer.bucket.timing import BucketTiming
+from syncverify.synchronizer.contract.comm_hook import CommHook, HookBucket
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import (
     AlreadyBoundError,
     BucketNotReadyError,
     CommHookError,
@@ -60,10 +65,9 @@ from synchronizer.contract.errors import (
     UnfrozenParameterError,
     UnsupportedPlacementError,
 )
-from synchronizer.plan.explanation import ExplainedBucket, Explanation
-from synchronizer.plan.ownership import OwnedGradient
-
-from .synchronizer import GradientSynchronizer
+from syncverify.synchronizer.plan.explanation import ExplainedBucket, Explanation
+from syncverify.synchronizer.plan.ownership import OwnedGradient
+from syncverify.synchronizer.synchronizer import GradientSynchronizer
 
 __all__ = [
     "AlreadyBoundError",

@@ -8,7 +8,7 @@ sum again. Gradients are still accumulated in their own dtype.
 import torch
 import torch.distributed as dist
 
-from synchronizer.contract.comm_hook import HookBucket
+from syncverify.synchronizer.contract.comm_hook import HookBucket
 
 
 def bf16_compression(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:

@@ -246,7 +246,8 @@ class _LiveLine:
 
     def _show(self, words: str) -> None:
         now = time.monotonic()
-        if getattr(self._reporter, "isatty", False) and now >= self._due:
+        is_terminal = self._capture and getattr(self._reporter, "isatty", False)
+        if is_terminal and now >= self._due:
             self._due = now + _REDRAW_SECONDS
             self._write(f"syncverify: {words}", erase=True)
 

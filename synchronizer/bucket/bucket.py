@@ -9,9 +9,8 @@ Note [Users of the buffer]
                            scattered bucket only the part that this rank owns
     offloaded              none: there is no memory
 
-A bucket keeps one buffer from bind to release, and frees it only when no reduction is
-in flight. So no reduction can find its memory in use by other code. Buckets are
-replaced at one place only, see Note [Effects of a rebuild].
+A bucket keeps one buffer from bind to release. It frees the buffer when no reduction is
+in flight, so none reads reused memory. Replacement: Note [Effects of a rebuild].
 """
 
 from collections.abc import Iterator
@@ -21,13 +20,17 @@ from typing import NoReturn
 
 import torch
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.plan.norm_plan import NormRun, norm_runs
-from synchronizer.plan.ownership import OwnedGradient, owned_gradients, owned_range
-from synchronizer.ranks.process_groups import ReductionGroups
-from synchronizer.transport.bucket_reduction import BucketReduction
-from synchronizer.transport.streams import SideStream, Stream
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.plan.norm_plan import NormRun, norm_runs
+from syncverify.synchronizer.plan.ownership import (
+    OwnedGradient,
+    owned_gradients,
+    owned_range,
+)
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
+from syncverify.synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView

@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.contract.errors import (
     LateAccumulationError,
     OffloadedError,
     SynchronizerError,

@@ -34,7 +34,7 @@ A step that is given up launches no further axis, because its ranks may be at di
 places.
 """
 
-from synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.config import SynchronizerConfig
 
 from .grouping import BucketPlan
 

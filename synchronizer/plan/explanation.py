@@ -7,8 +7,8 @@ from typing import Self
 import torch
 from typing_extensions import override
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.ranks.scope import ReduceScope, rank_list, spanned_ranks
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.ranks.scope import ReduceScope, rank_list, spanned_ranks
 
 from .axis_by_axis import goes_axis_by_axis
 from .grouping import BucketPlan

@@ -19,12 +19,12 @@ the user on an AccumulateGrad node, which torch calls after the hooks of the par
 
 from collections.abc import Iterator, Sequence
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.contract.errors import InFlightWriteError, LaunchOrderError
-from synchronizer.plan.plan_agreement import Fingerprint, compare
-from synchronizer.ranks.rendezvous import Rendezvous
-from synchronizer.ranks.scope import rank_list
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.contract.errors import InFlightWriteError, LaunchOrderError
+from syncverify.synchronizer.plan.plan_agreement import Fingerprint, compare
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.scope import rank_list
 
 
 class LaunchWatch:

@@ -3,14 +3,14 @@
 import torch
 import torch.distributed as dist
 
-from synchronizer.bucket.timing import BucketTiming
-from synchronizer.contract import arguments
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.bucket.timing import BucketTiming
+from syncverify.synchronizer.contract import arguments
+from syncverify.synchronizer.contract.errors import (
     NotBoundError,
     NotOffloadedError,
     OffloadedError,
 )
-from synchronizer.plan.ownership import OwnedGradient
+from syncverify.synchronizer.plan.ownership import OwnedGradient
 
 from . import refusals
 from .gradient_norm import clip_factor

@@ -26,9 +26,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from synchronizer.contract.errors import GradientDisagreementError
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.ranks.scope import rank_list
+from syncverify.synchronizer.contract.errors import GradientDisagreementError
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.ranks.scope import rank_list
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # The constants of SplitMix64 as int64: its stride, and each shift with its factor.

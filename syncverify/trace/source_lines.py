@@ -24,8 +24,10 @@ if _SPEC is None or _SPEC.origin is None:
     )
 
 _HARNESS = str(Path(__file__).parents[1])
-# Adapters and planted defects stand for a subject: their lines count as the subject's.
-_SUBJECTS = tuple(str(Path(_HARNESS) / part) for part in ("subjects", "bugbank"))
+# Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
+_SUBJECTS = tuple(
+    str(Path(_HARNESS) / part) for part in ("subjects", "bugbank", "synchronizer")
+)
 _TORCH = str(Path(_SPEC.origin).parent)
 # torch marks deprecated functions with a wrapper of `typing_extensions`.
 _DEPRECATIONS = typing_extensions.__file__

@@ -14,14 +14,14 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-import synchronizer
-from synchronizer import (
+from syncverify import synchronizer
+from syncverify.synchronizer import (
     GradientDisagreementError,
     GradientSynchronizer,
     SynchronizerConfig,
     TooManyAccumulationsError,
 )
-from synchronizer.hooks import bf16_compression, bf16_error_feedback
+from syncverify.synchronizer.hooks import bf16_compression, bf16_error_feedback
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10
@@ -242,7 +242,7 @@ WORLDS = {
 def test_programs_give_exact_sums(world_size: int, tmp_path: Path) -> None:
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(synchronizer.__file__).parents[1]),
+        "PYTHONPATH": str(Path(synchronizer.__file__).parents[2]),
     }
     ranks = [
         subprocess.Popen(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from synchronizer.backward.backward_watch import BackwardWatch
+from syncverify.synchronizer.backward.backward_watch import BackwardWatch
 
 
 class Follower:

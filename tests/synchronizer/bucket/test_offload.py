@@ -9,7 +9,11 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from synchronizer import GradientSynchronizer, OffloadedError, SynchronizerConfig
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    OffloadedError,
+    SynchronizerConfig,
+)
 
 
 def parameters() -> list[nn.Parameter]:

@@ -7,7 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from synchronizer import BucketTiming, GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import (
+    BucketTiming,
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
 
 KIB_MB = 2**-10
 

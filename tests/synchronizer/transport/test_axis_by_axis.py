@@ -9,9 +9,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-import synchronizer.transport.collectives
-from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
+from syncverify import synchronizer
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
 
 SMALL = AXIS_BY_AXIS_BYTES // 4
 KIB_MB = 2**-10

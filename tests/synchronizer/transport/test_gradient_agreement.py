@@ -9,13 +9,13 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientDisagreementError,
     GradientSynchronizer,
     StepFailedError,
     SynchronizerConfig,
 )
-from synchronizer.transport.gradient_agreement import checksum
+from syncverify.synchronizer.transport.gradient_agreement import checksum
 
 KIB_MB = 2**-10
 CHECK_TP = SynchronizerConfig(axis_reductions={"tp": "check"})

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientMismatchError,
     GradientSynchronizer,
@@ -19,7 +19,7 @@ from synchronizer import (
     ReplacedGradientError,
     SynchronizerConfig,
 )
-from synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
+from syncverify.synchronizer.plan.axis_by_axis import AXIS_BY_AXIS_BYTES
 
 KIB_MB = 2**-10
 LARGE = AXIS_BY_AXIS_BYTES // 4 + 1  # elements that several axes sum in one all-reduce
