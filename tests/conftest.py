@@ -2,11 +2,13 @@
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
 from hypothesis import Phase, settings
+
+from syncverify.processes import owner_link
 
 # The variable is for the processes that tests start; the call is for this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -43,6 +45,14 @@ NIGHTLY_TIMEOUT_SECONDS = 3600
 UNMARKED_CPU_SECONDS = 2.0
 # The first test that needs a late import of torch pays for the whole process.
 MAX_LATE_IMPORTS = 20
+
+
+@pytest.fixture(autouse=True)
+def _owners_as_before() -> Iterator[None]:
+    """Forget who hears of the end of this process: a job of torchrun waits for its peers then."""
+    owners = [*owner_link._owners]
+    yield
+    owner_link._owners[:] = owners
 
 
 def takes_long(item: pytest.Item) -> bool:
