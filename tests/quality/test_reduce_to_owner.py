@@ -17,8 +17,8 @@ from syncverify.verification import PropertyViolation
 
 RIGHT = (
     owners.ReducesToOwner,
-    owners.NamesOwner,
-    owners.ReducesOneByOneInBackward,
+    pytest.param(owners.NamesOwner, marks=pytest.mark.nightly),
+    pytest.param(owners.ReducesOneByOneInBackward, marks=pytest.mark.nightly),
 )
 
 

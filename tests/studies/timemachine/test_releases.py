@@ -75,7 +75,7 @@ def test_an_installation_without_requirements_is_an_empty_folder(
     assert [entry.name for entry in folder.iterdir()] == ["requirements.txt"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_release_is_caught_and_its_remedy_is_silent(releases: Releases) -> None:
     found = play(PAIR, [releases.unpacked("package", "1")], examples=6, stops=True)
     assert "gradient_equals_reference" in found.diagnosis
