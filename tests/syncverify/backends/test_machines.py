@@ -189,7 +189,12 @@ def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
 ) -> None:
     agent = ["int(os.environ['FIRST_AGENT'])", "AGENT"][number]
     machines.start(
-        "Wrong", "--examples", "1000", deed=f"os.kill({agent}, signal.SIGINT)"
+        "Wrong",
+        "--examples",
+        "1000",
+        "--database",
+        ".syncverify",
+        deed=f"os.kill({agent}, signal.SIGINT)",
     )
     _, out, complaint = machines.end(0)
     assert "FOUND gradient_equals_reference (scaled)" in out
