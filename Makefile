@@ -90,6 +90,7 @@ mutation: $(INSTALLED)
 catalogue: $(INSTALLED)
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.property_catalogue
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.feature_catalogue
+	$(BIN)/python -m pages.cause_page
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.bank_page
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
 	$(BIN)/python -m pages.cases_page

@@ -9,7 +9,7 @@ table.
     transport    the reduction of one bucket: collectives, comm hooks, checks, streams
     bucket       one flat buffer, its gradient views and its state
     backward     autograd hooks on parameters, and the end of the outermost backward
-    step         all buckets in a step: launch order, refusals, rebuild, norm, debug mode
+    step         all buckets in a step: launch order, refusals, rebuild, norm
 
 On top lie `synchronizer.py`, the class, and `hooks.py`, the ready comm hooks.
 
@@ -28,35 +28,22 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
-from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract.comm_hook import CommHook, HookBucket
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
-    AlreadyBoundError,
     BucketNotReadyError,
     CommHookError,
-    GradientDisagreementError,
     GradientMismatchError,
-    GradientPlacementError,
     InFlightWriteError,
     InvalidArgumentError,
     LateAccumulationError,
-    LaunchOrderError,
+    LifecycleError,
     NonFiniteGradientError,
-    NotBoundError,
-    NotOffloadedError,
-    NotReducedError,
-    OffloadedError,
     PlanMismatchError,
-    ProcessGroupError,
     ReductionFailedError,
-    ReductionInFlightError,
     ReplacedGradientError,
     StepFailedError,
-    StepReducedError,
-    StepStartedError,
     SynchronizerError,
-    TooManyAccumulationsError,
     UnfrozenParameterError,
     UnsupportedPlacementError,
 )
@@ -66,39 +53,26 @@ from synchronizer.plan.ownership import OwnedGradient
 from .synchronizer import GradientSynchronizer
 
 __all__ = [
-    "AlreadyBoundError",
     "BucketNotReadyError",
-    "BucketTiming",
     "CommHook",
     "CommHookError",
     "ExplainedBucket",
     "Explanation",
-    "GradientDisagreementError",
     "GradientMismatchError",
-    "GradientPlacementError",
     "GradientSynchronizer",
     "HookBucket",
     "InFlightWriteError",
     "InvalidArgumentError",
     "LateAccumulationError",
-    "LaunchOrderError",
+    "LifecycleError",
     "NonFiniteGradientError",
-    "NotBoundError",
-    "NotOffloadedError",
-    "NotReducedError",
-    "OffloadedError",
     "OwnedGradient",
     "PlanMismatchError",
-    "ProcessGroupError",
     "ReductionFailedError",
-    "ReductionInFlightError",
     "ReplacedGradientError",
     "StepFailedError",
-    "StepReducedError",
-    "StepStartedError",
     "SynchronizerConfig",
     "SynchronizerError",
-    "TooManyAccumulationsError",
     "UnfrozenParameterError",
     "UnsupportedPlacementError",
 ]

@@ -1,27 +1,15 @@
-"""Ready comm hooks: sums in bfloat16, for half the traffic of float32.
+"""A ready comm hook: sums in bfloat16, for half the traffic of float32.
 
-Each hook is a value of `SynchronizerConfig(comm_hook=...)`, equal on all ranks. A hook
-rounds a gradient to 8 significant bits before the sum. The process group may round the
-sum again. Gradients are still accumulated in their own dtype.
+It is a value of `SynchronizerConfig(comm_hook=...)`, equal on all ranks. Gradients are
+rounded to 8 significant bits before the sum, and the process group may round the sum
+again. They are still accumulated in their own dtype. Without the feedback of errors,
+`wire_dtype=torch.bfloat16` does the same.
 """
 
 import torch
 import torch.distributed as dist
 
 from synchronizer.contract.comm_hook import HookBucket
-
-
-def bf16_compression(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:
-    """Sum a bucket in bfloat16.
-
-    Args:
-        bucket: A bucket in a dtype with more bits than bfloat16; otherwise the hook
-            saves nothing.
-
-    Returns:
-        A future of the sums, in bfloat16.
-    """
-    return _all_reduce(bucket.buffer.bfloat16(), bucket.group)
 
 
 def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:
@@ -31,9 +19,8 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     gradient, so errors do not add up over many steps. Errors of the process group's
     rounding are lost.
 
-    The residual is as large as the bucket, and `offload()` leaves it on the device. It
-    belongs to the bucket: `unbind()` and `reset()` drop it, and no checkpoint holds it.
-    The loss is then less than one rounding of one step.
+    The residual is as large as the bucket. `unbind()` and `reset()` drop it, for a loss
+    of less than one rounding of one step; `state_dict()` has it.
 
     Args:
         bucket: A bucket in a dtype with more bits than bfloat16.
@@ -54,16 +41,10 @@ def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor
     torch.sub(buffer, compressed, out=residual)
     # A NaN or an infinity in the residual would spoil every later step.
     torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0, out=residual)
-    return _all_reduce(compressed, bucket.group)
-
-
-def _all_reduce(
-    tensor: torch.Tensor, group: dist.ProcessGroup
-) -> torch.futures.Future[torch.Tensor]:
-    """Sum a tensor in place; the future keeps it alive."""
-    work = dist.all_reduce(tensor, group=group, async_op=True)
+    work = dist.all_reduce(compressed, group=bucket.group, async_op=True)
     assert work is not None, "this rank is a member of the group it reduces over"
+    # The future keeps the tensor alive.
     future: torch.futures.Future[torch.Tensor] = work.get_future().then(
-        lambda _: tensor
+        lambda _: compressed
     )
     return future

@@ -3,17 +3,15 @@
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar, Self
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 from typing_extensions import override
 
 from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.contract.errors import (
-    AlreadyBoundError,
-    ReductionFailedError,
-)
+from synchronizer.contract.errors import LifecycleError, ReductionFailedError
 from synchronizer.plan.explanation import Explanation
 from synchronizer.plan.grouping import (
     cut_buckets,
@@ -29,6 +27,7 @@ from synchronizer.plan.plan_agreement import (
 from synchronizer.ranks.rendezvous import open_rendezvous
 from synchronizer.step.accumulation import Accumulation
 from synchronizer.step.rebuild import Rebuild
+from synchronizer.step.replicas import broadcast
 from synchronizer.step.sequence import BucketSequence
 
 from .contract import arguments
@@ -88,10 +87,10 @@ class GradientSynchronizer(Accumulation):
         super().__init__()
         # The caller's own lists: a parameter that is appended before `bind()` counts.
         self._param_groups = param_groups
-        checked_mib = arguments.checked_positive(
+        cap_mib = arguments.checked_positive(
             "bucket_size_mb", bucket_size_mb, " of MiB"
         )
-        self._bucket_cap_bytes = checked_mib * MIB_BYTES
+        self._bucket_cap_bytes = cap_mib * MIB_BYTES
         self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
@@ -159,18 +158,19 @@ class GradientSynchronizer(Accumulation):
         groups where a sum spans several mesh axes.
 
         Raises:
-            AlreadyBoundError: The synchronizer is bound.
-            InvalidArgumentError: The config names an axis that no mesh has.
-            ProcessGroupError: This rank cannot use the process group of the config.
+            LifecycleError: The synchronizer is bound.
+            InvalidArgumentError: The config names an axis that no mesh has, or a process
+                group that this rank cannot use.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: An existing `.grad` does not fit its parameter.
         """
         if self._sequence is not None:
-            raise AlreadyBoundError(
+            raise LifecycleError(
                 "bind() was called on a bound synchronizer",
                 expected="unbind() between two calls of bind()",
                 got=repr(self),
+                hint="call unbind() first",
             )
         candidates = list_candidates(
             self._param_groups, self._parameter_names, self._config
@@ -199,14 +199,48 @@ class GradientSynchronizer(Accumulation):
         sequence = self._sequence
         if sequence is not None:
             plans, is_rebuilt = sequence.plans, sequence.is_rebuilt
-            return Explanation.of(plans, self._config, is_rebuilt=is_rebuilt)
+            return Explanation.of(plans, is_rebuilt=is_rebuilt)
         plans = plan_buckets(
             self._param_groups,
             bucket_cap_bytes=self._bucket_cap_bytes,
             parameter_names=self._parameter_names,
             config=self._config,
         )
-        return Explanation.of(plans, self._config)
+        return Explanation.of(plans)
+
+    def logging_data(self) -> dict[str, Any]:
+        """Describe the buckets and their newest times, for a log or as JSON.
+
+        Returns:
+            The fields of `explain()`, and for each bucket `times`: None before it was ready
+            for the first time, then `ready_ns`, `launched_ns` and `done_ns`, by the host's
+            `time.perf_counter_ns`.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        buckets = self._bound_sequence("logging_data()").buckets
+        data = asdict(self.explain())
+        for described, bucket in zip(data["buckets"], buckets, strict=True):
+            described["times"] = bucket.times and asdict(bucket.times)
+        return data
+
+    def broadcast_replicas(self) -> None:
+        """Give parameters and buffers of the lowest rank to all ranks that replicate them.
+
+        As DDP does when it wraps a module; all ranks call it, for instance after `bind()`.
+        Frozen parameters are sent too. Plain ones, and buffers of the module of
+        `from_module`, need the process group of the config, and stay as they are without.
+
+        Raises:
+            LifecycleError: The synchronizer is not bound.
+        """
+        sequence = self._bound_sequence("broadcast_replicas()")
+        module = self._known_module()
+        buffers = () if module is None else module.buffers()
+        listed = (parameter for group in self._param_groups for parameter in group)
+        once = dict.fromkeys((*listed, *buffers))
+        broadcast(once, sequence.groups, self._config.process_group)
 
     def flush(self) -> None:
         """End this rank's step early, with fewer accumulations than required.
@@ -216,7 +250,7 @@ class GradientSynchronizer(Accumulation):
         Then call `wait()`.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
@@ -225,10 +259,8 @@ class GradientSynchronizer(Accumulation):
             ReplacedGradientError: A `.grad` is not the tensor that is to be summed.
             CommHookError: A comm hook failed.
         """
-        sequence = self._sequence_with_memory("flush()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unfrozen_parameters(self._frozen, "flush()")
-        self._refuse_other_parameters(sequence)
+        sequence = self._bound_sequence("flush()")
+        self._refuse_unsound_end(sequence, "flush()")
         if self._config.unused == "error":
             refusals.refuse_unused_parameters(sequence, self._require_accumulations)
         refusals.refuse_replaced_gradients(sequence)
@@ -244,28 +276,22 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The scale cannot multiply gradients.
-            NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
-            StepReducedError: There is a scale, and the step was waited for.
+            LifecycleError: It is not bound, or was waited for and has a scale now.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
-            GradientDisagreementError: A gradient differs between ranks of an axis with
-                the reduction "check"; raised on those ranks only.
             NonFiniteGradientError: The config asks for a check, and it failed.
-            LaunchOrderError: Ranks launched in different orders; debug mode only.
             InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
-        sequence = self._sequence_with_memory("wait()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unfrozen_parameters(self._frozen, "wait()")
+        sequence = self._bound_sequence("wait()")
+        self._refuse_unsound_end(sequence, "wait()")
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
-        self._refuse_other_parameters(sequence)
         if self._config.unused == "error":
             refusals.refuse_missing_gradients(sequence, self._require_accumulations)
         else:
@@ -289,17 +315,12 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             InvalidArgumentError: The factor cannot multiply gradients.
-            NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         checked = arguments.checked_factor("factor", factor)
-        sequence = self._sequence_with_memory("scale_grads()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_unreduced_step(sequence, "scale_grads()")
-        refusals.refuse_replaced_results(sequence, "scale_grads()")
-        sequence.scale(checked)
+        self._reduced_sequence("scale_grads()").scale(checked)
 
     def zero_grad(self, *, set_to_none: bool = False) -> None:
         """Zero every gradient and start the next step.
@@ -315,12 +336,11 @@ class GradientSynchronizer(Accumulation):
                 slower with many small plain ones.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
-            ReductionInFlightError: A reduction was launched and not waited for.
+            LifecycleError: It is not bound, or a reduction is in flight.
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """
-        sequence = self._sequence_with_memory("zero_grad()")
+        sequence = self._bound_sequence("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
         plans = None if self._rebuild is None else self._rebuild.plan(sequence)
         sequence.restart(set_to_none=set_to_none)
@@ -333,25 +353,6 @@ class GradientSynchronizer(Accumulation):
                 self.unbind()
                 raise
             sequence.restart(set_to_none=set_to_none)
-
-    def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change the number of accumulations of each parameter in a step.
-
-        Args:
-            require_accumulations: New number, from the next step on.
-
-        Raises:
-            InvalidArgumentError: The count is not a positive integer.
-            StepStartedError: A gradient was accumulated since the last `zero_grad()`.
-        """
-        count = arguments.checked_count(require_accumulations)
-        buckets = self._sequence.buckets if self._sequence else []
-        refusals.refuse_started_step(
-            buckets, required=self._require_accumulations, count=count
-        )
-        self._require_accumulations = count
-        for bucket in buckets:
-            bucket.require(count)
 
     def reset(self) -> None:
         """Return to a clean bound state from any state.
@@ -388,7 +389,12 @@ class GradientSynchronizer(Accumulation):
         if sequence is not None:
             sequence.release()
 
-    def _refuse_other_parameters(self, sequence: BucketSequence) -> None:
-        module = None if self._module is None else self._module()
+    def _refuse_unsound_end(self, sequence: BucketSequence, call: str) -> None:
+        refusals.refuse_unsound_step(sequence)
+        refusals.refuse_unfrozen_parameters(self._frozen, call)
+        module = self._known_module()
         if module is not None:
             refusals.refuse_replaced_parameters(sequence, module)
+
+    def _known_module(self) -> nn.Module | None:
+        return None if self._module is None else self._module()

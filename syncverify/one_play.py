@@ -17,7 +17,7 @@ from syncverify.search.result import distinct_identities
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import SubjectFactory, resolve
-from syncverify.verification import with_witness
+from syncverify.verification import diagnosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def play(
         judge = Judge(found, opened, ScheduleChoice(), random_seed=0)
         judged = judge.judge_schedule(scenario, schedule)
         violations = tuple(
-            with_witness(judged.violations[identity], found, opened)
+            diagnosed(judged.violations[identity], found, opened)
             for identity in distinct_identities(judged.violations)
         )
     return PlayedScenario(

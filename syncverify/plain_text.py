@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # Longest text of an exception, in characters; the rest is counted.
 MAX_MESSAGE_LENGTH: Final = 10_000
 _KEPT: Final = frozenset("\n\t")
+# An address in memory, as `repr()` and `id()` write it on machines of 64 bits.
+_ID: Final = re.compile(r"\b(?:0x[0-9a-f]{8,16}|\d{14,15})\b")
 
 
 def plain(text: str) -> str:
@@ -34,6 +37,11 @@ def message_of(error: BaseException) -> str:
     return plain(text[:MAX_MESSAGE_LENGTH]) + (
         f"... ({more} more characters)" if more > 0 else ""
     )
+
+
+def without_ids(text: str) -> str:
+    """Return a text without numbers of objects, which are others in each run."""
+    return _ID.sub("(an id)", text)
 
 
 def kind_of(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from syncverify.defaults import (
     OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
+from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Tell, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
@@ -54,6 +55,7 @@ from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
+from syncverify.witness.acts import acts_of
 from syncverify.witness.search import find_witness
 
 _MAX_SEED = 2**32
@@ -277,7 +279,7 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            with_witness(entry, subject, backend) for entry in result.violations
+            diagnosed(entry, subject, backend) for entry in result.violations
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(
@@ -333,19 +335,23 @@ def _searched(
     return merged([earlier, *results])
 
 
-def with_witness(
+def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
-    """Return the violation, with a witness if it is about order.
+    """Return the violation with its lines and a fix, and a witness if it is about order.
 
-    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order.
+    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
+    and a changed subject.
     """
     if not isinstance(backend, SimBackend):
         return entry
-    witness = find_witness(
-        entry.violation, entry.scenario, subject, backend, entry.schedule
+    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
+    return replace(
+        entry,
+        witness=find_witness(*played),
+        acts=acts_of(*played),
+        fix=find_fix(entry, subject, backend),
     )
-    return replace(entry, witness=witness)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

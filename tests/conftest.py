@@ -55,6 +55,19 @@ def _owners_as_before() -> Iterator[None]:
     owner_link._owners[:] = owners
 
 
+@pytest.fixture(autouse=True)
+def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for no fix of a violation: that takes a second each, and has tests of its own."""
+    verification = sys.modules.get("syncverify.verification")
+    if verification is not None and "with_fixes" not in request.fixturenames:
+        monkeypatch.setattr(verification, "find_fix", lambda *_: None)
+
+
+@pytest.fixture
+def with_fixes() -> None:
+    """Look for fixes of violations."""
+
+
 def takes_long(item: pytest.Item) -> bool:
     """Tell whether a test is marked slow, or one of many examples."""
     is_drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)

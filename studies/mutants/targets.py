@@ -12,7 +12,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "step/launch_order": ("reduction", "windows"),
     "plan/ownership": ("reduce_scatter",),
     "backward/partial_gradients": ("partial_gradients",),
-    "plan/axis_by_axis": ("axis_by_axis",),
     "ranks/process_groups": ("axis_reductions", "reduction", "lifecycle"),
     "plan/readiness": ("readiness", "rebuild"),
     "plan/reduction": ("axis_reductions", "grouping"),
@@ -20,23 +19,22 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "step/sequence": ("accumulation", "windows", "lifecycle", "rebuild"),
     "transport/streams": ("streams",),
     "synchronizer": ("lifecycle", "windows", "unused"),
-    "transport/collectives": ("reduce_scatter", "streams", "axis_by_axis"),
+    "transport/collectives": ("reduce_scatter", "streams"),
     "plan/wire_format": ("wire_format", "scaling"),
 }
 
-# Code that only reports, or is no part of a step: messages, figures, offloaded memory.
+# Code that only reports, or is no part of a step: messages and figures.
 LEFT_OUT_FUNCTIONS = frozenset(
     {
         "__repr__", "__str__", "_axis_names", "_kind", "_message", "_refuse", "check",
-        "check_scope",
-        "explain", "fail", "has_started", "is_kept_none", "norm_runs", "offload",
-        "onload", "refuse_disagreement", "refuse_failed_step", "refuse_open_backward",
-        "refuse_unknown_axes", "timings", "unfinished", "unused", "version",
+        "explain", "fail", "has_started", "is_kept_none", "norm_runs",
+        "refuse_failed_step", "refuse_open_backward",
+        "refuse_unknown_axes", "logging_data", "unfinished", "unused", "version",
     }
 )  # fmt: skip
 LEFT_OUT_NAMES = frozenset(
     {
-        "_kept_timings", "_offloaded", "_state_before_offload", "_watch", "finite",
-        "is_offloaded", "missing", "stopwatch",
+        "_watch", "finite",
+        "times",
     }
 )  # fmt: skip

@@ -38,7 +38,9 @@ defect was caught and each twin was silent, 1 that this is not so. A defect is *
 violation; the *cause* is right if it is one that the entry names, which points to the mistake
 (nine entries name two, as the mistake shows otherwise in other scenarios). The *contract* is the smallest one that shows the defect: `plain`, for plain training
 steps alone, or the feature that a contract has to name. *Silent* defects give a wrong gradient,
-or waste time or memory, on real hardware without an error or a hang.
+or waste time or memory, on real hardware without an error or a hang. `--diagnose` looks for a
+*fix* of each defect, as `syncverify run` does, and for a *guilty line* in the report: a line that the twin has not,
+or, where the defect lacks something, a line of the function that lacks it or calls that.
 """
 LEFT_OUT = """\
 ## Left out
@@ -94,6 +96,12 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
     yield f"| caught | {len(caught)} of {len(rows)} |"
     yield f"| caught in plain training steps | {plain} of {len(rows)} |"
     yield f"| cause right | {right} of {len(rows)} |"
+    diagnosed = [row for row in rows if row.get("is_line_shown") is not None]
+    if diagnosed:
+        shown = sum(row["is_line_shown"] for row in diagnosed)
+        fixed = sum(bool(row["fix"]) for row in diagnosed)
+        yield f"| the report shows a guilty line | {shown} of {len(diagnosed)} |"
+        yield f"| it has a fix as code that was played | {fixed} of {len(diagnosed)} |"
     yield (
         f"| median to detection | {median(row['examples'] for row in caught):g} "
         f"scenarios, {median(row['seconds'] for row in caught):.1f} s |"

@@ -135,6 +135,10 @@ def running_node() -> Any:
     return torch._C._current_autograd_node()  # noqa: SLF001
 
 
+# Number of the backward that runs on this thread; inner ones have numbers of their own.
+running_backward = torch._C._current_graph_task_id  # noqa: SLF001
+
+
 def is_accumulating(parameter: torch.Tensor) -> bool:
     """Return whether the gradient is on its way into `.grad`, inside a hook of a leaf.
 

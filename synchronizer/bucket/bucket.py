@@ -7,13 +7,13 @@ Note [Users of the buffer]
     launched               the reduction alone; any other write races with it
     reduced                the caller, on streams that are ordered after `wait()`; of a
                            scattered bucket only the part that this rank owns
-    offloaded              none: there is no memory
 
 A bucket keeps one buffer from bind to release, and frees it only when no reduction is
 in flight. So no reduction can find its memory in use by other code. Buckets are
 replaced at one place only, see Note [Effects of a rebuild].
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -31,9 +31,9 @@ from synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView
-from .offloaded_buffer import OffloadedBuffer
-from .state import CLOSED, BucketState, excess_error
-from .timing import Stopwatch, profiled
+from .packing import Attachment, pack
+from .state import BucketState, excess_error
+from .timing import BucketTimes, profiled
 from .used_flags import write_flags
 
 
@@ -59,6 +59,10 @@ class Bucket:
         self.state = BucketState.ACCUMULATING
         # Whether `flush()` ended the step, with any number of gradients.
         self._is_flushed = False
+        # Whether a further gradient has a place: neither launched nor flushed.
+        self._is_open = True
+        # Whether every gradient lies in the buffer.
+        self.is_packed = False
         self._require_accumulations = require_accumulations
         self._side = side
         self._owned = owned_range(plan, groups)
@@ -77,26 +81,29 @@ class Bucket:
             GradientView.of(member, self._buffer, offset, side)
             for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
         ]
-        self._offloaded: OffloadedBuffer | None = None
-        self._state_before_offload = self.state
-        self.stopwatch = (
-            Stopwatch(plan.index, self._buffer.nbytes) if config.timings else None
-        )
+        self.dtensor_views = [view for view in self.views if view.is_dtensor]
+        self._attachment = Attachment(self.views)
+        self.times: BucketTimes | None = None  # before the first step
         self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
         # Invariant: the number of views that are not complete.
         self._num_incomplete = len(self.views)
-        # Views that got a gradient in the running backward.
-        self._arrived_views: list[GradientView] = []
+        # Views that may get further gradients in the running backward.
+        self._unsettled: list[GradientView] = []
         # The count of writes after the last gradient.
         self._seen_version = self.version
 
     @property
     def communicates(self) -> bool:
-        """Whether the bucket has a reduction or a check to launch."""
+        """Whether the bucket has a reduction to launch."""
         return self._reduction.communicates
+
+    @property
+    def hook_state(self) -> dict[str, torch.Tensor]:
+        """What the comm hook keeps for the bucket, to be changed in place."""
+        return self._reduction.hook_state
 
     @property
     def version(self) -> int:
@@ -110,95 +117,135 @@ class Bucket:
 
     def unfinished(self) -> list[GradientView]:
         """List the views with fewer accumulations than required, unless flushed."""
-        if self._is_flushed:
+        if self.state is not BucketState.ACCUMULATING:
             return []
         required = self._require_accumulations
         return [view for view in self.views if view.num_accumulations < required]
 
     def unused(self) -> list[GradientView]:
         """List the views to which no backward of this step came."""
+        if not self._num_incomplete:
+            return []
         return [v for v in self.views if not (v.is_used or v.num_accumulations)]
 
     def require(self, require_accumulations: int) -> None:
         """Change the required accumulations of every parameter; no step has started."""
         self._require_accumulations = require_accumulations
 
-    def accumulate(self, view: GradientView, *, counts: bool) -> None:
+    def accumulate(self, view: GradientView, backward: object, *, counts: bool) -> None:
         """Count one more gradient, in constant time.
 
         `.grad` of the view holds the gradient that autograd has just accumulated.
-        `counts` tells whether the backward is one of those that the step requires.
+        `backward` is the same object for all gradients of one backward, and `counts` tells
+        whether it is one of those that the step requires. All that a bucket can find out
+        later for all of its gradients is left to `launch`, since this runs for each of them.
         """
-        is_first = not view.num_arrivals
-        # Inline, because this runs for every gradient.
-        if (
-            self._is_flushed
-            or self.state in CLOSED
-            or (is_first and view.num_accumulations == self._require_accumulations)
+        is_first = view.backward is not backward
+        if not self._is_open or (
+            is_first and view.num_accumulations == self._require_accumulations
         ):
-            self._refuse(view)
+            self._refuse(view, 0 if is_first else view.num_arrivals)
         if view.arrival_placements:
             view.refuse_reduced_gradient()
-        # An undefined gradient counts as zeros, and uses nothing.
-        if view.is_attached():
-            has_gradient = self._flags is None or self._was_written(view)
-        elif view.has_graph() and self._awaits_more(view, counts=is_first and counts):
-            has_gradient = True  # a later backward of the step may differentiate it
-        else:
-            has_gradient = view.copy_from_grad(self._side)
-        # Autograd runs this hook on the stream of the accumulation, which may differ
-        # between parameters and between micro-batches.
-        self._writers[self._side.current()] = None
-        view.is_used |= has_gradient
-        if self._flags is not None:
-            self._seen_version = self.version
-        view.num_arrivals += 1
         if is_first:
-            self._arrived_views.append(view)
+            view.backward = backward
+            view.num_arrivals = 0
             view.num_accumulations += counts
+        view.num_arrivals += 1
+        if self._side.queues:
+            # Autograd runs this hook on the stream of the accumulation, which may differ
+            # between parameters and between micro-batches.
+            self._writers[self._side.current()] = None
+        gradient = view.parameter.grad
+        if gradient is None:
+            view.is_undefined = True
+        elif self._flags is None or self._was_written(view, gradient):
+            view.is_used = True
         if view.num_arrivals == view.expected_arrivals:
-            self._note_complete(view)
+            self.settle(view)
+        else:
+            view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
+            self._unsettled.append(view)
+        if view.starts_as_none and not view.is_complete:
+            self._take_over(view)
+
+    def settle(self, view: GradientView) -> None:
+        """Count a view if it is complete; the last one makes the bucket ready."""
+        if view.is_complete or view.num_accumulations != self._require_accumulations:
+            return
+        view.is_complete = True
+        self._num_incomplete -= 1
+        if not self._num_incomplete:
+            self._become_ready()
 
     def end_backward(self) -> None:
         """Complete the views of the running backward, which ends."""
-        for view in self._arrived_views:
-            view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
-            view.num_arrivals = 0
-            self._note_complete(view)
-        self._arrived_views.clear()
+        while self._unsettled:
+            self.settle(self._unsettled.pop())
 
     def flush(self) -> None:
         """End the step with the gradients so far; no backward is running."""
-        self._is_flushed = True
-        for view in self.views:
-            if view.has_graph():
-                view.copy_from_grad(self._side)
-            elif view.is_stale:
-                view.zero_stale()
-            else:
-                continue
-            self._writers[self._side.current()] = None
+        self._is_flushed, self._is_open = True, False
         if self.state is BucketState.ACCUMULATING:
             self._become_ready()
+        if not self.communicates and not self.is_packed:
+            # As after a reduction: whoever waits for the side stream, for the gradients or
+            # for their memory, comes after backward.
+            self._side.wait_for(self._writers)
+            with self._side.activate():
+                self._pack()
 
-    def launch(self) -> None:
-        """Start the check and the reduction of the buffer over its ranks."""
-        assert self.communicates, "local buckets are not launched"
+    def launch(self, *, packs: bool = True) -> None:
+        """Start the reduction of the buffer over its ranks.
+
+        `packs` is False in a step that is given up, whose gradients may be anything.
+        """
         if self._flags is not None:
             write_flags(self._flags, [view.is_used for view in self.views])
             self._writers[self._side.current()] = None
         # What overlaps: the rest of backward, on any stream, with this reduction. What
-        # orders it: every stream in `_writers` has queued its last write to the buffer,
+        # orders it: every stream in `_writers` has queued its last write to a gradient,
         # and the side stream waits for each of them. The stream of the last hook alone
         # would not be enough.
         self._side.wait_for(self._writers)
         with self._side.activate(), profiled(f"launch {self.label}"):
+            if packs:
+                self._pack()
             if self.finite:
                 self.finite.check_local(self._buffer)
             self._reduction.start(self._buffer)
-        self.state = BucketState.LAUNCHED
-        if self.stopwatch:
-            self.stopwatch.note_launched()
+        self.state, self._is_open = BucketState.LAUNCHED, False
+        if self.times:
+            self.times.note_launched()
+
+    @torch.no_grad()
+    def _take_over(self, view: GradientView) -> None:
+        """Copy a gradient that will grow into its view, on the stream that made it.
+
+        It would take memory beside the buffer until the last gradient comes.
+        """
+        gradient = view.parameter.grad
+        # With a graph, a later backward of the step may differentiate it.
+        if gradient is not None and not gradient.requires_grad:
+            if not view.is_attached():
+                view.local.copy_(view.source(gradient, self._side))
+                view.attach()
+            self._seen_version = self.version
+            view.starts_as_none = False  # taken over
+
+    def detached(self) -> list[GradientView]:
+        """List the views that are not `.grad` any more, or have other memory."""
+        return self._attachment.detached()
+
+    def _pack(self) -> None:
+        self.is_packed = True
+        pack(self.detached(), self._side, self.label)
+
+    def abandon(self) -> None:
+        """Wait for a reduction in flight, whose sums nobody wants."""
+        with self._side.activate():
+            self._reduction.finish(self._buffer, 1.0)
+        self.state, self._is_open = BucketState.REDUCED, False
 
     def finish(self, scale: float | torch.Tensor | None = None) -> None:
         """End the step; afterwards the side stream is ordered after the reduction.
@@ -218,23 +265,12 @@ class Bucket:
                 self.finite.check_sums(self._buffer)
         if not is_reduced:
             self._end_locally(scale)
-        if self.stopwatch and self.state in (BucketState.READY, BucketState.LAUNCHED):
-            self.stopwatch.note_done()
-        self.state = BucketState.REDUCED
-
-    def refuse_disagreement(self) -> None:
-        """Refuse gradients that differ between checked ranks, after `finish`."""
-        with self._side.activate():  # ordered after the exchange
-            self._reduction.refuse_disagreement(self.label)
-
-    def abandon(self) -> None:
-        """Wait for all launched work, as `finish` does, and launch nothing more."""
-        self._reduction.give_up()
-        self.finish()
+        if self.times:
+            self.times.note_done()
+        self.state, self._is_open = BucketState.REDUCED, False
 
     def leave(self) -> None:
-        """Launch nothing more, and give every `.grad` back; what is in flight stays so."""
-        self._reduction.give_up()
+        """Give every `.grad` back; what is in flight stays so."""
         for view in self.views:
             view.detach()
 
@@ -247,31 +283,6 @@ class Bucket:
         for view, num_ranks in zip(self.views, used, strict=True):
             if not num_ranks:
                 view.drop()
-
-    def offload(self) -> None:
-        """Free the device memory, and set `.grad` to None; nothing is in flight."""
-        current = self._side.current()
-        self._side.release_to(current)
-        for writer in self._writers:
-            current.wait_stream(writer)
-        self._offloaded = OffloadedBuffer.of(self._buffer, self.views)
-        self._state_before_offload = self.state
-        self.state = BucketState.OFFLOADED
-
-    def onload(self) -> None:
-        """Undo `offload()` if there was one, with memory of the current stream."""
-        if self._offloaded is None:
-            # This bucket has memory: an earlier call ran out of memory half-way.
-            return
-        current = self._side.current()
-        self._offloaded.restore(self._buffer)
-        for view in self.views:
-            view.note_address()
-        # As after an allocation: later users of the buffer are ordered after the copy.
-        self._allocation_stream = current
-        self._writers = {current: None}
-        self._side.wait_for((current,))
-        self.state, self._offloaded = self._state_before_offload, None
 
     def drop_scattered(self) -> None:
         """Set `.grad` to None in a scattered bucket, which is reduced."""
@@ -328,11 +339,14 @@ class Bucket:
         self._writers = {current: None}
         for view in self.views:
             view.restart(set_to_none=set_to_none)
+        if not set_to_none:
+            for view in self.detached():
+                view.attach()
         self._num_incomplete = len(self.views)
-        self._arrived_views.clear()
+        self._unsettled.clear()
         self._seen_version = self.version
-        self._is_flushed = False
-        self.state = BucketState.ACCUMULATING
+        self._is_flushed = self.is_packed = False
+        self.state, self._is_open = BucketState.ACCUMULATING, True
 
     def release(self) -> None:
         """Free the buffer; no reduction is in flight."""
@@ -344,51 +358,33 @@ class Bucket:
             self._allocation_stream.wait_stream(stream)
         for view in self.views:
             view.detach()
-        self.views = []
-        self._arrived_views.clear()
+        self.views, self.dtensor_views = [], []
+        self._attachment = Attachment([])
+        self._unsettled.clear()
         self._flags = None
         del self._buffer
 
-    def _was_written(self, view: GradientView) -> bool:
+    def _was_written(self, view: GradientView, gradient: torch.Tensor) -> bool:
         """Return whether autograd has written a gradient, as far as torch counts that."""
+        seen, self._seen_version = self._seen_version, self.version
         # A DTensor counts by itself; a function on its local tensor defines a gradient.
-        return view.is_dtensor or self.version != self._seen_version
-
-    def _awaits_more(self, view: GradientView, *, counts: bool) -> bool:
-        """Tell whether the step has a further backward, after this one is counted."""
-        return view.num_accumulations + counts < self._require_accumulations
-
-    def _is_full(self, view: GradientView) -> bool:
-        return view.num_accumulations == self._require_accumulations
+        return view.is_dtensor or gradient is not view.gradient or seen != self.version
 
     def _end_locally(self, scale: float | torch.Tensor | None) -> None:
-        if self.state is BucketState.READY:
-            # As after a reduction: whoever waits for the side stream, for the gradients or
-            # for their memory, comes after backward.
-            self._side.wait_for(self._writers)
         if self.finite and self.state is BucketState.READY:
             with self._side.activate():
                 self.finite.check_local(self._buffer)
         if scale is not None:
             self.scale(scale)
 
-    def _note_complete(self, view: GradientView) -> None:
-        """Count a complete view; the last one makes the bucket ready."""
-        if view.is_complete or not self._is_full(view):
-            return
-        view.is_complete = True
-        self._num_incomplete -= 1
-        if not self._num_incomplete:
-            self._become_ready()
-
     def _become_ready(self) -> None:
         self.state = BucketState.READY
-        if self.stopwatch:
-            self.stopwatch.note_ready()
+        self.times = BucketTimes(time.perf_counter_ns())
 
-    def _refuse(self, view: GradientView) -> NoReturn:
+    def _refuse(self, view: GradientView, num_arrivals: int) -> NoReturn:
         error = excess_error(
             view,
+            num_arrivals=num_arrivals,
             state=self.state,
             is_flushed=self._is_flushed,
             required=self._require_accumulations,

@@ -4,7 +4,7 @@ A failed check raises `InvalidArgumentError`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from numbers import Integral, Real
 from typing import Literal, NoReturn, get_args
 
@@ -14,9 +14,9 @@ from torch.distributed.tensor import DTensor
 from .errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
-AxisReduction = Literal["sum", "avg", "none", "check"]
+AxisReduction = Literal["sum", "avg", "none"]
 GroupReduction = Literal["sum", "avg"]
-Scaling = Literal["before", "after", "split"]
+Scaling = Literal["after", "split"]
 Mode = Literal["all_reduce", "reduce_scatter"]
 
 
@@ -34,6 +34,13 @@ def refuse_unknown_word(name: str, word: object, words: object) -> None:
     known = get_args(words)
     if word not in known:
         _refuse(name, f"one of {', '.join(map(repr, known))}", word)
+
+
+def refuse_unknown_names(name: str, given: Collection[str], known: Set[str]) -> None:
+    """Refuse keys that are no names of parameters."""
+    unknown = [each for each in given if each not in known]
+    if unknown:
+        _refuse(name, "keyed by the names of the bound parameters", unknown)
 
 
 def checked_axis_reductions(

@@ -38,7 +38,8 @@ class HookBucket:
         index: Position in launch order, among all buckets of this rank.
         is_last: Whether the bucket is the last that this rank launches in the step.
         state: Tensors that the hook keeps for this bucket from step to step. Empty
-            after `bind()`, gone after `unbind()` and `reset()`.
+            after `bind()`, gone after `unbind()` and `reset()`. Those of shape (N,) move
+            with their gradients where buckets are cut anew, and are in `state_dict()`.
     """
 
     buffer: torch.Tensor

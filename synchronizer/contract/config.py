@@ -26,9 +26,6 @@ class SynchronizerConfig:
             * "sum": the default of every axis.
             * "avg": the sum divided by the size of the axis.
             * "none": no reduction.
-            * "check": the ranks of the axis must hold bitwise equal gradients, except
-              for the sign of zero, before the reduction over other axes. `wait()` then
-              waits for the device.
 
             Axes on which a parameter is sharded are never reduced.
         wire_dtype: Dtype in which gradients are sent and summed. None is the dtype in
@@ -38,7 +35,6 @@ class SynchronizerConfig:
 
             * "after" the sum: an overflow shows as infinity. Free where `wait(scale=)`
               multiplies anyway.
-            * "before" the sum: small values become zero without a sign of it.
             * "split": by a power of two near the square root before, by the rest after.
               For a narrow `wire_dtype` and many ranks.
         unused: Result of `wait()` for parameters with fewer gradients than required,
@@ -51,10 +47,7 @@ class SynchronizerConfig:
               device.
         rebuild: Whether the first `zero_grad()` after a reduced step cuts the buckets
             anew, in the order in which gradients of that step became complete. Every
-            `.grad` is then another tensor than before. No effect where an axis is
-            checked.
-        debug: Whether each `wait()` compares the launches of the ranks that share
-            buckets, and refuses gradients that were written during their reduction.
+            `.grad` is then another tensor than before.
         mode: "all_reduce" gives all sums to every rank. "reduce_scatter" gives one
             equal part of a bucket's sums to each of its ranks, for half the traffic.
             The other parts hold no gradients after `wait()`. So `.grad` is None until
@@ -69,7 +62,6 @@ class SynchronizerConfig:
             sum learns of it. All reductions are complete by then, so no rank hangs in
             this step. Ranks that do not share the parameter continue. The check reads
             every gradient twice, and `wait()` waits for the device.
-        timings: Whether `timings()` returns times.
 
     Raises:
         InvalidArgumentError: A value is not in its list, or two values contradict.
@@ -82,11 +74,9 @@ class SynchronizerConfig:
     scaling: Scaling = "after"
     unused: UnusedPolicy = "error"
     rebuild: bool = True
-    debug: bool = False
     mode: Mode = "all_reduce"
     comm_hook: CommHook | None = None
     check_finite: bool = False
-    timings: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that no synchronizer supports."""
@@ -101,15 +91,6 @@ class SynchronizerConfig:
         arguments.refuse_contradiction(
             self.mode, self.unused, has_comm_hook=self.comm_hook is not None
         )
-
-    @property
-    def may_rebuild(self) -> bool:
-        """Whether buckets can be cut anew.
-
-        Not where an axis is checked: ranks that compare gradients share no sum, so no
-        rank decides for all of them in which order gradients became complete.
-        """
-        return self.rebuild and "check" not in self.axis_reductions.values()
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -13,26 +13,31 @@ class SynchronizerError(Exception):
         expected: The state that the contract asks for.
         got: The state that was found, with names and counts.
         where: Bucket or mesh axis; the rank is added here.
+        hint: The remedy; that of the class where none is given.
     """
 
     hint: ClassVar[str] = ""
 
     def __init__(
-        self, headline: str, *, expected: str = "", got: str = "", where: str = ""
+        self,
+        headline: str,
+        *,
+        expected: str = "",
+        got: str = "",
+        where: str = "",
+        hint: str = "",
     ) -> None:
+        if expected or got or where:
+            place = ", ".join(filter(None, (_rank(), where)))
+            headline = (
+                f"{headline}\n"
+                f"  expected: {expected}\n"
+                f"  got:      {got}\n"
+                f"  where:    {place}\n"
+                f"  hint: {hint or self.hint}"
+            )
         # `pickle` calls the constructor with the complete message alone.
-        parts = (headline, expected, got, where)
-        super().__init__(self._describe(*parts) if any(parts[1:]) else headline)
-
-    def _describe(self, headline: str, expected: str, got: str, where: str) -> str:
-        place = ", ".join(filter(None, (_rank(), where)))
-        return (
-            f"{headline}\n"
-            f"  expected: {expected}\n"
-            f"  got:      {got}\n"
-            f"  where:    {place}\n"
-            f"  hint: {self.hint}"
-        )
+        super().__init__(headline)
 
 
 class InvalidArgumentError(SynchronizerError, ValueError):
@@ -50,19 +55,8 @@ class UnsupportedPlacementError(SynchronizerError):
     hint = "redistribute the parameter before bind(), or change the axis_reductions"
 
 
-class ProcessGroupError(SynchronizerError):
-    """The process group given for plain parameters has no place for this rank."""
-
-    hint = (
-        "pass a group of which the rank is a member, or None, on every rank, and keep the"
-        " group until unbind()"
-    )
-
-
-class AlreadyBoundError(SynchronizerError):
-    """`bind()` was called on a synchronizer that is bound."""
-
-    hint = "call unbind() first"
+class LifecycleError(SynchronizerError):
+    """A call came in a state that has no place for it; nothing has changed."""
 
 
 class PlanMismatchError(SynchronizerError):
@@ -74,44 +68,21 @@ class PlanMismatchError(SynchronizerError):
     )
 
 
-class NotBoundError(SynchronizerError):
-    """A method that needs `bind()` was called without it."""
-
-    hint = "call bind() first"
-
-
-class TooManyAccumulationsError(SynchronizerError):
-    """A parameter accumulated more gradients than its step requires."""
-
-    hint = (
-        "call wait() and zero_grad() between steps; every backward() counts once,"
-        " also several of them over one graph"
-    )
-
-
 class LateAccumulationError(SynchronizerError):
-    """A gradient was accumulated into a bucket whose reduction had been launched."""
+    """A gradient has no place in its step, which is reduced or has all gradients."""
 
     hint = (
-        "call wait() and zero_grad() between steps; if one backward brought more"
-        " gradients than any before, repeat the step, after reset() or unbind() on"
+        "call wait() and zero_grad() between steps; every backward() counts once, also"
+        " several of them over one graph; if one backward brought more gradients than any"
+        " before, repeat the step, after reset() or unbind() on"
         " every rank: zero_grad() refuses while reductions are in flight"
     )
 
 
 class GradientMismatchError(SynchronizerError):
-    """A `.grad` from outside cannot be copied into its gradient view."""
+    """A gradient cannot be copied into its view, or would be summed twice."""
 
     hint = "assign a gradient of the expected kind, or None"
-
-
-class GradientPlacementError(SynchronizerError):
-    """A gradient is neither replicated nor partial on a mesh axis that is summed."""
-
-    hint = (
-        "use the parameter through to_local(), so that its gradient stays local until"
-        " the synchronizer sums it, or comes as a Partial sum or mean"
-    )
 
 
 class BucketNotReadyError(SynchronizerError):
@@ -142,32 +113,10 @@ class ReplacedGradientError(SynchronizerError):
     hint = "assign to .grad after wait() only"
 
 
-class ReductionInFlightError(SynchronizerError):
-    """`zero_grad()` was called between the launch of a reduction and `wait()`."""
-
-    hint = "call wait() first, or reset() or unbind() on every rank to give up the step"
-
-
 class ReductionFailedError(SynchronizerError):
     """The process group failed to complete a reduction."""
 
     hint = "call unbind() on every rank, and look for a rank that failed earlier"
-
-
-class GradientDisagreementError(SynchronizerError):
-    """Ranks that must hold the same gradient on a mesh axis hold different ones."""
-
-    hint = (
-        "use the reduction 'sum' if each rank of the axis contributes a part; otherwise"
-        " find the difference between their computations, then call zero_grad() on every"
-        " rank"
-    )
-
-
-class LaunchOrderError(SynchronizerError):
-    """In debug mode: ranks that share buckets launched them in different orders."""
-
-    hint = "call unbind() on every rank; this is a defect, so report both orders"
 
 
 class InFlightWriteError(SynchronizerError):
@@ -189,18 +138,6 @@ class CommHookError(ReductionFailedError):
     )
 
 
-class NotReducedError(SynchronizerError):
-    """A call that reads or changes sums came before `wait()`."""
-
-    hint = "call wait() first; a factor can be given to wait(scale=...)"
-
-
-class StepReducedError(SynchronizerError):
-    """`wait(scale=...)` was called on a step that had been waited for."""
-
-    hint = "give the scale to the first wait(), or use scale_grads() after it"
-
-
 class NonFiniteGradientError(SynchronizerError):
     """A gradient, or a sum of gradients, holds a NaN or an infinity."""
 
@@ -208,26 +145,6 @@ class NonFiniteGradientError(SynchronizerError):
         "the error of the rank with the bad gradients names them; call zero_grad() on"
         " every rank, then repeat or skip the step"
     )
-
-
-class OffloadedError(SynchronizerError):
-    """A call needs the gradients while their memory is on the host."""
-
-    hint = (
-        "call onload() first, and zero_grad() if it was a backward that came too early"
-    )
-
-
-class NotOffloadedError(SynchronizerError):
-    """`onload()` was called without `offload()`."""
-
-    hint = "call onload() once after each offload()"
-
-
-class StepStartedError(SynchronizerError):
-    """A call that belongs between steps came during a step."""
-
-    hint = "call it after zero_grad() and before the next backward"
 
 
 class StepFailedError(SynchronizerError):

@@ -7,15 +7,12 @@ from typing import Self
 import torch
 from typing_extensions import override
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.ranks.scope import ReduceScope, rank_list, spanned_ranks
+from synchronizer.ranks.scope import ReduceScope, rank_list
 
-from .axis_by_axis import goes_axis_by_axis
 from .grouping import BucketPlan
 from .wire_format import WireFormat
 
-_HEADER = "bucket parameters dtype bytes padding op wire ranks axes check launch"
-_CHECKSUM_BYTES = 8
+_HEADER = "bucket parameters dtype bytes padding op wire ranks axes launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +58,8 @@ class ExplainedBucket:
         wire_bytes: Bytes of the sum, padding included; 0 where the bucket stays local.
         ranks: Global ranks that sum the bucket; empty where it stays local.
         axes: The mesh axes that span the ranks, by name or else by index.
-        checked_ranks: Global ranks that compare the gradients; empty without a check.
         launch_position: Position among this rank's launches; None where there is
             nothing to communicate.
-        phases: The global ranks of each of its reductions, in order: all `ranks` at
-            once, or those of one axis after the other, see Note [Axis by axis].
         num_shards: Number of equal parts, owned by one rank each, into which the bucket
             is reduced; 1 where every rank gets all of it.
     """
@@ -81,34 +75,17 @@ class ExplainedBucket:
     wire_bytes: int
     ranks: tuple[int, ...]
     axes: tuple[str, ...]
-    checked_ranks: tuple[int, ...]
     launch_position: int | None
-    phases: tuple[tuple[int, ...], ...]
     num_shards: int = 1
 
     @property
-    def at_launch(self) -> tuple[ExplainedCollective, ...]:
-        """Collectives that backward launches for the bucket, in order."""
-        found = []
-        if self.checked_ranks:
-            checksums_bytes = _CHECKSUM_BYTES * len(self.parameters)
-            found.append(
-                ExplainedCollective(
-                    "all_gather", checksums_bytes, "int64", self.checked_ranks
-                )
-            )
-        return (*found, *self._reductions()[:1])
-
-    @property
-    def in_wait(self) -> tuple[ExplainedCollective, ...]:
-        """Collectives that `wait()` launches for the bucket, in order."""
-        return self._reductions()[1:]
-
-    def _reductions(self) -> tuple[ExplainedCollective, ...]:
+    def collective(self) -> ExplainedCollective | None:
+        """The collective that backward launches for the bucket, if there is one."""
+        if not self.ranks:
+            return None
         operation = "reduce_scatter" if self.num_shards > 1 else "all_reduce"
-        return tuple(
-            ExplainedCollective(operation, self.wire_bytes, self.wire_dtype, ranks)
-            for ranks in self.phases
+        return ExplainedCollective(
+            operation, self.wire_bytes, self.wire_dtype, self.ranks
         )
 
 
@@ -128,7 +105,6 @@ class Explanation:
     def of(
         cls,
         plans: Iterable[BucketPlan],
-        config: SynchronizerConfig,
         *,
         is_rebuilt: bool = False,
     ) -> Self:
@@ -136,34 +112,26 @@ class Explanation:
         buckets: list[ExplainedBucket] = []
         num_launches = 0
         for plan in plans:
-            is_launched = plan.scope is not None or plan.check_scope is not None
-            buckets.append(
-                _explain(plan, config, num_launches if is_launched else None)
-            )
+            is_launched = plan.scope is not None
+            buckets.append(_explain(plan, num_launches if is_launched else None))
             num_launches += is_launched
         return cls(tuple(buckets), is_rebuilt)
 
     @property
     def collectives(self) -> tuple[str, ...]:
         """Collectives of every step, in order."""
-        in_backward = [each for bucket in self.buckets for each in bucket.at_launch]
-        return tuple(map(str, (*in_backward, *self._in_wait())))
+        found = (bucket.collective for bucket in self.buckets)
+        return tuple(str(each) for each in found if each)
 
     @property
     def exposed_tail_bytes(self) -> int:
         """Bytes that no backward can hide, launched after the last gradient.
 
-        They belong to the bucket that is launched last, and to every axis but the first
-        of the buckets that go axis by axis. The number is a prediction: backward has to
-        bring gradients in the order of the plan, and the earlier reductions have to be
-        complete by then.
+        They belong to the bucket that is launched last. The number is a prediction:
+        backward has to bring gradients in the order of the plan, and the earlier
+        reductions have to be complete by then.
         """
-        launched = [b for b in self.buckets if b.launch_position is not None]
-        exposed = [*(launched[-1].at_launch if launched else ()), *self._in_wait()]
-        return sum(collective.moved_bytes for collective in exposed)
-
-    def _in_wait(self) -> list[ExplainedCollective]:
-        return [each for bucket in self.buckets for each in bucket.in_wait]
+        return next((b.wire_bytes for b in reversed(self.buckets) if b.ranks), 0)
 
     @override
     def __str__(self) -> str:
@@ -174,12 +142,10 @@ class Explanation:
     def _summary(self) -> str:
         payload_bytes = sum(bucket.payload_bytes for bucket in self.buckets)
         padding_bytes = sum(bucket.padding_bytes for bucket in self.buckets)
-        num_checks = sum(bool(bucket.checked_ranks) for bucket in self.buckets)
-        num_reductions = len(self.collectives) - num_checks
-        checks = f" and {_counted(num_checks, 'check')}" if num_checks else ""
+        num_reductions = sum(bucket.collective is not None for bucket in self.buckets)
         buckets = _counted(len(self.buckets), "bucket")
         parts = [
-            f"{_counted(num_reductions, 'reduction')}{checks} a step, of {buckets}",
+            f"{_counted(num_reductions, 'reduction')} a step, of {buckets}",
             f"{payload_bytes} bytes and {padding_bytes} of padding",
             f"exposed tail {self.exposed_tail_bytes} bytes",
         ]
@@ -188,9 +154,7 @@ class Explanation:
         return "; ".join(parts)
 
 
-def _explain(
-    plan: BucketPlan, config: SynchronizerConfig, launch_position: int | None
-) -> ExplainedBucket:
+def _explain(plan: BucketPlan, launch_position: int | None) -> ExplainedBucket:
     itemsize = plan.key.grad_dtype.itemsize
     payload_numel = sum(member.local_numel for member in plan.members)
     return ExplainedBucket(
@@ -207,9 +171,7 @@ def _explain(
         else 0,
         ranks=plan.scope.ranks if plan.scope else (),
         axes=_axes(plan.scope) if plan.scope else (),
-        checked_ranks=plan.check_scope.ranks if plan.check_scope else (),
         launch_position=launch_position,
-        phases=_phases(plan, config),
         num_shards=plan.num_shards,
     )
 
@@ -218,17 +180,6 @@ def _op(scope: ReduceScope, wire: WireFormat) -> str:
     if wire.divisor == 1:
         return "sum"
     return "avg" if wire.divisor == len(scope.ranks) else f"sum / {wire.divisor}"
-
-
-def _phases(
-    plan: BucketPlan, config: SynchronizerConfig
-) -> tuple[tuple[int, ...], ...]:
-    scope = plan.scope
-    if scope is None:
-        return ()
-    if scope.mesh is None or not goes_axis_by_axis(plan, config):
-        return (scope.ranks,)
-    return tuple(spanned_ranks(scope.mesh, (axis,)) for axis in scope.axes)
 
 
 def _axes(scope: ReduceScope) -> tuple[str, ...]:
@@ -249,7 +200,6 @@ def _row(bucket: ExplainedBucket) -> list[str]:
         bucket.wire_dtype or "-",
         rank_list(bucket.ranks) or "this one",
         ", ".join(bucket.axes) or "-",
-        rank_list(bucket.checked_ranks) or "-",
         "-" if position is None else str(position),
     ]
 

@@ -23,8 +23,6 @@ argument has three steps.
 3. *Each rank launches its buckets in increasing order.* A cycle of ranks that wait for
    each other would need a bucket that comes before itself. So no set of overlapping
    rank sets, on one mesh or on several, can deadlock or pair different buckets.
-
-`Note [Axis by axis]` extends the order to buckets that are reduced in phases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +57,6 @@ class BucketKey:
         grad_dtype: Dtype in which gradients are accumulated.
         scope: The ranks that sum them; None keeps them local.
         wire: Dtype in which they are summed, and divisor of the sum.
-        check_scope: The ranks that must hold equal gradients before the sum, if any.
     """
 
     group_index: int
@@ -67,7 +64,6 @@ class BucketKey:
     grad_dtype: torch.dtype
     scope: ReduceScope | None
     wire: WireFormat
-    check_scope: ReduceScope | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,11 +126,6 @@ class BucketPlan:
     def scope(self) -> ReduceScope | None:
         """The ranks to sum over; None where there is nothing to communicate."""
         return self.key.scope if self.buffer_numel else None
-
-    @property
-    def check_scope(self) -> ReduceScope | None:
-        """The ranks to compare with; None where there is nothing to compare."""
-        return self.key.check_scope if self.buffer_numel else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,9 +341,7 @@ def _key(
         wire_dtype = config.wire_dtype
     wire = WireFormat.of(wire_dtype, divisor=reduction.divisor, scaling=config.scaling)
     device = local_tensor(parameter).device
-    return BucketKey(
-        group_index, device, grad_dtype, reduction.scope, wire, reduction.check_scope
-    )
+    return BucketKey(group_index, device, grad_dtype, reduction.scope, wire)
 
 
 def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:

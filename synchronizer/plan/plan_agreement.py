@@ -10,8 +10,7 @@ its plan in `bind()`, even a wrong one, so a read waits only until that rank bin
 Two ranks compare, line by line:
 
     * the options on which ranks have to agree;
-    * the buckets that they share, in launch order: buckets that they sum together, and
-      buckets in which they check each other;
+    * the buckets that they sum together, in launch order;
     * parameters on axes with the reduction "none", with the ranks of these axes,
       because those may have another reduction there.
 """
@@ -54,7 +53,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The plan or the launches of a rank, in a form that ranks can exchange.
+    """The plan of a rank, in a form that ranks can exchange.
 
     Attributes:
         options: One line for each option on which ranks have to agree.
@@ -127,11 +126,9 @@ def refuse_different_plans(
     """
     if rendezvous is None:
         return
-    # Options that plans do not show and ranks have to share.
-    names = ("rebuild", "debug")
-    options = [f"{name}: config {name}={getattr(config, name)!r}" for name in names]
-    mine = Fingerprint.of(plans, options)
-    different = compare(rendezvous, "plan", mine, call="bind()")
+    # The option that plans do not show and ranks have to share.
+    mine = Fingerprint.of(plans, [f"rebuild: config rebuild={config.rebuild!r}"])
+    different = _compare(rendezvous, mine)
     if different:
         peer, found = next(iter(different.items()))
         raise PlanMismatchError(
@@ -142,24 +139,21 @@ def refuse_different_plans(
         )
 
 
-def compare(
-    rendezvous: Rendezvous, topic: str, mine: Fingerprint, *, call: str
-) -> dict[int, Difference]:
-    """Return the difference to each peer that publishes another fingerprint in `call`.
+def _compare(rendezvous: Rendezvous, mine: Fingerprint) -> dict[int, Difference]:
+    """Return the difference to each peer that publishes another fingerprint.
 
-    Publishes this rank's fingerprint under a topic without notes so far. Raises
-    `PlanMismatchError` where a peer publishes nothing in time.
+    Raises `PlanMismatchError` where a peer publishes nothing in time.
     """
     encoded = mine.encode()
     digest = hashlib.sha256(encoded).hexdigest().encode()
     # The long note is written first: a peer that finds the digest finds the note too.
-    rendezvous.write(f"{topic}/whole", encoded)
-    rendezvous.write(f"{topic}/digest", digest)
+    rendezvous.write("plan/whole", encoded)
+    rendezvous.write("plan/digest", digest)
     different: dict[int, Difference] = {}
     for peer in rendezvous.peers:
-        if rendezvous.read(f"{topic}/digest", peer, call=call) == digest:
+        if rendezvous.read("plan/digest", peer, call="bind()") == digest:
             continue
-        encoded = rendezvous.read(f"{topic}/whole", peer, call=call)
+        encoded = rendezvous.read("plan/whole", peer, call="bind()")
         other = Fingerprint.decode(encoded)
         found = mine.difference(rendezvous.rank, other, peer)
         if found:
@@ -169,11 +163,10 @@ def compare(
 
 def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
     """Yield sets of ranks, with the lines about a bucket that have to be equal."""
-    for verb, scope in (("sum", plan.scope), ("check", plan.check_scope)):
-        if scope:
-            ranks = rank_list(scope.ranks)
-            end = f"the end of a bucket: {verb} over ranks {ranks}"
-            yield scope.ranks, [*_lines(plan), end]
+    if plan.scope:
+        ranks = rank_list(plan.scope.ranks)
+        end = f"the end of a bucket: sum over ranks {ranks}"
+        yield plan.scope.ranks, [*_lines(plan), end]
     for member in plan.members:
         # Without the place in the bucket: these ranks share no other member with this one.
         if len(member.reduction.unreduced_ranks) > 1:

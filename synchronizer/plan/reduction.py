@@ -6,12 +6,11 @@ Placements tell on which mesh axes a gradient is incomplete: each rank of a repl
 axis holds its own contribution. So a replicated axis is summed, and a sharded axis is
 not. Placements do not tell whether the ranks of an axis contribute different values.
 Where each of them computes the whole gradient, the sum is too large by the size of the
-axis. Such an axis needs the reduction "none", or "check", which also verifies the
-assumption. An axis of size 1 has no other rank, so its reduction has no effect.
+axis. Such an axis needs the reduction "none". An axis of size 1 has no other rank, so
+its reduction has no effect.
 
-All summed axes of a parameter make one set of ranks, and all checked axes another one.
-Each set has one collective. Parameters with equal sets share buckets, also across
-meshes.
+All summed axes of a parameter make one set of ranks, with one collective. Parameters
+with equal sets share buckets, also across meshes.
 """
 
 import math
@@ -35,7 +34,6 @@ class Reduction:
 
     Attributes:
         scope: The ranks that sum the gradient; None keeps it local.
-        check_scope: The ranks that must hold equal gradients before the sum, if any.
         unreduced_ranks: Ranks of the axes with the reduction "none", this rank
             included; empty without such axes.
         axis_reductions: Reduction of each replicated mesh axis; empty where all are
@@ -44,7 +42,6 @@ class Reduction:
 
     scope: ReduceScope | None = None
     divisor: int = 1
-    check_scope: ReduceScope | None = None
     unreduced_ranks: tuple[int, ...] = ()
     axis_reductions: tuple[AxisReduction, ...] = ()
 
@@ -65,7 +62,6 @@ def reduction_of(
     return Reduction(
         scope,
         math.prod(map(mesh.size, averaged)),
-        mesh_scope(mesh, _axes(axis_reductions, "check")),
         spanned_ranks(mesh, unreduced) if unreduced else (),
         tuple(axis_reductions.values()) if has_options else (),
     )

@@ -2,12 +2,13 @@
 
 Note [Scaling an average]
 ~~~~~~~~~~~~~~~~~~~~~~~~~
-The mean of D ranks is their sum times 1/D. The factor can be applied before the sum,
-after it, or split between both. In float32 and bfloat16 the range is so wide that the
+The mean of D ranks is their sum times 1/D. The factor can be applied after the sum, or
+split between both sides of it. In float32 and bfloat16 the range is so wide that the
 choice does not matter. In float16, which holds 6e-8 to 65504, it does:
 
     after    the sum may overflow. That is loud: infinity stays infinity.
-    before   small values are rounded to 0 before the sum. That is silent.
+    before   small values are rounded to 0 before the sum. That is silent, so this is not
+             offered. It would not be faster either.
     split    a power of two near the square root of D before, and the rest after: only
              half of either risk. A power of two rounds no value that stays normal.
 
@@ -45,7 +46,7 @@ class WireFormat:
     @classmethod
     def of(cls, dtype: torch.dtype, *, divisor: int, scaling: Scaling) -> Self:
         """Choose the factors, see Note [Scaling an average]."""
-        early = {"before": divisor, "after": 1, "split": _near_root(divisor)}[scaling]
+        early = 1 if scaling == "after" else _near_root(divisor)
         return cls(dtype, divisor, before=1 / early, after=early / divisor)
 
     @override

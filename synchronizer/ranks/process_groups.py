@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from synchronizer.contract.errors import ProcessGroupError
+from synchronizer.contract.errors import InvalidArgumentError
 
 from .rendezvous import default_group_number
 from .scope import ReduceScope
@@ -86,7 +86,7 @@ def usable_ranks(group: object) -> tuple[int, ...]:
     which torch would take for the default group.
 
     Raises:
-        ProcessGroupError: This rank cannot use the group.
+        InvalidArgumentError: This rank cannot use the group.
     """
     if not isinstance(group, dist.ProcessGroup):
         got = (
@@ -99,10 +99,12 @@ def usable_ranks(group: object) -> tuple[int, ...]:
             return tuple(sorted(dist.get_process_group_ranks(group)))
         except KeyError:
             got = "a group that was destroyed"
-    raise ProcessGroupError(
+    raise InvalidArgumentError(
         "the process group of plain parameters cannot be used",
         expected="a process group of which this rank is a member",
         got=got,
+        hint="pass a group of which the rank is a member, or None, on every rank, and keep the"
+        " group until unbind()",
     )
 
 

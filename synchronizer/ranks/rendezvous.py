@@ -82,10 +82,6 @@ class Rendezvous:
         """Write the note of this rank about a topic, in place of an earlier note."""
         self._store.set(self._key(topic, self.rank), note)
 
-    def delete(self, topic: str) -> None:
-        """Delete the note that this rank has written about a topic."""
-        self._store.delete_key(self._key(topic, self.rank))
-
     def read(self, topic: str, peer: int, *, call: str) -> bytes:
         """Return the note of a peer, and wait until the peer writes it in `call`.
 
@@ -110,15 +106,6 @@ class Rendezvous:
         """Do not count this bind; what peers did in it that came is over."""
         self.write("audience", b"[]")
         self._binds.num_unheard.subtract(self._audience - self._numbers.keys())
-
-    def peek(self, topic: str, peer: int) -> bytes | None:
-        """Return the note of a peer without a wait, or None where there is none so far.
-
-        A note that peers peek at is replaced and never deleted: otherwise it could
-        vanish between the two requests to the store.
-        """
-        key = self._key(topic, peer)
-        return bytes(self._store.get(key)) if self._store.check([key]) else None
 
     def _key(self, topic: str, rank: int) -> str:
         if rank not in self._numbers:

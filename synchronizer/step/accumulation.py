@@ -5,12 +5,16 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from synchronizer.contract import arguments
+
 from . import refusals
 from .reduced_gradients import ReducedGradients
 
 
 class Accumulation(ReducedGradients):
     """The part of a synchronizer that says which gradients its steps count."""
+
+    _require_accumulations: int
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -22,9 +26,9 @@ class Accumulation(ReducedGradients):
         nested.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
         """
-        with self._sequence_with_memory("no_sync()").no_sync():
+        with self._bound_sequence("no_sync()").no_sync():
             yield
 
     def mark_ready(self, *parameters: nn.Parameter) -> None:
@@ -37,14 +41,33 @@ class Accumulation(ReducedGradients):
         operator that is not in place, replaced. The current stream has queued the change.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
             InvalidArgumentError: A parameter has no place in a bucket: it is not listed, or
                 was frozen at `bind()`.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            TooManyAccumulationsError: A parameter has all gradients that a step requires.
+            LateAccumulationError: A parameter has all gradients that a step requires.
             LateAccumulationError: The bucket of a parameter is being reduced.
             GradientMismatchError: A `.grad` does not fit its parameter.
         """
-        sequence = self._sequence_with_memory("mark_ready()")
+        sequence = self._bound_sequence("mark_ready()")
         refusals.refuse_unsound_step(sequence)
         sequence.mark_ready(parameters)
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Change the number of accumulations of each parameter in a step.
+
+        Args:
+            require_accumulations: New number, from the next step on.
+
+        Raises:
+            InvalidArgumentError: The count is not a positive integer.
+            LifecycleError: A gradient was accumulated since the last `zero_grad()`.
+        """
+        count = arguments.checked_count(require_accumulations)
+        buckets = self._sequence.buckets if self._sequence else []
+        refusals.refuse_started_step(
+            buckets, required=self._require_accumulations, count=count
+        )
+        self._require_accumulations = count
+        for bucket in buckets:
+            bucket.require(count)

@@ -8,27 +8,22 @@ from synchronizer.contract.errors import InFlightWriteError
 from synchronizer.ranks.bound_ranks import BoundRanks
 from synchronizer.ranks.rendezvous import Rendezvous
 
-from .debug_mode import LaunchWatch
+from .launch_watch import LaunchWatch
 from .peer_launches import match_peer_launches
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
 
 
 class LaunchOrder:
-    """Launches buckets as soon as the order allows, see Note [One launch order].
+    """Launches buckets as soon as the order allows, see Note [One launch order]."""
 
-    It looks for writes meanwhile; with `debug` it compares the launches of ranks.
-    """
-
-    def __init__(
-        self, rendezvous: Rendezvous | None, bound: BoundRanks, *, debug: bool
-    ) -> None:
+    def __init__(self, rendezvous: Rendezvous | None, bound: BoundRanks) -> None:
         # Buckets that communicate; a local bucket delays no other.
         self.buckets: list[Bucket] = []
         self._num_launched = 0
         self._rendezvous = rendezvous
         self._bound = bound
-        self._watch = LaunchWatch(rendezvous if debug else None)
+        self._watch = LaunchWatch()
 
     def set_buckets(self, buckets: Sequence[Bucket]) -> None:
         """Set the buckets, in launch order."""
@@ -55,14 +50,11 @@ class LaunchOrder:
         if self._rendezvous is not None:
             match_peer_launches(self.buckets, self._rendezvous, call=call)
 
-    def check(self) -> InFlightWriteError | None:
-        """Look for writes, and in debug mode compare ranks before a wait can hang.
+    def writes_in_flight(self) -> InFlightWriteError | None:
+        """Return the error for gradients that were written since their launch.
 
-        Returns:
-            The error for gradients that were written meanwhile, to be raised once the
-            reductions are complete.
+        It is to be raised once the reductions are complete.
         """
-        self._watch.refuse_other_order()
         return self._watch.writes_in_flight()
 
     def restart(self) -> None:

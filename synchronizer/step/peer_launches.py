@@ -17,7 +17,7 @@ its buckets in launch order. The sums are dropped.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from synchronizer.bucket.bucket import Bucket
@@ -37,9 +37,7 @@ def match_peer_launches(
     Waits until every peer has published its launches in `call`, and raises
     `PlanMismatchError` where a peer does not in time. At most one call in a bind.
     """
-    mine = Counter(
-        ranks for bucket in buckets if _is_launched(bucket) for ranks in _scopes(bucket)
-    )
+    mine = Counter(_ranks(bucket) for bucket in buckets if _is_launched(bucket))
     listed = [[*ranks, count] for ranks, count in mine.items()]
     rendezvous.write(_TOPIC, json.dumps(listed).encode())
     most = mine
@@ -53,18 +51,16 @@ def match_peer_launches(
 def _launch(buckets: Sequence[Bucket], most: Counter[Ranks]) -> None:
     """Launch the given number of buckets of each set of ranks."""
     for bucket in buckets:
-        is_awaited = any(most[ranks] > 0 for ranks in _scopes(bucket))
-        most.subtract(_scopes(bucket))
+        is_awaited = most[_ranks(bucket)] > 0
+        most[_ranks(bucket)] -= 1
         if is_awaited and not _is_launched(bucket):
             with suppress(CommHookError):  # the step is given up already
-                bucket.launch()
+                bucket.launch(packs=False)
 
 
-def _scopes(bucket: Bucket) -> Iterator[Ranks]:
-    """Yield the ranks that sum a bucket, and the ranks that compare it."""
-    for scope in (bucket.plan.scope, bucket.plan.check_scope):
-        if scope:
-            yield scope.ranks
+def _ranks(bucket: Bucket) -> Ranks:
+    assert bucket.plan.scope is not None, "local buckets are not launched"
+    return bucket.plan.scope.ranks
 
 
 def _is_launched(bucket: Bucket) -> bool:

@@ -1,15 +1,13 @@
-"""Calls on reduced gradients: owned parts, norms, times, and memory."""
+"""Calls on what buckets hold: owned parts, norms, and the state of comm hooks."""
+
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 
-from synchronizer.bucket.timing import BucketTiming
+from synchronizer.bucket.hook_state import HookState
 from synchronizer.contract import arguments
-from synchronizer.contract.errors import (
-    NotBoundError,
-    NotOffloadedError,
-    OffloadedError,
-)
+from synchronizer.contract.errors import LifecycleError
 from synchronizer.plan.ownership import OwnedGradient
 
 from . import refusals
@@ -36,11 +34,10 @@ class ReducedGradients:
             first.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
         """
-        sequence = self._sequence_with_memory("owned_grads()")
+        sequence = self._bound_sequence("owned_grads()")
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, "owned_grads()")
         return tuple(g for b in sequence.buckets for g in b.owned_gradients())
@@ -66,9 +63,8 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm.
-            NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
         return self._grad_norm("grad_norm()", norm_type, stages)
@@ -98,9 +94,8 @@ class ReducedGradients:
 
         Raises:
             InvalidArgumentError: There is no such norm, or no gradient that has it.
-            NotBoundError: The synchronizer is not bound.
             StepFailedError: An earlier error made a gradient of this step wrong.
-            NotReducedError: The step was not waited for.
+            LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
             NonFiniteGradientError: The norm is not finite; nothing has changed.
         """
@@ -109,79 +104,57 @@ class ReducedGradients:
         norm = self._grad_norm(call, norm_type, stages)
         if error_if_nonfinite:
             refusals.refuse_nonfinite_norm(norm)
-        self._sequence_with_memory(call).scale(clip_factor(norm, bound))
+        self._bound_sequence(call).scale(clip_factor(norm, bound))
         return norm
 
-    def timings(self) -> tuple[BucketTiming, ...]:
-        """Return the times of all buckets in the newest step that was waited for.
+    def state_dict(self) -> HookState:
+        """Return what the comm hook keeps for the gradients of this rank, for a checkpoint.
 
         Returns:
-            Times in launch order; empty before the first `wait()`, or if the config
-            does not ask for timings.
+            Copies, by the name of a parameter and the key of the hook, in the shape of the
+            local gradient; empty without a hook.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound.
         """
-        return self._bound_sequence("timings()").timings()
+        return self._bound_sequence("state_dict()").hook_state()
 
-    def offload(self) -> None:
-        """Move all buffers to host memory until `onload()`, between steps.
+    def load_state_dict(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Give the comm hook what `state_dict()` has returned on this rank.
 
-        Every `.grad` that is a view becomes None.
+        Args:
+            state: What to keep; parameters without an entry begin with zeros.
 
         Raises:
-            NotBoundError: The synchronizer is not bound.
-            OffloadedError: The buffers are offloaded already.
-            StepFailedError: An earlier error made a gradient of this step wrong.
-            StepStartedError: There are gradients, and the step was not waited for.
+            LifecycleError: The synchronizer is not bound.
+            InvalidArgumentError: The state has a name that no parameter has.
         """
-        sequence = self._sequence_with_memory("offload()")
-        refusals.refuse_unsound_step(sequence)
-        refusals.refuse_offload_in_step(sequence)
-        sequence.offload()
-
-    def onload(self) -> None:
-        """Undo `offload()`: the same views, with the same values.
-
-        Raises:
-            NotBoundError: The synchronizer is not bound.
-            NotOffloadedError: The buffers are not offloaded.
-        """
-        sequence = self._bound_sequence("onload()")
-        if not sequence.is_offloaded:
-            raise NotOffloadedError(
-                "onload() was called on buffers that are not offloaded",
-                expected="offload() before onload()",
-                got=f"{len(sequence.buckets)} buckets with their memory",
-            )
-        sequence.onload()
+        sequence = self._bound_sequence("load_state_dict()")
+        known = {member.name for plan in sequence.plans for member in plan.members}
+        arguments.refuse_unknown_names("state", state, known)
+        sequence.load_hook_state(state)
 
     def _grad_norm(
         self, call: str, norm_type: float, stages: dist.ProcessGroup | None
     ) -> torch.Tensor:
         p = arguments.checked_positive("norm_type", norm_type)
-        sequence = self._sequence_with_memory(call)
+        sequence = self._reduced_sequence(call)
+        return measured_norm(sequence.buckets, sequence.groups, p, stages)
+
+    def _reduced_sequence(self, call: str) -> BucketSequence:
+        """Return the buckets for a call on the sums, which are in `.grad`."""
+        sequence = self._bound_sequence(call)
         refusals.refuse_unsound_step(sequence)
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
-        return measured_norm(sequence.buckets, sequence.groups, p, stages)
-
-    def _sequence_with_memory(self, call: str) -> BucketSequence:
-        """Return the buckets for a call that needs their memory."""
-        sequence = self._bound_sequence(call)
-        if sequence.is_offloaded:
-            raise OffloadedError(
-                f"{call} was called while the buffers were offloaded",
-                expected="onload() after offload()",
-                got=f"{len(sequence.buckets)} buckets without memory",
-            )
         return sequence
 
     def _bound_sequence(self, call: str) -> BucketSequence:
         if self._sequence is None:
-            raise NotBoundError(
+            raise LifecycleError(
                 f"{call} was called on a synchronizer that is not bound",
                 expected="bind() before, unbind() after",
                 got=repr(self),
+                hint="call bind() first",
             )
         return self._sequence

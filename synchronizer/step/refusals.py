@@ -10,12 +10,9 @@ from synchronizer.bucket.gradient_view import GradientView
 from synchronizer.bucket.state import BucketState
 from synchronizer.contract.errors import (
     BucketNotReadyError,
+    LifecycleError,
     NonFiniteGradientError,
-    NotReducedError,
-    ReductionInFlightError,
     ReplacedGradientError,
-    StepReducedError,
-    StepStartedError,
     UnfrozenParameterError,
 )
 
@@ -61,7 +58,6 @@ def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> N
 def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
     """Refuse to reduce before every parameter has all its gradients."""
     _refuse_missing(
-        sequence,
         [(b, view) for b in sequence.buckets for view in b.unfinished()],
         call="wait()",
         moment="every gradient was accumulated",
@@ -84,7 +80,6 @@ def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
 def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
     """Refuse to flush before every parameter has a gradient."""
     _refuse_missing(
-        sequence,
         [(b, view) for b in sequence.buckets for view in b.unused()],
         call="flush()",
         moment="every parameter had a gradient",
@@ -96,7 +91,9 @@ def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
 def refuse_replaced_gradients(sequence: BucketSequence) -> None:
     """Refuse a `.grad` that is not the view, in a bucket that was not waited for."""
     replaced = _replaced(
-        b for b in sequence.buckets if b.state is not BucketState.REDUCED
+        b
+        for b in sequence.buckets
+        if b.is_packed and b.state is not BucketState.REDUCED
     )
     if replaced:
         sequence.fail()
@@ -124,10 +121,11 @@ def refuse_replaced_results(sequence: BucketSequence, call: str) -> None:
 def refuse_reduced_step(sequence: BucketSequence) -> None:
     """Refuse a second scale through `wait()`."""
     if sequence.is_reduced:
-        raise StepReducedError(
+        raise LifecycleError(
             "wait(scale=...) was called on a step that was waited for before",
             expected="one wait(scale=...) in a step, the first wait()",
             got="gradients that were given to the caller already",
+            hint="give the scale to the first wait(), or use scale_grads() after it",
         )
 
 
@@ -135,11 +133,12 @@ def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
     """Refuse to use gradients that were not waited for."""
     if not sequence.is_reduced:
         unreduced = [b for b in sequence.buckets if b.state is not BucketState.REDUCED]
-        raise NotReducedError(
+        raise LifecycleError(
             f"{call} was called before wait()",
             expected=f"{call} between wait() and zero_grad()",
             got=f"{len(unreduced)} of {len(sequence.buckets)} buckets not waited for",
             where=_labels(unreduced),
+            hint="call wait() first; a factor can be given to wait(scale=...)",
         )
 
 
@@ -180,25 +179,12 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
     """Refuse to write into a buffer during its reduction."""
     in_flight = sequence.in_flight
     if in_flight:
-        raise ReductionInFlightError(
+        raise LifecycleError(
             "zero_grad() was called while gradients are being reduced",
             expected="wait() between the last backward and zero_grad()",
             got=f"{len(in_flight)} of {len(sequence.buckets)} buckets in flight",
             where=_labels(in_flight),
-        )
-
-
-def refuse_offload_in_step(sequence: BucketSequence) -> None:
-    """Refuse to free memory during a step."""
-    used = [b for b in sequence.buckets if len(b.unused()) < len(b.views)]
-    launched = [b for b in sequence.buckets if b.state is BucketState.LAUNCHED]
-    started = [b for b in sequence.buckets if b in used or b in launched]
-    if started and not sequence.is_reduced:
-        raise StepStartedError(
-            "offload() was called in the middle of a step",
-            expected="offload() after wait(), or after zero_grad()",
-            got=f"{len(started)} of {len(sequence.buckets)} buckets started",
-            where=_labels(started),
+            hint="call wait() first, or reset() or unbind() on every rank to give up the step",
         )
 
 
@@ -206,16 +192,16 @@ def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> 
     """Refuse to change the required accumulations after the first gradient."""
     started = [bucket for bucket in buckets if bucket.has_started]
     if started:
-        raise StepStartedError(
+        raise LifecycleError(
             "the required accumulations were changed in the middle of a step",
             expected=f"require_accumulations={required} until zero_grad()",
             got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
             where=_labels(started),
+            hint="call it after zero_grad() and before the next backward",
         )
 
 
 def _refuse_missing(
-    sequence: BucketSequence,
     missing: list[tuple[Bucket, GradientView]],
     *,
     call: str,
@@ -223,12 +209,11 @@ def _refuse_missing(
     expected: str,
 ) -> None:
     if missing:
-        sequence.missing.report(call, [view.plan.name for _, view in missing])
         counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
         raise BucketNotReadyError(
             f"{call} was called before {moment}",
             expected=expected,
-            got=", ".join(counts) + sequence.missing.describe_others(),
+            got=", ".join(counts),
             where=_labels(bucket for bucket, _ in missing),
         )
 
@@ -238,10 +223,8 @@ def _replaced(buckets: Iterable[Bucket]) -> list[tuple[Bucket, GradientView]]:
     return [
         (bucket, view)
         for bucket in buckets
-        for view in bucket.views
-        if not (view.is_attached() or view.is_kept_none())
-        # Under `create_graph` autograd replaces `.grad`, and the bucket copies it later.
-        and not (bucket.state is BucketState.ACCUMULATING and view.has_graph())
+        for view in bucket.detached()
+        if not view.is_kept_none()
     ]
 
 

@@ -2,18 +2,18 @@
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
 
 from synchronizer.backward.autograd_hooks import Attachments
-from synchronizer.backward.backward_watch import BackwardWatch
+from synchronizer.backward.backward_watch import BackwardWatch, running_backward
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
+from synchronizer.bucket.hook_state import HookState, joined, parted
 from synchronizer.bucket.state import BucketState
-from synchronizer.bucket.timing import BucketTiming
 from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.contract.errors import (
     InvalidArgumentError,
@@ -23,7 +23,6 @@ from synchronizer.contract.errors import (
 )
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.bound_ranks import BoundRanks
-from synchronizer.ranks.missing_gradients import MissingGradients
 from synchronizer.ranks.process_groups import ReductionGroups
 from synchronizer.ranks.rendezvous import Rendezvous
 from synchronizer.transport.streams import SideStream
@@ -49,25 +48,18 @@ class BucketSequence:
         # Plans and buckets are in launch order.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
-        scopes = (s for p in self.plans for s in (p.scope, p.check_scope) if s)
-        bound = BoundRanks(scope.ranks for scope in scopes)
-        self._launches = LaunchOrder(rendezvous, bound, debug=config.debug)
+        bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
+        self._launches = LaunchOrder(rendezvous, bound)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
         self._bucket_of = self._attachments.buckets
         # Numbers of parameters with a gradient in this step, in the order of their last
         # gradients. None once the order was learned.
-        self._observed: dict[int, None] | None = {} if config.may_rebuild else None
+        self._observed: dict[int, None] | None = {} if config.rebuild else None
         # Whether `wait()` has given the gradients of this step to the caller.
         self.is_reduced = False
-        # Whether the buffers have no memory.
-        self.is_offloaded = False
-        # Timings of the buckets before a rebuild.
-        self._kept_timings: tuple[BucketTiming, ...] = ()
         self._failure = ""  # the error that made gradients of this step wrong, if any
-        # Notes of other ranks about gradients that they miss.
-        self.missing = MissingGradients(rendezvous)
         self._side_streams: dict[torch.device, SideStream] = {}
         self.groups = ReductionGroups()
         # Autograd has one thread for the hooks of each device.
@@ -78,6 +70,10 @@ class BucketSequence:
         self._no_sync_depth = 0
         # Whether the running backward counts; decided when it starts.
         self._backward_counts = True
+        # The running backward, of which all gradients count once, and the number of the
+        # innermost one that brought the newest gradient.
+        self._token = object()
+        self._number: int | None = None
         try:
             self._allocate(require_accumulations)
         except BaseException:
@@ -120,6 +116,7 @@ class BucketSequence:
     ) -> None:
         """Mark the gradients of this step as unusable; `failure` is a noun phrase."""
         self._failure = self._failure or failure
+        self._number = None  # so that the next gradient is refused
 
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up."""
@@ -133,16 +130,12 @@ class BucketSequence:
         """Count a gradient in its view, and launch the buckets that became ready."""
         # Autograd may run hooks of several devices at the same time.
         with self._lock:
-            if self._failure:
-                self.refuse_failed_step()
-            if self._backward.was_interrupted:
-                self.refuse_open_backward()
-            view, bucket = self._views[number], self._bucket_of[number]
+            if running_backward() != self._number:
+                self._enter_backward()
+            bucket = self._bucket_of[number]
             try:
-                if not self._backward.is_open:
-                    self._backward_counts = not self._no_sync_depth
-                    self._backward.open()
-                bucket.accumulate(view, counts=self._backward_counts)
+                view = self._views[number]
+                bucket.accumulate(view, self._token, counts=self._backward_counts)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
                 if bucket.state is _READY and self._attachments.runs_last(number, self):
@@ -151,6 +144,17 @@ class BucketSequence:
                 self.fail()
                 raise
 
+    def _enter_backward(self) -> None:
+        """Begin to count another backward, or go on in an outer or an inner one."""
+        self.refuse_failed_step()
+        if self._backward.was_interrupted:
+            self.refuse_open_backward()
+        if not self._backward.is_open:
+            self._backward_counts = not self._no_sync_depth
+            self._token = object()
+            self._backward.open()
+        self._number = running_backward()
+
     @torch.no_grad()
     def mark_ready(self, parameters: Iterable[nn.Parameter]) -> None:
         """Count a gradient of each parameter that no backward has brought."""
@@ -158,8 +162,8 @@ class BucketSequence:
         with self._lock, self._failing():
             for number in numbers:
                 view, bucket = self._views[number], self._bucket_of[number]
-                bucket.accumulate(view, counts=not self._no_sync_depth)
-                bucket.end_backward()
+                bucket.accumulate(view, object(), counts=not self._no_sync_depth)
+                bucket.settle(view)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
             self._launches.launch_ready()
@@ -183,14 +187,10 @@ class BucketSequence:
     @torch.no_grad()
     def flush(self) -> None:
         """End the step with the gradients so far, and launch the remaining buckets."""
-        with self._lock:
+        with self._lock, self._failing():
             for bucket in self.buckets:
                 bucket.flush()
-            try:
-                self._launches.launch_ready(in_backward=False)
-            except Exception:
-                self.fail()
-                raise
+            self._launches.launch_ready(in_backward=False)
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, reduced or local; the step is reduced."""
@@ -208,15 +208,9 @@ class BucketSequence:
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
-        with self._failing():
-            written = None if was_reduced else self._launches.check()
+        written = None if was_reduced else self._launches.writes_in_flight()
         for bucket in self.buckets:
             self._complete(bucket, functools.partial(bucket.finish, scale))
-        # All reductions are complete before an error is raised here. So `zero_grad()` may
-        # start the next step.
-        with self._failing():
-            for bucket in self.buckets:
-                bucket.refuse_disagreement()
         if not was_reduced:
             for bucket in self.buckets:
                 bucket.drop_scattered()
@@ -230,28 +224,7 @@ class BucketSequence:
         if written is not None:
             self.fail()
             raise written
-        if not was_reduced:
-            self.missing.note_reduced()
         self.is_reduced = True
-
-    def timings(self) -> tuple[BucketTiming, ...]:
-        """List the times of the buckets in the newest step that was waited for."""
-        watches = (bucket.stopwatch for bucket in self.buckets)
-        newest = (watch.newest for watch in watches if watch is not None)
-        return tuple(timing for timing in newest if timing) or self._kept_timings
-
-    def offload(self) -> None:
-        """Free the memory of all buffers; no step is running."""
-        # Set first, so that `onload()` can undo an `offload()` that runs out of memory.
-        self.is_offloaded = True
-        for bucket in self.buckets:
-            bucket.offload()
-
-    def onload(self) -> None:
-        """Undo `offload()`."""
-        for bucket in self.buckets:
-            bucket.onload()
-        self.is_offloaded = False
 
     @torch.no_grad()  # here, because it is slow for each gradient
     def restart(self, *, set_to_none: bool) -> None:
@@ -261,9 +234,9 @@ class BucketSequence:
         self.is_reduced = False
         self.num_backwards = 0
         self._backward.close()
+        self._number = None
         if self._observed is not None:
             self._observed.clear()
-        self.missing.withdraw()
         self._launches.restart()
         self._failure = ""
 
@@ -275,7 +248,7 @@ class BucketSequence:
         Where the new buffers cannot be allocated, the caller has to release.
         """
         learned = [view.expected_arrivals for view in self._views]
-        self._kept_timings = self.timings()
+        hook_state = self.hook_state()
         # The old memory is freed before the new memory is allocated, for the peak.
         # `release` orders it after all its users. References to views go as well, because
         # each of them would keep the memory alive.
@@ -288,7 +261,22 @@ class BucketSequence:
         self._allocate(require_accumulations)
         for view, count in zip(self._views, learned, strict=True):
             view.expected_arrivals = count
+        self.load_hook_state(hook_state)
         self.is_rebuilt = True
+
+    @torch.no_grad()
+    def hook_state(self) -> HookState:
+        """Return copies of what comm hooks keep, by parameter."""
+        found: HookState = {}
+        for bucket in self.buckets:
+            found |= parted(bucket.plan, bucket.hook_state)
+        return found
+
+    @torch.no_grad()
+    def load_hook_state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Give comm hooks what `hook_state` has returned."""
+        for bucket in self.buckets:
+            bucket.hook_state.update(joined(bucket.plan, state))
 
     def release(self) -> None:
         """Remove all hooks, buffers, created groups and reductions in flight."""
@@ -380,7 +368,7 @@ class BucketSequence:
             raise ReductionFailedError(
                 f"the reduction of {bucket.label} failed",
                 expected="every rank to take part, and none to leave",
-                got=f"{type(error).__name__}: {error}{self.missing.describe_others()}",
+                got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
 

@@ -6,12 +6,12 @@ from synchronizer.contract.config import SynchronizerConfig
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
-from .collectives import AxesInFlight, Pending, choose_transport
-from .gradient_agreement import GradientAgreementCheck
+from .collectives import Pending, choose_transport
+from .comm_hook_transport import HookTransport
 
 
 class BucketReduction:
-    """Checks, casts, sends and unpacks one bucket; all work is on the current stream.
+    """Casts, sends and unpacks one bucket; all work is on the current stream.
 
     `owned` are the indices of the elements that hold sums afterwards. `is_last` marks
     the bucket that is launched last in a step.
@@ -27,10 +27,6 @@ class BucketReduction:
         is_last: bool,
     ) -> None:
         self._transport = choose_transport(plan, groups, config, is_last=is_last)
-        self._check: GradientAgreementCheck | None = None
-        if plan.check_scope is not None:
-            group = groups.get(plan.check_scope)
-            self._check = GradientAgreementCheck(plan, group)
         self._wire = plan.key.wire
         # Flags come last. They are counts of ranks, which no factor may round to zero.
         flags_start = plan.flags_offset_numel
@@ -42,22 +38,25 @@ class BucketReduction:
         self._wire_buffer: torch.Tensor | None = None
 
     @property
+    def hook_state(self) -> dict[str, torch.Tensor]:
+        """What the comm hook keeps for the bucket, to be changed in place."""
+        return (
+            self._transport.state if isinstance(self._transport, HookTransport) else {}
+        )
+
+    @property
     def communicates(self) -> bool:
         """Whether there is anything to launch."""
-        return self._transport is not None or self._check is not None
+        return self._transport is not None
 
     def start(self, buffer: torch.Tensor) -> None:
-        """Launch check and reduction; no other code uses the buffer until `finish`."""
-        if self._check is not None:
-            # What overlaps: nothing. The check reads the buffer on this stream, and the
-            # reduction overwrites it later on the same stream.
-            self._check.start(buffer)
-        if self._transport is not None:
-            # When may the memory of a copy be reused: it is allocated on this stream, and
-            # this object frees it in `finish`, after the last read was queued here. So
-            # the next user of the memory, on the same stream, is ordered after that read.
-            self._wire_buffer = self._wire.load(buffer)
-            self._pending = self._transport.start(self._wire_buffer)
+        """Launch the reduction; no other code uses the buffer until `finish`."""
+        assert self._transport is not None, "local buckets are not launched"
+        # When may the memory of a copy be reused: it is allocated on this stream, and this
+        # object frees it in `finish`, after the last read was queued here. So the next user
+        # of the memory, on the same stream, is ordered after that read.
+        self._wire_buffer = self._wire.load(buffer)
+        self._pending = self._transport.start(self._wire_buffer)
 
     def finish(self, buffer: torch.Tensor, scale: float | torch.Tensor) -> bool:
         """Return whether there was a sum; order the current stream after all launches.
@@ -65,8 +64,6 @@ class BucketReduction:
         The buffer then holds the gradients. Those that are reduced here are multiplied
         by `scale`. Harmless without a launch.
         """
-        if self._check is not None:
-            self._check.finish()
         pending, self._pending = self._pending, None
         if pending is None:
             return False
@@ -81,13 +78,3 @@ class BucketReduction:
         self._wire.unload(wire[gradients], buffer[gradients], scale)
         if flags.start < flags.stop:
             self._wire.unload(wire[flags], buffer[flags], 1.0)
-
-    def give_up(self) -> None:
-        """Launch no further axis of the reduction in flight."""
-        if isinstance(self._pending, AxesInFlight):
-            self._pending.remaining.clear()
-
-    def refuse_disagreement(self, label: str) -> None:
-        """Refuse gradients that differ between checked ranks, after `finish`."""
-        if self._check is not None:
-            self._check.refuse_disagreement(label)

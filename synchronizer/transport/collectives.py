@@ -1,13 +1,12 @@
 """The collectives of one bucket, from the launch to the end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.axis_by_axis import goes_axis_by_axis
 from synchronizer.plan.grouping import BucketPlan
 from synchronizer.ranks.process_groups import ReductionGroups
 
@@ -51,8 +50,6 @@ def choose_transport(
         )
     if plan.num_shards > 1:
         return ReduceScatter(groups.get(scope))
-    if scope.mesh is not None and goes_axis_by_axis(plan, config):
-        return AxisByAxis(tuple(map(scope.mesh.get_group, scope.axes)))
     return AllReduce(groups.get(scope))
 
 
@@ -101,49 +98,4 @@ class PendingWork:
 
     def finish(self) -> None:
         """Order the current stream after the collective; on CPU wait for it."""
-        self.work.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class AxisByAxis:
-    """One all-reduce for each mesh axis of a bucket, see Note [Axis by axis]."""
-
-    groups: tuple[dist.ProcessGroup, ...]
-
-    def start(self, buffer: torch.Tensor) -> "AxesInFlight":
-        """Start to sum the buffer in place over the first axis."""
-        in_flight = AxesInFlight(buffer, [*reversed(self.groups)])
-        in_flight.launch_next()
-        return in_flight
-
-
-@dataclass(slots=True)
-class AxesInFlight:
-    """A sum over several axes, some of which may not be launched yet.
-
-    Attributes:
-        remaining: Groups of the axes that were not launched, the next one last. Emptied
-            to give up.
-        work: Handle of the newest axis that was launched.
-    """
-
-    buffer: torch.Tensor
-    remaining: list[dist.ProcessGroup]
-    work: dist.Work | None = field(default=None)
-
-    def launch_next(self) -> None:
-        """Launch the next axis; the previous one is complete on the current stream."""
-        self.work = dist.all_reduce(
-            self.buffer, group=self.remaining.pop(), async_op=True
-        )
-
-    def finish(self) -> None:
-        """Sum over the remaining axes; order the current stream after all of them."""
-        self._wait()
-        while self.remaining:
-            self.launch_next()
-            self._wait()
-
-    def _wait(self) -> None:
-        assert self.work is not None, "this rank is a member of every axis of its mesh"
         self.work.wait()

@@ -28,6 +28,8 @@ class SideStream:
         # CPU tensors carry no device index, and `torch.cpu.Stream` takes no device.
         self._device = {} if device.index is None else {"device": device}
         self._stream = cast("Stream", self._module.Stream(**self._device))
+        # Streams of CPUs queue nothing, and are not instances of `torch.Stream`.
+        self.queues = isinstance(self._stream, torch.Stream)
 
     def current(self) -> Stream:
         """Return the stream on which the calling thread queues work."""
@@ -51,12 +53,10 @@ class SideStream:
         The tensor belongs to other code, possibly to another stream, and may be freed
         at once. Costs nothing for a tensor of the current stream.
         """
-        current = self.current()
-        # Streams of CPUs queue nothing, and are not instances of `torch.Stream`.
-        if isinstance(current, torch.Stream):
+        if self.queues:
             # When may the memory be reused: the allocator gives it back to the stream of
             # the allocation, and waits for the work recorded here first.
-            tensor.record_stream(current)
+            tensor.record_stream(cast("torch.Stream", self.current()))
 
     def release_to(self, stream: Stream) -> None:
         """Run later work of `stream` after all work now queued on the side stream.

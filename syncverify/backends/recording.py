@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import POINT_TO_POINT
-from syncverify.trace.source_lines import calling_line
+from syncverify.trace.source_lines import calling_frames
 
 # Operators of the `c10d` library, and the names of their operations in the trace. The
 # contribution of this rank is the second argument here, and the first one below.
@@ -106,12 +106,14 @@ class CollectiveRecording(TorchDispatchMode):
         if operation in POINT_TO_POINT:
             ends = ranks[group.rank()], ranks[named]
             ranks = ends if operation == "send" else ends[::-1]
+        source, *callers = calling_frames()
         self._recorder.launch(
             operation,
             _contribution(operator, args),
             ranks=ranks,
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
-            source=calling_line(),
+            source=source,
+            callers=tuple(callers),
             communicator=group.group_name,
             root=root,
         )

@@ -373,6 +373,10 @@ def init(path: Path, like: str) -> None:
     "--twin-examples", DEFAULT_TWIN_EXAMPLES,
     "Scenarios a fixed twin, at least, in which nothing may be found.", least=0,
 )  # fmt: skip
+@click.option(
+    "--diagnose", is_flag=True,
+    help="Look for a fix of each defect, and for its guilty line in the report.",
+)  # fmt: skip
 @_seed_option(DEFAULT_BANK_SEED)
 @_jobs_option("Processes that play entries side by side.")
 @_json_option("Write the table here.")

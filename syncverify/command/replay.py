@@ -25,7 +25,7 @@ from syncverify.search.judge import Judge, ScheduledBackend
 from syncverify.search.replay import judge_again
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import with_witness
+from syncverify.verification import diagnosed
 
 
 @playing()
@@ -67,7 +67,7 @@ def _violations(
         _note_schedule(reproducer, backend.name)
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
     found = judge_again(judge, reproducer).violations.values()
-    return [with_witness(entry, subject, backend) for entry in found]
+    return [diagnosed(entry, subject, backend) for entry in found]
 
 
 def _entry(reproducer: Reproducer) -> FoundViolation:

@@ -9,7 +9,7 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.scenario.layout import reduce_axes
+from syncverify.judge.narrow_sums import is_narrow_sum
 
 _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -54,23 +54,11 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
         if info.eps > own.eps
         and error <= num_terms * info.eps / 2
         and not is_wrong[is_exact_in(expected, info)].any()
-        and _may_come_from(expected, observed, info)
+        and is_narrow_sum(expected, observed, getattr(torch, info.dtype))
     ]
     if not names:
         return None
     return Cause("rounded", f"it is rounded, as if summed in {' or '.join(names)}")
-
-
-def _may_come_from(
-    expected: ExpectedGradient, observed: torch.Tensor, info: torch.finfo
-) -> bool:
-    """Tell whether a value may be the result of one sum in a dtype, then divided."""
-    mesh, spec = expected.reference.scenario.mesh, expected.spec
-    if expected.count > 1 or len(reduce_axes(mesh, spec)) > 1:
-        return True  # several sums, of which some may have other dtypes
-    dtype: torch.dtype = getattr(torch, info.dtype)
-    sums = (observed, observed * expected.divisor)
-    return any(torch.equal(each.to(dtype).to(each.dtype), each) for each in sums)
 
 
 def is_exact_in(expected: ExpectedGradient, info: torch.finfo) -> torch.Tensor:

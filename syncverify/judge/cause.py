@@ -8,6 +8,23 @@ from dataclasses import dataclass
 # often a smaller one, may show a better cause of the same defect.
 VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
 
+# Causes that the value of a gradient tells. Several mistakes may lead to one value; where the
+# trace of the run leaves only one, that one is certain.
+VALUE_CAUSES = frozenset(
+    {
+        "contribution_doubled",
+        "foreign_contribution",
+        "micro_batch_missing",
+        "misplaced",
+        "never_written",
+        "rank_contribution_missing",
+        "reduced_early",
+        "rounded",
+        "scaled",
+        "stale",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

@@ -263,8 +263,11 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
         "the world size": mesh.num_ranks,
         "the number of elements": max(1, value.numel()),
     }
+    if mesh.num_ranks == len(expected.ranks) > 1:
+        del sizes["the world size"]  # which would be a second name of the first number
     for axis, size in enumerate(mesh.shape):
-        sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
+        if ranks_along(mesh, (axis,), expected.rank) != expected.ranks or size == 1:
+            sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
         yield Cause("scaled", _multiplied(expected, size, words)), value * size
@@ -278,7 +281,8 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
                 for r, m in expected.terms()
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
-    yield Cause("scaled", "it is counted twice as a whole"), value * 2
+    if 2 not in sizes.values():
+        yield Cause("scaled", "it is counted twice as a whole"), value * 2
 
 
 def as_float(factor: int) -> float:

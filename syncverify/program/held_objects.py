@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from syncverify.trace.source_lines import is_subject_line
 
@@ -31,24 +34,69 @@ _NOT_FOLLOWED = (
 )
 
 
-def count_held(owner: object) -> int:
-    """Count the tensors and handles of collectives that an object and its class refer to.
+def held_by_subject(synchronizer: object) -> tuple[int, int]:
+    """Count the tensors and handles of collectives that a synchronizer refers to.
 
     Returns:
-        Their number, found by attributes, containers, class attributes and what functions
-        enclose; not by the globals of functions, for those lead to the whole program.
+        Their number, and the bytes of the tensors' memory. They are found by attributes,
+        containers, class attributes, what functions enclose, and the global variables of the
+        modules of the synchronizer's classes; not by other globals, which lead to the whole
+        program.
     """
+    return _count([synchronizer, *_globals_of(type(synchronizer))])
+
+
+def holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
+    """Tell whether a tensor or a container keeps the memory of other tensors alive."""
+    if not isinstance(value, (torch.Tensor, Collection)):
+        return False  # such as a synchronizer, which frees its memory itself
+    return _count([value], besides=besides)[0] > 0
+
+
+def _count(
+    owners: Iterable[object], *, besides: Iterable[object] = ()
+) -> tuple[int, int]:
     number = 0
-    seen: set[int] = set()
-    waiting: deque[object] = deque([owner])
+    storages: dict[int, int] = {}
+    seen = {id(each) for each in besides}
+    waiting = deque(owners)
     while waiting:
         each = waiting.popleft()
         if id(each) in seen:
             continue
         seen.add(id(each))
         number += isinstance(each, (torch.Tensor, dist.Work))
+        if isinstance(each, torch.Tensor):
+            storages.update(_storage(each))
         waiting.extend(_references(each))
-    return number
+    return number, sum(storages.values())
+
+
+def _storage(tensor: torch.Tensor) -> Mapping[int, int]:
+    """Return the address of a tensor's memory with its bytes; views have one memory."""
+    with torch.no_grad():
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    # Sparse tensors have several, and some wrappers none.
+    with suppress(NotImplementedError, RuntimeError):
+        storage = local.untyped_storage()
+        return {storage.data_ptr(): storage.nbytes()}
+    return {}
+
+
+def _globals_of(kind: type) -> Iterator[object]:
+    """Yield global variables of the modules in which a subject's classes are written.
+
+    Of these only containers, and what the module itself makes: a logger leads far away.
+    """
+    for name in {base.__module__ for base in kind.__mro__ if not _is_ours(base)}:
+        module = sys.modules.get(name)
+        if not is_subject_line(getattr(module, "__file__", None) or "<none>"):
+            continue
+        for variable, value in vars(module).items():
+            made_by = value if isinstance(value, type) else type(value)
+            is_own = isinstance(value, Collection) or made_by.__module__ == name
+            if is_own and not variable.startswith("__"):
+                yield value
 
 
 def _references(held: object) -> Iterable[object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from syncverify.program.generators import StepDraws
+from syncverify.program.held_objects import holds_tensor
 from syncverify.program.model import LocalModel, local_part
 from syncverify.program.process_settings import (
     ProcessSettings,
@@ -87,11 +89,13 @@ class Before:
     Attributes:
         model: The rank's parameters.
         own: Their values.
+        draws: Random numbers of the training program.
     """
 
     def __init__(self, model: LocalModel, own: OwnParameters) -> None:
         self.model = model
         self.own = own
+        self.draws = StepDraws()
         self._hooks = {name: _hooks(p) for name, p in model.parameters.items()}
         self._attributes = {name: {*vars(p)} for name, p in model.parameters.items()}
         self._sharing = _sharing_storage(_local_parts(model))
@@ -102,7 +106,7 @@ class Before:
         parameters = self.model.parameters
         added = {name: _hooks(p) - self._hooks[name] for name, p in parameters.items()}
         tensors = {
-            name: _tensors_among(parameter, beside=self._attributes[name])
+            name: _new_holders(parameter, self._attributes[name], parameters.values())
             for name, parameter in parameters.items()
         }
         now = _sharing_storage(_local_parts(self.model))
@@ -116,7 +120,9 @@ class Before:
             attributes={name: found for name, found in tensors.items() if found},
             shared_parameters=tuple(name for name in now if name not in self._sharing),
             settings=self._settings.changed(),
+            thread_settings=self._settings.thread_changed(),
             reseeded=self._settings.reseeded(),
+            repeating=self.draws.repeating(),
         )
 
 
@@ -136,12 +142,15 @@ def _hooks(parameter: nn.Parameter) -> set[tuple[int, int]]:
     }
 
 
-def _tensors_among(parameter: nn.Parameter, *, beside: set[str]) -> tuple[str, ...]:
-    """Name the new attributes of a parameter that are tensors."""
+def _new_holders(
+    parameter: nn.Parameter, before: Collection[str], all_of_rank: Collection[object]
+) -> tuple[str, ...]:
+    """Name the new attributes of a parameter by which tensors live on."""
+    # Memory of parameters lives on anyhow, so a container of parameters holds nothing.
     return tuple(
         name
         for name, value in vars(parameter).items()
-        if name not in beside and isinstance(value, torch.Tensor)
+        if name not in before and holds_tensor(value, besides=all_of_rank)
     )
 
 
@@ -176,20 +185,24 @@ def calls_of_backward(loss: torch.Tensor) -> tuple[str, ...]:
 def drop_what_is_undone(runs: Iterable[RankRun], before: ProcessSettings) -> None:
     """Drop changes of the process that another rank has undone by now; all ranks have ended.
 
-    Ranks that are threads share a process: one may look while another one is in a block.
+    Ranks that are threads share a process: one may look while another one is in a block, and
+    may draw a number that the other one, at the end of its block, makes the generator repeat.
+    Numbers that repeat count only if they do on all ranks.
     """
     changed, reseeded = before.changed(), before.reseeded()
-    for run in runs:
-        if run.leftovers is not None:
-            run.leftovers = replace(
-                run.leftovers,
-                settings=tuple(
-                    each for each in run.leftovers.settings if each in changed
-                ),
-                reseeded=tuple(
-                    each for each in run.leftovers.reseeded if each in reseeded
-                ),
-            )
+    ended = [(run, run.leftovers) for run in runs if run.leftovers is not None]
+    repeating = [{*left.repeating} for _, left in ended]
+    for run, left in ended:
+        run.leftovers = replace(
+            left,
+            settings=tuple(each for each in left.settings if each in changed),
+            reseeded=tuple(each for each in left.reseeded if each in reseeded),
+            repeating=tuple(
+                each
+                for each in left.repeating
+                if all(each in names for names in repeating)
+            ),
+        )
 
 
 def _sharing_storage(gradients: dict[str, torch.Tensor]) -> tuple[str, ...]:

@@ -230,6 +230,17 @@ def build_model(
     return LocalModel(scenario, rank, parameters)
 
 
+def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Tensor:
+    """Return one rank's part of a parameter as training starts; any dtype."""
+    if scenario.module != PLAIN:
+        return initial_value(scenario.mesh, spec, rank)
+    shape = torch.Size(local_shape(scenario.mesh, spec, rank))
+    # Replicas of one part are equal. Other parts differ, so that a broadcast of what has to
+    # stay local is seen.
+    part = contributing_ranks(scenario.mesh, spec, rank)[0]
+    return ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
+
+
 def _build_parameter(
     scenario: Scenario,
     spec: ParameterSpec,
@@ -238,14 +249,8 @@ def _build_parameter(
     device: torch.device,
     mesh: DeviceMesh | None,
 ) -> nn.Parameter:
-    shape = local_shape(scenario.mesh, spec, rank)
     dtype: torch.dtype = getattr(torch, spec.dtype)
-    # Replicas of one part are equal. Other parts differ, so that a broadcast of what has to
-    # stay local is seen.
-    part = contributing_ranks(scenario.mesh, spec, rank)[0]
-    values = ((torch.arange(torch.Size(shape).numel()) + part) % 5 - 2).reshape(shape)
-    if scenario.module != PLAIN:
-        values = initial_value(scenario.mesh, spec, rank)
+    values = start_value(scenario, spec, rank)
     data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
     if mesh is not None and spec.placements is not None:
         data = wrap_local(data, mesh, scenario.mesh, spec)

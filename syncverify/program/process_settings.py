@@ -1,25 +1,33 @@
-"""Settings of the process and its random generators, which belong to the training program.
+"""Settings of the process, which belong to the training program.
 
-A subject may change a setting for the length of a call, and may draw random numbers. It may
-not leave a setting behind, and it may not seed a generator: the next dropout would repeat.
+A subject may change a setting for the length of a call. It may not leave a setting behind.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-import random
+import itertools
+import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from syncverify.program import relied_functions
+from syncverify.program.generators import Generators, restored_generators
+from syncverify.program.global_hooks import GlobalHooks
+from syncverify.program.rank_environment import RANK_VARIABLES
 
 
-def _set_detection(mode: bool) -> None:  # noqa: FBT001  # as torch's other setters
-    torch.autograd.set_detect_anomaly(mode)
+class _Setting(NamedTuple):
+    """How to read a setting, and how to set it."""
+
+    read: Callable[[], Any]
+    set: Callable[[Any], object]
 
 
 def _precision() -> str:
@@ -29,81 +37,177 @@ def _precision() -> str:
     return "set for one backend"
 
 
-# Each setting that a training program relies on: how to read it, and how to set it.
-_SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = {
-    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "torch's default device": (
+def _allows_tf32() -> object:
+    with suppress(RuntimeError):
+        return torch.backends.cudnn.allow_tf32
+    return "set for one operator"
+
+
+def _of_cudnn(name: str) -> _Setting:
+    cudnn = torch.backends.cudnn
+    return _Setting(
+        lambda: getattr(cudnn, name), functools.partial(setattr, cudnn, name)
+    )
+
+
+def _flushes_denormal() -> bool:
+    # torch has no getter. The CPU's mode is one of Python's arithmetic too.
+    return sys.float_info.min / 2 == 0.0
+
+
+# Settings of the whole process.
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
+    "torch's deterministic algorithms": _Setting(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
+    ),
+    "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
+    "torch's precision of matrix products": _Setting(
+        _precision, torch.set_float32_matmul_precision
+    ),
+    "autograd's detection of anomalies": _Setting(
+        torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
+    ),
+    "cuDNN's benchmark mode": _of_cudnn("benchmark"),
+    "cuDNN's deterministic mode": _of_cudnn("deterministic"),
+    "cuDNN's use of TF32": _of_cudnn("allow_tf32")._replace(read=_allows_tf32),
+    "Python's cycle collector": _Setting(
+        gc.isenabled, lambda mode: gc.enable() if mode else gc.disable()
+    ),
+}
+# Settings of the thread that sets them; a rank of `sim` is a thread.
+_THREAD_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "torch's default device": _Setting(
         lambda: getattr(torch, "get_default_device")(),  # noqa: B009  # untyped in torch
         torch.set_default_device,
     ),
-    "torch's deterministic algorithms": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
+    "autograd's use of several threads": _Setting(
+        lambda: getattr(torch.autograd, "is_multithreading_enabled")(),  # noqa: B009
+        torch.autograd.set_multithreading_enabled,
     ),
-    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "torch's precision of matrix products": (
-        _precision,
-        torch.set_float32_matmul_precision,
-    ),
-    "autograd's detection of anomalies": (
-        torch.is_anomaly_enabled,
-        _set_detection,
-    ),
-    "cuDNN's benchmark mode": (
-        lambda: torch.backends.cudnn.benchmark,
-        functools.partial(setattr, torch.backends.cudnn, "benchmark"),
+    "the CPU's flushing of denormal numbers": _Setting(
+        _flushes_denormal, torch.set_flush_denormal
     ),
 }
-# Blocks of 624 words that a subject may draw from Python's generator in one run.
-_MAX_BLOCKS = 1000
-_BITS_OF_BLOCK = 624 * 32
+# Variables that torch and its launchers write themselves.
+_VARIABLES_OF_TORCH: Final = (
+    *RANK_VARIABLES,
+    *("MASTER_ADDR", "MASTER_PORT", "CUDA_MODULE_LOADING", "CUDA_HOME"),
+    *("CUBLAS_WORKSPACE_CONFIG", "TEARDOWN_CUPTI", "DISABLE_CUPTI_LAZY_REINIT"),
+    *("TORCH", "_TORCH", "TRITON", "KMP_"),
+)
 
 
 class ProcessSettings:
     """Settings and generators as they are now, to be compared later."""
 
     def __init__(self) -> None:
-        self._settings = {name: read() for name, (read, _) in _SETTINGS.items()}
-        self._torch_seed = torch.initial_seed()
-        self._python_state = random.getstate()
+        self._settings = _values(_SETTINGS)
+        self._thread_settings = _values(_THREAD_SETTINGS)
+        self._generators = Generators()
+        self._surroundings = _Surroundings()
 
     def changed(self) -> tuple[str, ...]:
-        """Name the settings that have another value now, and the functions."""
-        settings = tuple(
-            f"{name} is {read()}, was {self._settings[name]}"
-            for name, (read, _) in _SETTINGS.items()
-            if read() != self._settings[name]
-        )
+        """Name the settings of the process that have another value now, and the functions."""
         functions = (f"{name} is replaced" for name in relied_functions.replaced())
-        return (*settings, *functions)
+        return (
+            *_differences(_SETTINGS, self._settings),
+            *self._surroundings.changed(),
+            *functions,
+        )
+
+    def thread_changed(self) -> tuple[str, ...]:
+        """Name the settings of this thread, which made the object, with another value now."""
+        return (*_differences(_THREAD_SETTINGS, self._thread_settings),)
 
     def reseeded(self) -> tuple[str, ...]:
         """Name the generators that were seeded since; drawing from them is no seeding."""
-        names = []
-        if torch.initial_seed() != self._torch_seed:
-            names.append("torch's generator")
-        if not _may_follow(self._python_state, random.getstate()):
-            names.append("Python's generator")
-        return tuple(names)
+        return self._generators.reseeded()
 
     def restore(self) -> None:
         """Give settings their values back."""
-        for name, (read, write) in _SETTINGS.items():
-            if read() != self._settings[name]:
-                write(self._settings[name])
+        _restore(_SETTINGS, self._settings)
+        _restore(_THREAD_SETTINGS, self._thread_settings)
+        self._surroundings.restore()
         relied_functions.restore()
 
 
-def _may_follow(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> bool:
-    """Tell whether a state of Python's generator is reached by drawing from an earlier one."""
-    twin = random.Random()
-    twin.setstate(earlier)
-    for _ in range(_MAX_BLOCKS):
-        # The words of a state, without the position that follows them.
-        if twin.getstate()[1][:-1] == later[1][:-1]:
-            return True
-        twin.getrandbits(_BITS_OF_BLOCK)
-    return False
+class _Surroundings:
+    """Environment, filters of warnings and global hooks, all of which an import may change."""
+
+    def __init__(self) -> None:
+        self._num_modules = len(sys.modules)
+        self._variables = _variables()
+        # `warnings.catch_warnings` puts another list in its place for a block, and blocks of
+        # ranks that are threads overlap. A change for good is one of this list.
+        self._list_of_filters: Any = warnings.filters  # typed as if it were constant
+        self._filters = [*warnings.filters]
+        self._hooks = GlobalHooks()
+
+    def changed(self) -> tuple[str, ...]:
+        """Name the changes, unless an import of a package may have made them."""
+        if self._has_imported():
+            return ()
+        filters: tuple[str, ...] = ()
+        if self._list_of_filters != self._filters:
+            filters = ("Python's filters of warnings are not those of before",)
+        return (*self._changed_variables(), *filters, *self._hooks.changed())
+
+    def restore(self) -> None:
+        """Undo the changes."""
+        now = _variables()
+        if now != self._variables:
+            for name in now.keys() - self._variables.keys():
+                del os.environ[os.fsdecode(name)]
+            for name, value in self._variables.items():
+                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        if self._list_of_filters != self._filters:
+            with (
+                warnings.catch_warnings()
+            ):  # its end makes Python look at filters again
+                self._list_of_filters[:] = self._filters
+        self._hooks.restore()
+
+    def _has_imported(self) -> bool:
+        """Tell whether a package that is not Python's own was imported since."""
+        new = itertools.islice(sys.modules, self._num_modules, None)
+        return any(
+            name.partition(".")[0] not in sys.stdlib_module_names for name in new
+        )
+
+    def _changed_variables(self) -> Iterator[str]:
+        now = _variables()
+        if now == self._variables:
+            return
+        for name in sorted({*now, *self._variables}):
+            before, after = self._variables.get(name, b""), now.get(name, b"")
+            text = os.fsdecode(name)
+            if before != after and not text.startswith(_VARIABLES_OF_TORCH):
+                values = f"{os.fsdecode(after)!r}, was {os.fsdecode(before)!r}"
+                yield f"the environment's {text} is {values}"
+
+
+def _variables() -> dict[bytes, bytes]:
+    # To copy `os.environ` itself decodes each entry, which takes longer than all the rest.
+    return dict(getattr(os.environ, "_data"))  # noqa: B009  # private, and not typed
+
+
+def _values(settings: Mapping[str, _Setting]) -> dict[str, Any]:
+    return {name: setting.read() for name, setting in settings.items()}
+
+
+def _differences(
+    settings: Mapping[str, _Setting], before: Mapping[str, Any]
+) -> Iterator[str]:
+    for name, setting in settings.items():
+        if (value := setting.read()) != before[name]:
+            yield f"{name} is {value}, was {before[name]}"
+
+
+def _restore(settings: Mapping[str, _Setting], before: Mapping[str, Any]) -> None:
+    for name, setting in settings.items():
+        if setting.read() != before[name]:
+            setting.set(before[name])
 
 
 @contextmanager
@@ -111,38 +215,21 @@ def restored_settings() -> Iterator[ProcessSettings]:
     """Restore the settings and generators of the process after a block, whatever it does."""
     settings = ProcessSettings()
     try:
-        with _restored_generators():
+        with restored_generators():
             yield settings
     finally:
         settings.restore()
 
 
 @contextmanager
-def other_chance(seed: int) -> Iterator[None]:
-    """Let generators draw other numbers in a block, as they do in another run of a program."""
-    with _restored_generators():
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        yield
-
-
-@contextmanager
-def _restored_generators() -> Iterator[None]:
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-
-
-@contextmanager
 def no_collection_of_cycles() -> Iterator[None]:
-    """Turn the cycle collector off: what it frees, and whom that calls, depends on chance."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    """Collect no cycles in a block: what is freed, and whom that calls, depends on chance.
+
+    Whether the collector is enabled is the subject's own doing, so its threshold is changed.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0)
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.set_threshold(*before)

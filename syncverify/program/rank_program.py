@@ -37,7 +37,7 @@ from syncverify.program.gradient_forms import misfits
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
 from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
-from syncverify.program.held_objects import count_held
+from syncverify.program.held_objects import held_by_subject
 from syncverify.program.injected_error import InjectedError
 from syncverify.program.leftovers import Before, OwnParameters, calls_of_backward
 from syncverify.program.model import LocalModel, build_model, local_part
@@ -127,7 +127,7 @@ class _RankProgram:
         for step in range(self._scenario.num_steps):
             synchronizer = self._play_step(synchronizer, step)
             if self._scenario.num_steps >= MANY["steps"]:
-                self._result.num_held.append(count_held(synchronizer))
+                self._result.held.append(held_by_subject(synchronizer))
         self._unbind(synchronizer, self._scenario.num_steps - 1)
         # Drop the last reference, so that only leftovers keep hooks and buffers alive.
         del synchronizer
@@ -178,6 +178,8 @@ class _RankProgram:
         event = self._scenario.step_event(step)
         if step_plan.changes_parameters(self._scenario, step):
             self._change_parameters(step)
+        with self._recorder.not_recording_accesses():
+            self._before.draws.draw()
         with self._streams.for_step(step):
             if not step or self._scenario.step_event(step - 1) != "rebind_announced":
                 self._announce_count(synchronizer, step)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
+
 _HINTS = {
     # every_rank_finishes
     "raised": "the program is legal: make this line accept it",
@@ -39,6 +44,9 @@ _HINTS = {
     "rank_contribution_missing": (
         "reduce every bucket, over every mesh axis on which its parameters are Replicate, "
         "and wait for it"
+    ),
+    "result_dropped": (
+        "copy the reduced values into the memory of `.grad`, or reduce that memory itself"
     ),
     "foreign_contribution": (
         "reduce only over mesh axes on which the parameter is Replicate; plain tensors stay "
@@ -95,6 +103,10 @@ _HINTS = {
     "generator_seeded": (
         "draw from a `torch.Generator` or a `random.Random` of your own; seed no global one"
     ),
+    "generator_rewound": (
+        "restore the state of the same call, as `torch.random.fork_rng()` does, and none that "
+        "was saved in bind()"
+    ),
     "over_cap": (
         "close a bucket before a gradient that would bring it over the cap; count bytes of "
         "local parts"
@@ -142,6 +154,21 @@ _HINTS = {
         "launch a bucket from the hook that sees its last gradient, not when backward ends"
     ),
 }
+
+
+CAUSES_WITH_HINT = frozenset(_HINTS)
+
+
+def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
+    """Return how sure a cause is: certain, likely, one of several, or open."""
+    readings = evidence.get("readings")
+    if readings:
+        return f"one of several: {'; or '.join(readings)} would give this value too"
+    if cause in VAGUE_CAUSES:
+        return "which tells the place: the reason is open"
+    if cause in VALUE_CAUSES and not evidence.get("is_proven"):
+        return "likely: no other mistake that is known gives this value"
+    return "certain: the run shows it"
 
 
 def hint(cause: str) -> str:

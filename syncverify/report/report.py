@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncverify.report.coverage import CoverageSummary
@@ -123,6 +123,10 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
     }
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
+    if entry.acts:
+        data["lines"] = [*entry.acts]
+    if entry.fix is not None:
+        data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
     return data
 
 

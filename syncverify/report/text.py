@@ -8,7 +8,7 @@ from typing import Any
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
-from syncverify.report.hints import hint
+from syncverify.report.hints import certainty, hint
 from syncverify.report.observed_table import in_one_clause, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
@@ -103,8 +103,9 @@ def violation_text(
     contract: str = "",
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
-    violation = entry.violation
+    violation, shown = entry.violation, set[str]()
     run, *parameters = scenario_lines(entry.scenario)
+    code = violation.evidence.get("code", {})
     return "\n".join(
         fitted(
             [
@@ -112,12 +113,15 @@ def violation_text(
                 f"  {_STATEMENTS[violation.property]}",
                 "",
                 f"  {violation.summary}",
-                *(f"  {line}" for line in _facts(violation.evidence)),
+                _with_code([""], code, shown)[1:],
+                *(f"  {line}" for line in _numbers(violation.evidence)),
                 *(
-                    [f"  {line}" for line in lines]
-                    for lines in _lists(violation.evidence)
+                    _with_code(lines, code, shown, title)
+                    for title, lines in _events(violation.evidence)
+                    if title != "remedy:" or entry.fix is None
                 ),
                 [f"  {line}" for line in _witness(entry)],
+                [f"  {line}" for line in _acts(entry, shown)],
                 f"  seen on:    {_seen_on(entry)}",
                 [f"  {line}" for line in _related(entry, is_consequence=True)],
                 [f"  {line}" for line in _related(entry, is_consequence=False)],
@@ -126,11 +130,36 @@ def violation_text(
                 [f"  {line}" for line in parameters],
                 [f"  {line}" for line in schedule_lines(entry.decisions)],
                 "",
-                f"  hint:       {hint(violation.cause)}",
+                *(f"  {line}" for line in _cause_and_fix(entry)),
                 f"  replay:     {replay_line(entry.token, subject, backend, contract)}",
             ]
         )
     )
+
+
+def _with_code(
+    events: Sequence[str], code: dict[str, list[str]], shown: set[str], title: str = ""
+) -> list[str]:
+    """Put the lines of code behind each event under it, those that were not shown before."""
+    lines = list[str]()
+    for event in events:
+        lines.append(f"  {title:<11} {event}")
+        new = [line for line in code.get(event, ()) if line not in shown]
+        shown.update(new)
+        lines += [f"                {line}" for line in new]
+    return lines
+
+
+def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
+    cause, fix = entry.violation.cause, entry.fix
+    yield f"cause:      {cause}, {certainty(cause, entry.violation.evidence)}"
+    if fix is not None:
+        others = (
+            f", and {fix.num_others} others show nothing new" if fix.num_others else ""
+        )
+        yield f"fix:        at {fix.place}: with it this scenario is right{others}"
+        yield from (f"              {line}" for line in fix.lines)
+    yield f"hint:       {hint(cause)}"
 
 
 def scenario_lines(scenario: Scenario) -> Iterator[str]:
@@ -222,6 +251,16 @@ def _witness(entry: FoundViolation) -> Iterator[str]:
         yield f"{'' if number else 'witness:':<11} {line}"
 
 
+def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
+    """Yield the lines of the step that no event has shown."""
+    evidence = entry.violation.evidence
+    new = [line for line in entry.acts if line not in shown]
+    for number, line in enumerate(new):
+        yield f"{'' if number else 'lines:':<11} {line}"
+    if new:
+        yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
+
+
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
     """Yield a line for each violation that this one explains."""
     title = "then" if is_consequence else "also shows as"
@@ -230,19 +269,21 @@ def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
             yield f"{title}: {other.property} ({other.cause}): {other.summary}"
 
 
-def _facts(evidence: dict[str, Any]) -> Iterator[str]:
+def _numbers(evidence: dict[str, Any]) -> Iterator[str]:
     for key in ("expected", "observed"):
         if key in evidence:
             yield f"{key + ':':<11} {numbers_text(evidence[key])}"
+
+
+def _events(evidence: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield lists of events, each with its title."""
     for key in ("first", "second", "memory", "remedy"):
         if key in evidence:
-            yield f"{key + ':':<11} {evidence[key]}"
-
-
-def _lists(evidence: dict[str, Any]) -> Iterator[list[str]]:
+            yield f"{key}:", [evidence[key]]
     for key, title in (
         ("streams", ""),
+        ("waits", "waits:"),
         ("collectives", "collective:"),
         ("details", ""),
     ):
-        yield [f"{title:<11} {line}" for line in evidence.get(key, [])]
+        yield title, evidence.get(key, [])

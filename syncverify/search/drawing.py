@@ -61,6 +61,16 @@ class Drawing:
         """Refuse a contract that leaves no scenario of so few ranks."""
         Space(self.capabilities, self.max_ranks).require_scenarios()
 
+    def drawn(self) -> list[Scenario]:
+        """Return the scenarios of the sequence."""
+        found: list[Scenario] = []
+
+        def note(scenario: Scenario, _: Draw) -> None:
+            found.append(scenario)
+
+        self.for_each(note, Phase.generate)
+        return found
+
     def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
         """Call a function with each scenario of the sequence.
 

@@ -8,6 +8,7 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.token import Reproducer, encode
+from syncverify.witness.fix import Fix
 from syncverify.witness.witness import NoWitness, Witness
 
 
@@ -40,6 +41,10 @@ class FoundViolation:
         witness: A legal order that leads to a wrong gradient, or none; None until it is
             looked for, and for violations that are not about order.
         related: Violations that this one explains, in the order of a report.
+        fix: A change of the subject's source that was played; None until it is looked for,
+            and where none is known.
+        acts: Lines of the subject that wrote memory or communicated in the step of the
+            violation, with their code; none until they are looked for.
     """
 
     violation: Violation
@@ -47,6 +52,8 @@ class FoundViolation:
     decisions: tuple[Decision, ...] = ()
     witness: Witness | NoWitness | None = None
     related: tuple[RelatedViolation, ...] = ()
+    fix: Fix | None = None
+    acts: tuple[str, ...] = ()
 
     @property
     def schedule(self) -> Schedule:

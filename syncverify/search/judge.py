@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
+from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
-from syncverify.program.process_settings import other_chance
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget, OutOfBudgetError

@@ -84,6 +84,22 @@ class Occurrences:
         counting = set(self.counting())
         return [violations[identity] for identity in new if identity in counting]
 
+    def note_while_shrinking(
+        self, violations: Mapping[Identity, FoundViolation], shrunk: Identity
+    ) -> None:
+        """Note violations that no run of the search showed, beside the one that was shrunk.
+
+        They are listed with that one: they were met in variants of its scenarios, and
+        nothing was drawn to tell them apart.
+        """
+        for identity in ranked(set(violations) - set(self.first)):
+            self.first[identity] = violations[identity]
+            if any(may_cause(one, identity) for one in violations):
+                self.causes[identity] = Counter([shrunk])
+            else:
+                self.own[identity] = violations[identity]
+                self.joined[identity] = shrunk
+
     def counting(self) -> list[Identity]:
         """Return the identities that count as violations, in the order of a report."""
         forms = self._forms()

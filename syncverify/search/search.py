@@ -75,7 +75,8 @@ def search(
     counting = met.counting()[: 1 if plan.stop_at_first else None]
     for identity in counting:
         if identity not in plan.known:
-            least = shrink(drawing, judge, identity, met.own[identity], progress)
+            first = met.own[identity]
+            least = shrink(drawing, judge, identity, first, progress, met)
             violations.append(least)
             progress.shrunk(least)
     for by_chance in _violations_by_chance(judge, violations):

@@ -20,6 +20,7 @@ from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Draw, Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, scenario_size
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
@@ -34,15 +35,18 @@ def shrink(
     identity: Identity,
     first: FoundViolation,
     progress: Progress,
+    met: Occurrences | None = None,
 ) -> FoundViolation:
     """Return the smallest violation of an identity, as far as the budget allows.
 
     Among scenarios of equal size it is the one that Hypothesis tried last, simplified
     further. `drawing` is the sequence in which the violation `first` was met; the cache of
-    the judge that met it spares most of the sequence.
+    the judge that met it spares most of the sequence. `met` receives violations that are
+    first met now.
     """
     judge.budget.num_slow_runs = 0
-    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs)
+    others = Occurrences() if met is None else met
+    shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs, others)
     simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
     if not simplest.decisions:
         return simplest
@@ -114,12 +118,29 @@ def leave_things_out(
     return best
 
 
+def tells_much(found: FoundViolation) -> bool:
+    """Tell whether a violation leaves one reading, and shows the harm.
+
+    Returns:
+        False for a value that follows from several mistakes, as on two ranks or with two
+        elements, and for a race on one rank, where a collective does nothing.
+    """
+    violation = found.violation
+    is_lone = violation.unordered is not None and found.scenario.mesh.num_ranks == 1
+    return not (is_lone or violation.evidence.get("readings"))
+
+
+def _rank(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:
+    """Return the key by which the violation to show is the least."""
+    return not tells_much(found), scenario_size(found.scenario)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shrinking:
     """The shrinking of one violation; its identity stays.
 
     The violation was met in the sequence `drawing`. `num_runs_before` is the number of runs
-    that the judge had made before.
+    that the judge had made before, and `met` receives violations that are first met now.
     """
 
     drawing: Drawing
@@ -127,6 +148,7 @@ class _Shrinking:
     identity: Identity
     progress: Progress
     num_runs_before: int
+    met: Occurrences
 
     def by_hypothesis(self, first: FoundViolation) -> FoundViolation:
         """Let Hypothesis meet the violation again in its sequence, and shrink its choices."""
@@ -141,10 +163,11 @@ class _Shrinking:
             except OutOfBudgetError:
                 raise EndedError from None
             self._tell_progress(num_runs)
+            self.met.note_while_shrinking(judged.violations, self.identity)
             if self.identity in judged.violations:
                 found = judged.violations[self.identity]
                 # Hypothesis prefers few and small choices, a reader few ranks and axes.
-                least = min(found, least, key=lambda one: scenario_size(one.scenario))
+                least = min(found, least, key=_rank)
                 raise ReproducedError
 
         self.drawing.for_each(probe, Phase.generate, Phase.shrink)
@@ -162,14 +185,16 @@ class _Shrinking:
         capabilities = self.drawing.capabilities
         for scenario in simpler_scenarios(found.scenario, capabilities):
             judged = self._judge_schedule(scenario, found.schedule)
-            if self.identity in judged.violations:
-                return judged.violations[self.identity]
+            simpler = judged.violations.get(self.identity)
+            if simpler is not None and tells_much(simpler) >= tells_much(found):
+                return simpler
         return None
 
     def _judge_schedule(self, scenario: Scenario, schedule: Schedule) -> JudgedRun:
         num_runs = self.judge.num_runs
         judged = self.judge.judge_schedule(scenario, schedule, twice=self._twice)
         self._tell_progress(num_runs)
+        self.met.note_while_shrinking(judged.violations, self.identity)
         return judged
 
     @property

@@ -145,6 +145,7 @@ class Access:
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
         source: Line of the subject that called the operator.
+        callers: Lines of the subject that led to `source`, the nearest first.
     """
 
     moment: Moment
@@ -153,6 +154,7 @@ class Access:
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
     source: str
+    callers: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def runs_on(self) -> str:
@@ -165,9 +167,8 @@ class StreamCreated:
     """A stream was created.
 
     Attributes:
-        moment: Moment of the creation.
+        moment, source: Call that created the stream, and its line of the subject.
         stream: Name of the new stream.
-        source: Line of the subject that created the stream.
     """
 
     moment: Moment
@@ -180,10 +181,9 @@ class Mark:
     """A CUDA event was recorded: a mark in a stream, after all work queued so far.
 
     Attributes:
-        moment: Moment of the call that recorded the event.
+        moment, source: Call that recorded the event, and its line of the subject.
         stream: Stream that holds the mark.
         mark: Number of the mark, unique on its rank.
-        source: Line of the subject that recorded the event.
     """
 
     moment: Moment
@@ -197,10 +197,9 @@ class StreamWait:
     """A stream waits for a mark: work that is queued on it from now on runs after the mark.
 
     Attributes:
-        moment: Moment of the call that made the stream wait.
+        moment, source: Call that made the stream wait, and its line of the subject.
         stream: Stream that waits.
         mark: Number of the mark.
-        source: Line of the subject that made the stream wait.
     """
 
     moment: Moment
@@ -214,9 +213,8 @@ class HostWait:
     """The host waited until the device had passed a mark.
 
     Attributes:
-        moment: Moment of the wait.
+        moment, source: Call that waited, and its line of the subject.
         mark: Number of the mark.
-        source: Line of the subject that waited.
     """
 
     moment: Moment
@@ -276,6 +274,7 @@ class CollectiveLaunch:
         is_batched: Whether a message is one of a batch; None if unknown or a collective.
         contents: Bytes of `regions`, gaps included, at the time of the call; empty where
             they are on a device, or too many.
+        callers: Lines of the subject that led to `source`, the nearest first.
     """
 
     moment: Moment
@@ -296,10 +295,11 @@ class CollectiveLaunch:
     slots: tuple[ParameterSlot, ...] = ()
     is_batched: bool | None = None
     contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
+    callers: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def key(self) -> CollectiveKey:
-        """Return the key that this collective has on all of its ranks."""
+        """Return the key that the collective has on all of its ranks."""
         return CollectiveKey(self.communicator, self.ranks, self.sequence)
 
     @property

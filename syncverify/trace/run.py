@@ -70,7 +70,9 @@ class Leftovers:
         shared_parameters: Names of parameters that came to share a storage.
         changed: Names of parameters with a changed value or `requires_grad`.
         settings: Settings of the process that have another value, in words.
+        thread_settings: Settings of the rank's thread that have another value, in words.
         reseeded: Random generators that were seeded, in words.
+        repeating: Random generators that gave the program a number twice, in words.
         called: The subject's functions that a plain backward called, as source lines.
     """
 
@@ -81,7 +83,9 @@ class Leftovers:
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shared_parameters: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    thread_settings: tuple[str, ...] = ()
     reseeded: tuple[str, ...] = ()
+    repeating: tuple[str, ...] = ()
     called: tuple[str, ...] = ()
 
 
@@ -121,15 +125,15 @@ class RankRun:
         leftovers: Remains of the subject after `unbind()`; None if the run ended before.
         owned: Names of the parameters with gradients that this rank owns, by the subject's
             method `owner()`; None if there is none.
-        num_held: Number of tensors and handles that the subject held after each step, of
-            programs with many steps.
+        held: Number of tensors and handles that the subject held after each step, and bytes
+            of the tensors, of programs with many steps.
     """
 
     observations: list[Observation] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     leftovers: Leftovers | None = None
     owned: frozenset[str] | None = None
-    num_held: list[int] = field(default_factory=list)
+    held: list[tuple[int, int]] = field(default_factory=list)
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import linecache
+import os
 import re
 import sys
 import threading
@@ -32,7 +34,17 @@ _DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(_TORCH).parent)
+# Frames shown of one call: the line, and the lines that led to it.
+_NUM_FRAMES = 3
+# Autograd calls hooks from C++, below this function of torch: the lines that called
+# `backward()` did not ask for what the engine does on its own.
+_ENGINE = "_engine_run_backward"
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+# Code objects and instructions, innermost call first.
+RawFrames = tuple[tuple[CodeType, int], ...]
+# Lines such as `bucket.py:81 in launch`, innermost call first; never empty.
+SubjectFrames = tuple[str, ...]
 
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
@@ -52,36 +64,63 @@ def is_torch_line(filename: str) -> bool:
     return filename.startswith(_TORCH)
 
 
+def calling_frames() -> SubjectFrames:
+    """Name the subject's lines on the stack, such as `bucket.py:81 in launch`; innermost first."""
+    raw = subject_frames() or subject_frames(is_asked_by_autograd=True)
+    return frames_of(raw) or ("unknown line",)
+
+
 def calling_line() -> str:
-    """Name the innermost subject line on the stack, such as `bucket.py:81 in launch`."""
-    found = innermost_subject_line()
-    return line_of(*found) if found else "unknown line"
+    """Name the innermost subject line on the stack."""
+    return calling_frames()[0]
 
 
-def innermost_subject_line() -> tuple[CodeType, int] | None:
-    """Return the subject's line on the stack as a code object and an instruction, or None.
+def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
+    """Return the subject's lines on the stack as code objects and instructions.
 
-    A recorder calls this for every operator. A line number costs more; `line_of` finds it
+    The innermost line comes first, then the lines that called it, up to three in all. A
+    recorder calls this for every operator. A line number costs more; `frames_of` finds it
     when a report needs it.
+
+    Args:
+        is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
+
+    Returns:
+        An empty tuple where autograd asked for the operator, or the harness.
     """
+    found: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # documented by Python
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        known = _IS_SUBJECT.get(filename)
+    while frame is not None and len(found) < _NUM_FRAMES:
+        code = frame.f_code
+        known = _IS_SUBJECT.get(code.co_filename)
         if known is None:
-            known = _IS_SUBJECT[filename] = is_subject_line(filename)
+            known = _is_subject(code.co_filename)
         if known:
-            return frame.f_code, frame.f_lasti
+            found.append((code, frame.f_lasti))
+        elif (
+            code.co_name == _ENGINE
+            and not is_asked_by_autograd
+            and is_torch_line(code.co_filename)
+        ):
+            break
         frame = frame.f_back
-    return None
+    return tuple(found)
+
+
+def _is_subject(filename: str) -> bool:
+    known = _IS_SUBJECT[filename] = is_subject_line(filename)
+    return known
+
+
+def with_text(lines: Iterable[str]) -> list[str]:
+    """Return lines with their code, such as `bucket.py:81 in launch: work = all_reduce(...)`."""
+    return [f"{line}: {text}" for line in lines if (text := text_of(line))]
 
 
 def is_subject_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one is the subject's."""
     filename = sys._getframe(depth).f_code.co_filename
-    if filename not in _IS_SUBJECT:
-        _IS_SUBJECT[filename] = is_subject_line(filename)
-    return _IS_SUBJECT[filename]
+    return _IS_SUBJECT[filename] if filename in _IS_SUBJECT else _is_subject(filename)
 
 
 def is_called_by(name: str) -> bool:
@@ -95,18 +134,32 @@ def is_called_by(name: str) -> bool:
     return False
 
 
+def frames_of(raw: RawFrames) -> SubjectFrames:
+    """Name the lines of `subject_frames`, in its order."""
+    return tuple(line_of(code, instruction) for code, instruction in raw)
+
+
 def line_of(code: CodeType, instruction: int) -> str:
     """Name the line of an instruction in the format of `calling_line`."""
     number = next(
         line for start, end, line in code.co_lines() if start <= instruction < end
     )
-    return f"{_short(code.co_filename)}:{number} in {code.co_name}"
+    return f"{shown_path(code.co_filename)}:{number} in {code.co_name}"
+
+
+def text_of(line: str) -> str:
+    """Return the text of a line that `calling_line` named; "" where there is no such file."""
+    place, _, _ = line.partition(" in ")
+    path, _, number = place.rpartition(":")
+    if not number.isdigit():
+        return ""
+    return linecache.getline(str(Path(path).absolute()), int(number)).strip()
 
 
 def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
     """List the subject's lines of a stack, outermost call first, with their text."""
     return [
-        f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+        f"{shown_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in stack
         if is_subject_line(frame.filename)
     ]
@@ -144,6 +197,12 @@ def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
     return not any(frame.filename.startswith(_HARNESS) for frame in stack)
 
 
+def shown_path(filename: str) -> str:
+    """Return a path that an editor opens: below the current folder, or absolute."""
+    return _shown(filename, os.getcwd())  # noqa: PTH109  # asked for every operator
+
+
 @functools.cache
-def _short(filename: str) -> str:
-    return "/".join(Path(filename).parts[-2:])
+def _shown(filename: str, folder: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

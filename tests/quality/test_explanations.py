@@ -1,6 +1,9 @@
 """Explanations name the mistake that was made, and no likelier one that was not."""
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -11,11 +14,15 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.hints import certainty
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.shrinking import tells_much
 from syncverify.subjects.subject import resolve
 
 
@@ -118,3 +125,133 @@ class SkipsOne(PlainGrads):
 def test_the_rank_that_skipped_a_collective_is_named() -> None:
     told = texts(SkipsOne, replace(program((3,), (4,)), accumulations=(1, 1)))
     assert "rank 1 skipped all_reduce SUM of 3 x float32" in told
+
+
+class DropsTheResult(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            copy = local_grad(parameter).clone()
+            dist.all_reduce(copy)
+
+
+def test_a_result_that_is_not_copied_back_was_reduced() -> None:
+    told = texts(DropsTheResult, program((3,)))
+    assert "never reduced" not in told
+    assert "and the result never came into `.grad`" in told
+
+
+class LosesSome(LosesTheFirstThree):
+    """Loses a small part of the sum on one rank."""
+
+    @override
+    def note(self, parameter: torch.Tensor) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] == 12 and dist.get_rank() == 1:
+            local_grad(parameter).sub_(1 + local_grad(parameter) % 3)
+
+
+def test_a_lost_contribution_is_no_rounding() -> None:
+    found = violations(LosesSome, program((3,), (17,), count=12, ranks=4))
+    assert "rounded" not in {each.cause for each in found}
+
+
+class SendsTheParameter(PlainGrads):
+    """A hook is given the parameter, and all-reduces it."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: torch.Tensor) -> None:
+        dist.all_reduce(local(parameter).detach().clone())
+
+    @override
+    def wait(self) -> None:
+        pass
+
+
+def test_a_collective_that_sends_the_parameter_sends_no_gradient() -> None:
+    found = violations(SendsTheParameter, program((3,), count=2))
+    told = "\n".join(each.summary for each in found)
+    assert "reduced_early" not in {each.cause for each in found}
+    assert "they have the parameter 'p0' itself" in told
+
+
+class Doubles(PlainGrads):
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).mul_(2)
+
+
+def test_a_doubled_gradient_of_two_ranks_has_several_readings() -> None:
+    (found,) = violations(Doubles, program((3,), ranks=2))
+    readings = " ".join([found.summary, *found.evidence["readings"]])
+    assert "counted twice" in readings
+    assert "one of several" in certainty(found.cause, found.evidence)
+
+
+class RaisesAnId(PlainGrads):
+    @override
+    def wait(self) -> None:
+        raise KeyError(id(self), self)
+
+
+def test_a_report_has_no_id_of_an_object() -> None:
+    told = texts(RaisesAnId, program((3,)))
+    assert "KeyError" in told
+    assert not re.search(r"\d{9,}|0x[0-9a-f]{6,}", told)
+
+
+class LaunchesAtOnce(SideStreams):
+    """Launches a bucket at its first gradient, in a backward that it calls itself."""
+
+    @override
+    def is_ready(self, bucket: object) -> bool:
+        return True
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        compute_loss().backward()
+
+
+def test_no_wait_is_proposed_before_the_backward_that_launches() -> None:
+    found = violations(LaunchesAtOnce, program((3,), (4,)))
+    remedies = [each.evidence["remedy"] for each in found if each.unordered]
+    assert remedies
+    assert "run_micro_batch" not in " ".join(remedies)
+
+
+def test_a_race_of_one_rank_tells_less_than_one_of_two() -> None:
+    found = {
+        ranks: next(
+            FoundViolation(each, program((3,), (4,), ranks=ranks))
+            for each in violations(LaunchesAtOnce, program((3,), (4,), ranks=ranks))
+            if each.unordered
+        )
+        for ranks in (2, 3)
+    }
+    alone = replace(found[2], scenario=program((3,), ranks=1))
+    assert [*map(tells_much, (alone, *found.values()))] == [False, True, True]
+
+
+def test_the_lines_that_led_to_an_event_are_told_with_their_code() -> None:
+    (told, *_) = (
+        each
+        for each in violations(LaunchesAtOnce, program((3,), (4,)))
+        if each.unordered
+    )
+    code = [line for lines in told.evidence["code"].values() for line in lines]
+    assert any(line.endswith("self.launch(bucket)") for line in code)
+    assert all(Path(line.partition(":")[0]).absolute().is_file() for line in code)

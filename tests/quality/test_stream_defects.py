@@ -8,7 +8,6 @@ import pytest
 from planted.lifecycle_words import ForksFromLastGradient
 from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
-from syncverify import bugbank
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
@@ -18,8 +17,6 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
 
-# Where the subjects' own lines are.
-SOURCES = [*Path(bugbank.__file__).parent.rglob("*.py")]
 every_defect = pytest.mark.parametrize(
     "defect", STREAM_DEFECTS, ids=[d.subject.__name__ for d in STREAM_DEFECTS]
 )
@@ -35,10 +32,9 @@ def with_code(text: str) -> str:
     """Put the line of code where a report names its place."""
 
     def code(place: re.Match[str]) -> str:
-        (file,) = (each for each in SOURCES if place[1] == "/".join(each.parts[-2:]))
-        return f"[{linecache.getline(str(file), int(place[2])).strip()}]"
+        return f"[{linecache.getline(str(Path(place[1]).absolute()), int(place[2])).strip()}]"
 
-    return re.sub(r"(\w+/\w+\.py):(\d+)", code, text)
+    return re.sub(r"(\S+\.py):(\d+)", code, text)
 
 
 @pytest.mark.slow

@@ -65,12 +65,6 @@ class Training:
     def scale_grads(self) -> None:
         self.call("wait", lambda: self.synchronizer.scale_grads(2.0))
 
-    def offload(self) -> None:
-        self.call("zero_grad", self.synchronizer.offload)
-
-    def onload(self) -> None:
-        self.call("zero_grad", self.synchronizer.onload)
-
     def unbind(self) -> None:
         self.call("unbind", self.synchronizer.unbind)
 
@@ -113,24 +107,6 @@ def zeroes_elsewhere(training: Training, then: Callable[[], None]) -> None:
         training.zero_grad()
     then()
     training.unbind()
-
-
-def onloads_elsewhere(training: Training) -> None:
-    training.begin()
-    training.wait()
-    training.offload()
-    # The host waits for the copy of `offload()`, and page-locked memory for that of
-    # `onload()`. Here all memory is the host's, and no copy is known to be one of these:
-    # so order them, and keep the memory that they read.
-    training.other.wait_stream(torch.cuda.current_stream())
-    sequence = training.synchronizer._sequence
-    assert sequence is not None
-    on_host = [bucket._offloaded for bucket in sequence.buckets]
-    with torch.cuda.stream(training.other):
-        training.onload()
-    training.scale_grads()
-    training.unbind()
-    on_host.clear()
 
 
 def scales_elsewhere(training: Training) -> None:
@@ -180,46 +156,32 @@ class Edge:
 EDGES = [
     Edge(
         ("bucket.bucket", "launch", "self._side.wait_for(self._writers)"), reduces,
-        "insert `stream 3.wait_stream(default)` before transport/collectives.py in start",
+        "insert `stream 3.wait_stream(default)` before synchronizer/transport/collectives.py in start",
     ),
     Edge(
         ("bucket.bucket", "finish", "self._side.wait_for((self._side.current(),))"),
-        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before plan/wire_format.py in unload",
+        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before synchronizer/plan/wire_format.py in unload",
         reads_scale=False,
-    ),
-    Edge(
-        ("bucket.bucket", "offload", "self._side.release_to(current)"),
-        lambda t: waits_elsewhere(t, t.offload),
-        "insert `default.wait_stream(stream 3)` before bucket/offloaded_buffer.py in of",
-    ),
-    Edge(
-        ("bucket.bucket", "offload", "current.wait_stream(writer)"),
-        lambda t: zeroes_elsewhere(t, t.offload),
-        "insert `default.wait_stream(stream 1)` before bucket/offloaded_buffer.py in of",
-    ),
-    Edge(
-        ("bucket.bucket", "onload", "self._side.wait_for((current,))"),
-        onloads_elsewhere, "insert `default.wait_stream(stream 1)` before bucket/bucket.py in scale",
     ),
     Edge(
         ("bucket.bucket", "borrow", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.scale_grads),
-        "insert `default.wait_stream(stream 3)` before bucket/bucket.py in scale",
+        "insert `default.wait_stream(stream 3)` before synchronizer/bucket/bucket.py in scale",
     ),
     Edge(
         ("bucket.bucket", "borrow", "self._side.wait_for((current,))"),
         scales_elsewhere,
-        "insert `default.wait_stream(stream 1)` before bucket/bucket.py in restart",
+        "insert `default.wait_stream(stream 1)` before synchronizer/bucket/bucket.py in restart",
     ),
     Edge(
         ("bucket.bucket", "restart", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.zero_grad),
-        "insert `default.wait_stream(stream 3)` before bucket/bucket.py in restart",
+        "insert `default.wait_stream(stream 3)` before synchronizer/bucket/bucket.py in restart",
     ),
     Edge(
         ("bucket.bucket", "restart", "self._side.wait_for(self._writers)"),
         gives_a_step_up_elsewhere,
-        "insert `stream 1.wait_stream(default)` before bucket/bucket.py in restart", sharded=True,
+        "insert `stream 1.wait_stream(default)` before synchronizer/bucket/bucket.py in restart", sharded=True,
     ),
     Edge(
         ("bucket.bucket", "release", "self._side.release_to(self._allocation_stream)"),
@@ -230,13 +192,13 @@ EDGES = [
     Edge(
         ("bucket.bucket", "release", "self._allocation_stream.wait_stream(stream)"),
         lambda t: zeroes_elsewhere(t, lambda: None),
-        "insert `tensor.record_stream(stream 1)` after bucket/bucket.py in restart, "
+        "insert `tensor.record_stream(stream 1)` after synchronizer/bucket/bucket.py in restart, "
         "or hold a reference until its stream waited for `stream 1`",
     ),
     Edge(
-        ("bucket.bucket", "_end_locally", "self._side.wait_for(self._writers)"),
+        ("bucket.bucket", "flush", "self._side.wait_for(self._writers)"),
         looks_at_local_gradients,
-        "insert `stream 3.wait_stream(default)` before bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
+        "insert `stream 3.wait_stream(default)` before synchronizer/bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
     ),
     Edge(
         ("step.sequence", "finish", "side.release_to(side.current())"), reduces,

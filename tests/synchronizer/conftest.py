@@ -43,7 +43,6 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedStreams]:
     monkeypatch.setattr(torch, "Stream", SimulatedStream)
     monkeypatch.setattr(torch.Tensor, "record_stream", simulated.record_stream)
     monkeypatch.setattr(dist, "all_reduce", simulated.all_reduce)
-    monkeypatch.setattr(dist, "all_gather", simulated.all_gather)
     yield simulated
     dist.destroy_process_group()
 

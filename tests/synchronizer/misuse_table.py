@@ -53,19 +53,11 @@ class Bench:
         with self.synchronizer.no_sync():
             self.backward("b")
 
-    def disagree(self) -> None:
-        """Complete a step in which the other rank has sent other checksums."""
-        STATES["complete"](self)
-        for bucket in self.synchronizer._sequence.buckets:
-            bucket._reduction._check._checksums[1] += 1
-
     def state(self) -> str:
         """Name the state that the synchronizer is in."""
         sequence = self.synchronizer._sequence
         if sequence is None:
             return "unbound"
-        if sequence.is_offloaded:
-            return "offloaded"
         if sequence._failure or sequence._backward.is_open:
             return "failed"
         states = {bucket.state for bucket in sequence.buckets}
@@ -95,10 +87,6 @@ STATES: dict[str, Callable[[Bench], None]] = {
     ),
     "reduced": lambda bench: (STATES["complete"](bench), bench.synchronizer.wait()),
     "failed": lambda bench: (bench.synchronizer.bind(), bench.interrupt()),
-    "offloaded": lambda bench: (
-        bench.synchronizer.bind(),
-        bench.synchronizer.offload(),
-    ),
 }
 CALLS: dict[str, Callable[[Bench], None]] = {
     "bind()": lambda bench: bench.synchronizer.bind(),
@@ -116,42 +104,41 @@ CALLS: dict[str, Callable[[Bench], None]] = {
     "owned_grads()": lambda bench: bench.synchronizer.owned_grads(),
     "grad_norm()": lambda bench: bench.synchronizer.grad_norm(),
     "clip_grad_norm_(1)": lambda bench: bench.synchronizer.clip_grad_norm_(1),
-    "timings()": lambda bench: bench.synchronizer.timings(),
-    "offload()": lambda bench: bench.synchronizer.offload(),
-    "onload()": lambda bench: bench.synchronizer.onload(),
+    "logging_data()": lambda bench: bench.synchronizer.logging_data(),
     "reset()": lambda bench: bench.synchronizer.reset(),
     "unbind()": lambda bench: bench.synchronizer.unbind(),
 }
 
 
 NEED_SUMS = ("scale_grads()", "owned_grads()", "grad_norm()", "clip_grad_norm_()")
-NEED_MEMORY = (
+NEED_BOUND = (
     "no_sync()",
     "mark_ready()",
     "flush()",
     "wait()",
     "zero_grad()",
-    "offload()",
     *NEED_SUMS,
 )
 MESSAGES = (
     {
         f"not bound: {call}": (
-            synchronizer.NotBoundError,
+            synchronizer.LifecycleError,
             f"{call} was called on a synchronizer that is not bound",
             "bind() before, unbind() after",
             "GradientSynchronizer(unbound, require_accumulations=2)",
             "rank 0 of 2",
+            "call bind() first",
         )
-        for call in (*NEED_MEMORY, "timings()", "onload()")
+        for call in (*NEED_BOUND, "logging_data()")
     }
     | {
         f"not reduced: {call}": (
-            synchronizer.NotReducedError,
+            synchronizer.LifecycleError,
             f"{call} was called before wait()",
             f"{call} between wait() and zero_grad()",
             "2 of 2 buckets not waited for",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call wait() first; a factor can be given to wait(scale=...)",
         )
         for call in (
             "scale_grads()",
@@ -161,43 +148,13 @@ MESSAGES = (
         )
     }
     | {
-        f"offloaded: {call}": (
-            synchronizer.OffloadedError,
-            f"{call} was called while the buffers were offloaded",
-            "onload() after offload()",
-            "2 buckets without memory",
-            "rank 0 of 2",
-        )
-        for call in NEED_MEMORY
-    }
-    | {
-        "offloaded: backward": (
-            synchronizer.OffloadedError,
-            "b accumulated a gradient while the buffers were offloaded",
-            "onload() between offload() and the next backward",
-            "a gradient of b",
-            "rank 0 of 2, bucket 0",
-        ),
-        "not offloaded": (
-            synchronizer.NotOffloadedError,
-            "onload() was called on buffers that are not offloaded",
-            "offload() before onload()",
-            "2 buckets with their memory",
-            "rank 0 of 2",
-        ),
-        "offload in a step": (
-            synchronizer.StepStartedError,
-            "offload() was called in the middle of a step",
-            "offload() after wait(), or after zero_grad()",
-            "2 of 2 buckets started",
-            "rank 0 of 2, bucket 0, bucket 1",
-        ),
         "bound twice": (
-            synchronizer.AlreadyBoundError,
+            synchronizer.LifecycleError,
             "bind() was called on a bound synchronizer",
             "unbind() between two calls of bind()",
             "GradientSynchronizer(bound, require_accumulations=2)",
             "rank 0 of 2",
+            "call unbind() first",
         ),
         "not ready: flush, nothing came": (
             synchronizer.BucketNotReadyError,
@@ -221,11 +178,12 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, bucket 1",
         ),
         "step started: both": (
-            synchronizer.StepStartedError,
+            synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",
             "2, and 2 of 2 buckets started",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call it after zero_grad() and before the next backward",
         ),
         "late, launched": (
             synchronizer.LateAccumulationError,
@@ -242,18 +200,20 @@ MESSAGES = (
             "rank 0 of 2, bucket 1",
         ),
         "in flight: one": (
-            synchronizer.ReductionInFlightError,
+            synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
             "1 of 2 buckets in flight",
             "rank 0 of 2, bucket 0",
+            "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
         "in flight: both": (
-            synchronizer.ReductionInFlightError,
+            synchronizer.LifecycleError,
             "zero_grad() was called while gradients are being reduced",
             "wait() between the last backward and zero_grad()",
             "2 of 2 buckets in flight",
             "rank 0 of 2, bucket 0, bucket 1",
+            "call wait() first, or reset() or unbind() on every rank to give up the step",
         ),
         "late, reduced": (
             synchronizer.LateAccumulationError,
@@ -263,11 +223,12 @@ MESSAGES = (
             "rank 0 of 2, bucket 0, reduced",
         ),
         "reduced before": (
-            synchronizer.StepReducedError,
+            synchronizer.LifecycleError,
             "wait(scale=...) was called on a step that was waited for before",
             "one wait(scale=...) in a step, the first wait()",
             "gradients that were given to the caller already",
             "rank 0 of 2",
+            "give the scale to the first wait(), or use scale_grads() after it",
         ),
         "step failed": (
             synchronizer.StepFailedError,
@@ -276,19 +237,13 @@ MESSAGES = (
             "gradients of a backward that did not end",
             "rank 0 of 2",
         ),
-        "disagreement": (
-            synchronizer.GradientDisagreementError,
-            "ranks disagree about the gradient of b",
-            "the same on ranks 0, 1, which are checked",
-            "another one on rank 1 than on rank 0",
-            "rank 0 of 2, bucket 0",
-        ),
         "step started: one": (
-            synchronizer.StepStartedError,
+            synchronizer.LifecycleError,
             "the required accumulations were changed in the middle of a step",
             "require_accumulations=2 until zero_grad()",
             "2, and 1 of 2 buckets started",
             "rank 0 of 2, bucket 1",
+            "call it after zero_grad() and before the next backward",
         ),
     }
 )
@@ -342,55 +297,20 @@ LINES = [
     ("failed", "backward() in no_sync()", "failed", "step failed"),
     ("failed", "zero_grad()", "idle", None),
     ("failed", "set_required_accumulations(2)", "failed", "step started: one"),
-    ("offloaded", "backward()", "offloaded", "offloaded: backward"),
-    ("offloaded", "backward() in no_sync()", "offloaded", "offloaded: no_sync()"),
-    ("offloaded", "set_required_accumulations(2)", "offloaded", None),
-    ("offloaded", "timings()", "offloaded", None),
-    ("offloaded", "onload()", "idle", None),
-    ("unbound", "timings()", "unbound", "not bound: timings()"),
-    ("unbound", "onload()", "unbound", "not bound: onload()"),
-    ("idle", "offload()", "offloaded", None),
-    ("started", "offload()", "started", "offload in a step"),
-    ("in flight", "offload()", "in flight", "offload in a step"),
-    ("complete", "offload()", "complete", "offload in a step"),
-    ("reduced", "offload()", "offloaded", None),
+    ("unbound", "logging_data()", "unbound", "not bound: logging_data()"),
 ]
 UNREDUCED = ("idle", "started", "in flight", "complete")
 BOUND = (*UNREDUCED, "reduced", "failed")
 LINES += [(state, "reset()", "idle", None) for state in STATES]
 LINES += [(state, "unbind()", "unbound", None) for state in STATES]
-LINES += [(state, "bind()", state, "bound twice") for state in (*BOUND, "offloaded")]
-LINES += [(state, "timings()", state, None) for state in BOUND]
-LINES += [(state, "onload()", state, "not offloaded") for state in BOUND]
+LINES += [(state, "bind()", state, "bound twice") for state in BOUND]
+LINES += [(state, "logging_data()", state, None) for state in BOUND]
 for call in CALLS:
     name = re.sub(r"\(.*\)", "()", call)
-    if name in NEED_MEMORY:
+    if name in NEED_BOUND:
         LINES += [("unbound", call, "unbound", f"not bound: {name}")]
-        LINES += [("offloaded", call, "offloaded", f"offloaded: {name}")]
-    if name in NEED_MEMORY and name != "zero_grad()":
+    if name in NEED_BOUND and name != "zero_grad()":
         LINES += [("failed", call, "failed", "step failed")]
     if name in NEED_SUMS:
         LINES += [("reduced", call, "reduced", None)]
         LINES += [(state, call, state, f"not reduced: {name}") for state in UNREDUCED]
-# The effect of a complete step with checked gradients that differ between both ranks.
-DISAGREEING_LINES = [
-    ("bind()", "complete", "bound twice"),
-    ("backward()", "failed", "late, launched"),
-    ("backward() in no_sync()", "failed", "late, launched"),
-    ("mark_ready(b)", "failed", "late, launched"),
-    ("flush()", "complete", None),
-    ("wait()", "failed", "disagreement"),
-    ("wait(scale=2)", "failed", "disagreement"),
-    ("scale_grads(2)", "complete", "not reduced: scale_grads()"),
-    ("owned_grads()", "complete", "not reduced: owned_grads()"),
-    ("grad_norm()", "complete", "not reduced: grad_norm()"),
-    ("clip_grad_norm_(1)", "complete", "not reduced: clip_grad_norm_()"),
-    ("timings()", "complete", None),
-    ("offload()", "complete", "offload in a step"),
-    ("onload()", "complete", "not offloaded"),
-    ("zero_grad()", "complete", "in flight: both"),
-    ("set_required_accumulations(2)", "complete", "step started: both"),
-    ("reset()", "idle", None),
-    ("unbind()", "unbound", None),
-]
-CHECKED = SynchronizerConfig(axis_reductions={0: "check"})

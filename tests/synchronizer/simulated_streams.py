@@ -45,16 +45,6 @@ class SimulatedStreams:
             wait=lambda: self.log.append(f"work.wait on {self._current}")
         )
 
-    def all_gather(
-        self, rows: list[torch.Tensor], mine: torch.Tensor, **_: Any
-    ) -> SimpleNamespace:
-        self.log.append(f"all_gather on {self._current}")
-        for row in rows:
-            row.copy_(mine)
-        return SimpleNamespace(
-            wait=lambda: self.log.append(f"work.wait on {self._current}")
-        )
-
     def logged(self, what: str, result: Any = None) -> Callable[..., Any]:
         """Return an operator that is a line of `log`, in place of one of torch's."""
 

@@ -16,12 +16,11 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import synchronizer
 from synchronizer import (
-    GradientDisagreementError,
     GradientSynchronizer,
+    LateAccumulationError,
     SynchronizerConfig,
-    TooManyAccumulationsError,
 )
-from synchronizer.hooks import bf16_compression, bf16_error_feedback
+from synchronizer.hooks import bf16_error_feedback
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10
@@ -90,7 +89,7 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
     for _ in range(2):
         with GradientSynchronizer([[a, b]], KIB_MB, 1):
             accumulate(a, 1)
-            with pytest.raises(TooManyAccumulationsError):
+            with pytest.raises(LateAccumulationError):
                 accumulate(a, 1)
             assert a.grad is not None
         assert a.grad is None
@@ -103,7 +102,7 @@ def an_error_in_a_hook_leaves_backward_and_unbind_cleans_up(rank: int) -> None:
 
 def placements_are_mixed_on_an_unnamed_mesh(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2))
-    both = [  # the small one goes axis by axis
+    both = [
         parameter(mesh, Replicate(), Replicate(), numel=n) for n in (300, 2**15, 2**15)
     ]
     rows = [parameter(mesh, Shard(0), Replicate(), numel=300 + rank // 2) for _ in "ab"]
@@ -133,21 +132,17 @@ def ranks_are_in_different_numbers_of_groups(rank: int) -> None:
         assert holds(a, 0b1111)
 
 
-def axes_are_averaged_and_checked_on_a_narrow_wire(rank: int) -> None:
+def axes_are_averaged_on_a_narrow_wire(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     a = parameter(mesh, Replicate(), Replicate(), numel=300)
     config = SynchronizerConfig(
-        axis_reductions={"dp": "avg", "tp": "check"}, wire_dtype=torch.bfloat16
+        axis_reductions={"dp": "avg", "tp": "none"}, wire_dtype=torch.bfloat16
     )
     with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
         accumulate(a, 2.0 ** (rank // 2 * 8) - 1)  # 0 and 255; 255 * 299 has 17 bits
         sums.wait(scale=2)
         whole = torch.arange(300) * 255.0
         assert torch.equal(a.grad.to_local(), whole.bfloat16().float())
-        sums.zero_grad()
-        accumulate(a, rank % 2)
-        with pytest.raises(GradientDisagreementError):
-            sums.wait()
 
 
 def partial_gradients_are_summed_once(rank: int) -> None:
@@ -165,7 +160,7 @@ def sums_are_scattered_and_measured(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     group = [parameter(mesh, Replicate(), numel=256 + 32 * i) for i in range(4)]
     group.append(parameter(mesh, Shard(0), numel=64))
-    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True, timings=True)
+    config = SynchronizerConfig(mode="reduce_scatter", check_finite=True)
     with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
         for _ in range(2):
             for each in group if rank else reversed(group):
@@ -181,25 +176,21 @@ def sums_are_scattered_and_measured(rank: int) -> None:
             squares = [(n - 1) * n * (2 * n - 1) // 6 for n in (256, 288, 320, 352, 64)]
             total = 9 * sum(squares[:4]) + (1 + 4) * squares[4]
             assert abs(sums.grad_norm().item() / total**0.5 - 1) < 400 * 2**-24
-            assert len(sums.timings()) == 5
-            sums.offload()
-            sums.onload()
-            assert torch.equal(owned[0].values, sums.owned_grads()[0].values)
+            assert len(sums.logging_data()["buckets"]) == 5
             sums.zero_grad()
 
 
 def a_comm_hook_reduces(rank: int) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     group = [parameter(mesh, Replicate(), numel=60 + i) for i in range(4)]
-    for hook in (bf16_compression, bf16_error_feedback):
-        config = SynchronizerConfig(comm_hook=hook)
-        with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
-            for _ in range(2):
-                for each in group:
-                    accumulate(each, 2**rank)  # sums of up to 3 * 63 < 2**8
-                sums.wait()
-                assert all(holds(each, 3) for each in group)
-                sums.zero_grad()
+    config = SynchronizerConfig(comm_hook=bf16_error_feedback)
+    with GradientSynchronizer([group], KIB_MB, 1, config=config) as sums:
+        for _ in range(2):
+            for each in group:
+                accumulate(each, 2**rank)  # sums of up to 3 * 63 < 2**8
+            sums.wait()
+            assert all(holds(each, 3) for each in group)
+            sums.zero_grad()
 
 
 def an_exception_waits_for_no_peer(rank: int) -> None:
@@ -231,7 +222,7 @@ WORLDS = {
     4: (
         placements_are_mixed_on_an_unnamed_mesh,
         ranks_are_in_different_numbers_of_groups,
-        axes_are_averaged_and_checked_on_a_narrow_wire,
+        axes_are_averaged_on_a_narrow_wire,
         partial_gradients_are_summed_once,
     ),
 }

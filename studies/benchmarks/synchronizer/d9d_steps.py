@@ -1,6 +1,6 @@
 """A training step under the synchronizer and under that of d9d, on the same DTensors.
 
-Both sum, neither scales, and both zero in place. Ours is also measured with gradients that
+Both sum, neither scales, and both zero in place. Ours is measured again with gradients that
 are set to None, which d9d does not offer. The synchronizer of d9d is made for CUDA, where
 its collectives do not block the host; on CPU they block it inside the hooks. Its streams
 are replaced by streams that do nothing (`idle_streams`).
@@ -18,7 +18,7 @@ from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
 from benchmarks.synchronizer.models import Training, replicated_training
 from benchmarks.synchronizer.ranks import times_of_ranks
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
-from benchmarks.synchronizer.steps import NUM_RANKS, OURS, OURS_NONE, synchronized
+from benchmarks.synchronizer.steps import NUM_RANKS, OURS, synchronized
 from stand_ins import idle_streams
 from synchronizer import SynchronizerConfig
 
@@ -37,35 +37,43 @@ def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
     keys[HEADLINE_MODEL] = ("step_vs_d9d",)
     if importlib.util.find_spec("d9d") is None:
         return [Measure(k, D9D, TARGET, note=HOW_TO_INSTALL) for k in keys.values()]
-    times = times_of_ranks(NUM_RANKS, _times_by_model, sizes, rounds)
+    zeros, nones = (
+        times_of_ranks(NUM_RANKS, _times_by_model, sizes, rounds, set_to_none)
+        for set_to_none in (False, True)
+    )
     return [
-        *(ratio(k, times[m], OURS, D9D, target=TARGET) for m, k in keys.items()),
+        *(ratio(k, zeros[m], OURS, D9D, target=TARGET) for m, k in keys.items()),
         *(
-            ratio(("step_vs_d9d_to_none", m), times[m], OURS_NONE, D9D, target=TARGET)
+            ratio(("step_vs_d9d_to_none", m), nones[m], OURS, D9D, target=TARGET)
             for m in keys
         ),
     ]
 
 
-def _times_by_model(sizes: Sizes, rounds: Rounds) -> dict[str, Times]:
+def _times_by_model(
+    sizes: Sizes, rounds: Rounds, set_to_none: object
+) -> dict[str, Times]:
     idle_streams.install()
     mesh = init_device_mesh("cpu", (NUM_RANKS,), mesh_dim_names=("replicate",))
     return {
         label: take_turns(
-            _contestants(size, mesh, sizes.d9d_bucket_mib), rounds, line_up=dist.barrier
+            _contestants(
+                size, mesh, sizes.d9d_bucket_mib, set_to_none=bool(set_to_none)
+            ),
+            rounds,
+            line_up=dist.barrier,
         )
         for label, size in sizes.models.items()
     }
 
 
 def _contestants(
-    size: ModelSize, mesh: DeviceMesh, bucket_mib: float
+    size: ModelSize, mesh: DeviceMesh, bucket_mib: float, *, set_to_none: bool
 ) -> dict[str, Contestant]:
-    zeros, nones, theirs = (replicated_training(size, mesh) for _ in range(3))
+    ours, theirs = (replicated_training(size, mesh) for _ in range(2))
     config = SynchronizerConfig()
     return {
-        OURS: synchronized(zeros, bucket_mib, config),
-        OURS_NONE: synchronized(nones, bucket_mib, config, set_to_none=True),
+        OURS: synchronized(ours, bucket_mib, config, set_to_none=set_to_none),
         D9D: _d9d(theirs, bucket_mib),
     }
 

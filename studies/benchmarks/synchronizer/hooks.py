@@ -20,7 +20,7 @@ from benchmarks.synchronizer.steps import OURS
 from synchronizer import GradientSynchronizer
 
 EMPTY = "empty hook"
-TARGET_US = 3.0
+TARGET_US = 1.5
 PARAMETER_NUMEL = 64
 # Hooks in one round, over several backwards: one backward of 50 hooks is too short to time.
 HOOKS_A_ROUND = 5000

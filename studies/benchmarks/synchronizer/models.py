@@ -66,7 +66,5 @@ def replicated_training(size: ModelSize, mesh: DeviceMesh) -> Training:
 
 
 def averaging(group: dist.ProcessGroup | None) -> SynchronizerConfig:
-    """Return a configuration that averages as DDP does: divide each bucket, then sum."""
-    return SynchronizerConfig(
-        process_group=group, process_group_reduction="avg", scaling="before"
-    )
+    """Return a configuration that averages as DDP does, but divides after the sum."""
+    return SynchronizerConfig(process_group=group, process_group_reduction="avg")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
+import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from typing_extensions import override
 
 from redteam.program import wrong
@@ -123,3 +129,121 @@ class LeavesFlatParameters(ViewBuckets):
                         stop = start + part.numel()
                         parameter.data = flat[start:stop].view(part.shape)
                     start += part.numel()
+
+
+@wrong("leftovers", trigger="any: the buffer lives as long as its parameters")
+class LeavesPlacesInBuckets(ViewBuckets):
+    """Each parameter keeps a tuple of a bucket's buffer and its place there."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                parameter.in_bucket = (bucket.buffer, place)  # type: ignore[attr-defined]
+
+
+_ALL_NORMS: list[torch.Tensor] = []
+
+
+@wrong("leftovers", trigger="many steps: memory grows")
+class KeepsNormsInAGlobal(PlainGrads):
+    """A list of the module keeps a number for each step of each synchronizer."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        _ALL_NORMS.append(torch.zeros(1))
+
+
+@wrong("leftovers", trigger="many steps: memory grows in each second one")
+class KeepsEveryOtherWork(ViewBuckets):
+    """Handles of each second step are kept, until somebody asks for them."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.works: list[dist.Work | None] = []
+        self.is_odd = False
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        super().launch(bucket)
+        if self.is_odd:
+            self.works.append(bucket.work)
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.is_odd = not self.is_odd
+
+
+@wrong("leftovers", trigger="many steps: one tensor becomes longer")
+class GrowsAHistory(PlainGrads):
+    """The history of all norms is one tensor, to which each step adds."""
+
+    @override
+    def bind(self) -> None:
+        self.norms = torch.zeros(0)
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.norms = torch.cat([self.norms, torch.zeros(1)])
+
+
+@wrong("leftovers", trigger="a program of two steps that draws random numbers")
+class RewindsGenerators(PlainGrads):
+    """`wait()` sets generators back to the states of `bind()`."""
+
+    @override
+    def bind(self) -> None:
+        self.states = torch.get_rng_state(), random.getstate()
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        torch.set_rng_state(self.states[0])
+        random.setstate(self.states[1])
+
+
+@wrong("leftovers", trigger="any: cycles are never freed, tiny numbers are zero")
+class LeavesFastModes(PlainGrads):
+    """`bind()` turns the collector off and flushes denormal numbers, for good."""
+
+    @override
+    def bind(self) -> None:
+        gc.disable()
+        torch.set_flush_denormal(True)
+
+
+@wrong("leftovers", trigger="any: processes started later, and warnings of others")
+class LeavesSurroundings(PlainGrads):
+    """`bind()` changes the environment and silences warnings, for good."""
+
+    @override
+    def bind(self) -> None:
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+        warnings.simplefilter("ignore")
+
+
+@wrong("leftovers", trigger="a backward on several devices")
+class LeavesAutogradOnOneThread(PlainGrads):
+    """`bind()` lets autograd use one thread, for good."""
+
+    @override
+    def bind(self) -> None:
+        torch.autograd.set_multithreading_enabled(False)
+
+
+@wrong("leftovers", trigger="a program with another model or optimizer")
+class LeavesGlobalHooks(PlainGrads):
+    """Hooks on all modules and all optimizers are never removed."""
+
+    @override
+    def bind(self) -> None:
+        register_module_forward_pre_hook(self.note)
+        register_optimizer_step_pre_hook(self.note)
+
+    def note(self, *_: object) -> None:
+        """Count nothing yet."""

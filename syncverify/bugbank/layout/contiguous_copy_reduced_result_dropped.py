@@ -36,7 +36,7 @@ class ReducesContiguous(MainGrads):
     "NVIDIA/Megatron-LM#5337",
     trigger="2 ranks, a transposed parameter",
     violates="gradient_equals_reference",
-    cause="rank_contribution_missing",
+    cause="result_dropped",
 )
 class DropsReducedCopy(ReducesContiguous):
     """A gradient that is not contiguous is reduced as a copy, which is then dropped."""

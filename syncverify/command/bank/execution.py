@@ -33,6 +33,7 @@ class BankOptions:
     twin_examples: int
     seed: int
     jobs: int
+    diagnose: bool
     json_path: Path | None
 
 
@@ -46,7 +47,9 @@ def execute(options: BankOptions) -> NoReturn:
     left_out = _left_out(chosen, options.backend)
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
-    budget = Budget(options.examples, options.twin_examples, options.seed)
+    budget = Budget(
+        options.examples, options.twin_examples, options.seed, options.diagnose
+    )
     console = CommandConsole()
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)

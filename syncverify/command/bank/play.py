@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
+from syncverify.command.bank.guilt import shows_guilty_line
 from syncverify.defaults import (
     DEFAULT_BANK_EXAMPLES,
     DEFAULT_BANK_SEED,
     DEFAULT_RANKS,
     DEFAULT_TWIN_EXAMPLES,
 )
+from syncverify.report.text import violation_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.result import SearchPlan, SilentProgress
 from syncverify.subjects.subject import Subject
+from syncverify.verification import diagnosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,13 @@ class Budget:
         twin_examples: Scenarios of the twin, at least; the twin also plays every scenario
             up to the one that shows the defect. 0 means that the twin is not played.
         seed: Same seed, same scenarios.
+        diagnoses: Whether to look for a fix, and for the guilty line in the report.
     """
 
     examples: int = DEFAULT_BANK_EXAMPLES
     twin_examples: int = DEFAULT_TWIN_EXAMPLES
     seed: int = DEFAULT_BANK_SEED
+    diagnoses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class EntryResult:
         twin_played_for: Id of the entry for which the twin played them: several entries
             may have the same twin.
         alarm: The violation of the twin; None if the twin had none.
+        is_line_shown: Whether the report shows a guilty line; None if it was not asked for.
+        fix: Lines of the fix that was found and played; None likewise, empty for none.
     """
 
     id: str
@@ -113,6 +120,8 @@ class EntryResult:
     twin_examples: int
     twin_played_for: str
     alarm: Caught | None
+    is_line_shown: bool | None = None
+    fix: tuple[str, ...] | None = None
 
     @builtins.property
     def is_as_it_should_be(self) -> bool:
@@ -146,6 +155,7 @@ class Player:
         if self._budget.twin_examples:
             played_for, twin = self._twin(entry, num_examples)
         caught = Caught.of(first.found)
+        is_line_shown, fix = self._diagnosis(entry, first.found)
         return EntryResult(
             id=entry.id,
             source=entry.source,
@@ -158,7 +168,20 @@ class Player:
             twin_examples=twin.num_examples,
             twin_played_for=played_for,
             alarm=Caught.of(twin.found),
+            is_line_shown=is_line_shown,
+            fix=fix,
         )
+
+    def _diagnosis(
+        self, entry: Entry, found: FoundViolation | None
+    ) -> tuple[bool | None, tuple[str, ...] | None]:
+        """Tell whether the report of a violation shows a guilty line, and its fix."""
+        if found is None or not self._budget.diagnoses:
+            return None, None
+        told = diagnosed(found, entry.defect(), self._backend)
+        text = violation_text(told, subject=entry.id, backend=self._backend.name)
+        is_shown = shows_guilty_line(entry, text, told.fix)
+        return is_shown, told.fix.lines if told.fix else ()
 
     def _twin(self, entry: Entry, num_examples: int) -> tuple[str, FirstViolation]:
         key = (*entry.contract, num_examples)

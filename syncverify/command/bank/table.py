@@ -85,6 +85,12 @@ def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
             f"{median(row.seconds for row in found):.2f} s"
         )
         yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
+        diagnosed = [row for row in rows if row.is_line_shown is not None]
+        if diagnosed:
+            num_shown = sum(row.is_line_shown is True for row in diagnosed)
+            num_fixed = sum(bool(row.fix) for row in diagnosed)
+            yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
+            yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
         yield (
             f"median after shrinking: {median(each.ranks for each in caught):g} rank(s), "
             f"{median(each.parameters for each in caught):g} parameter(s), "

@@ -110,7 +110,7 @@ def keeps_a_cap(judgement: Judgement) -> bool:
 
 def many_steps(judgement: Judgement) -> bool:
     """A program has many steps, and a subject came to the end of them."""
-    most = max((len(rank_run.num_held) for rank_run in judgement.run.ranks), default=0)
+    most = max((len(rank_run.held) for rank_run in judgement.run.ranks), default=0)
     return most >= MANY["steps"]
 
 

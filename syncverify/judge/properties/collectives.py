@@ -10,7 +10,12 @@ import torch
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.after_wait import on_all_ranks
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of_step
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    launches_of_step,
+)
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
 from syncverify.scenario import step_plan
@@ -74,6 +79,7 @@ def _reduced_twice(
                     "step": step,
                     "first": f"{first} ({first.moment})",
                     "second": f"{second} ({second.moment})",
+                    **code_of((f"{e} ({e.moment})", e) for e in (first, second)),
                 },
             )
 
@@ -110,6 +116,8 @@ def _too_few_elements(
                 "step": step,
                 "owed_numel": owed,
                 "exchanged_numel": exchanged,
+                "collectives": [f"{e} ({e.moment})" for e in launches],
+                **code_of((f"{e} ({e.moment})", e) for e in launches),
             },
         )
 

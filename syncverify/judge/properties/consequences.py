@@ -104,7 +104,7 @@ _DISAGREEMENTS = frozenset(
         (launch_order_agrees.__name__, "deadlock_hazard"),
     }
 )
-_LINE = re.compile(r"\bat (\S+:\d+) in ")
+_LINE = re.compile(r"\bat ([^,;]+:\d+) in ")
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
 _NO_CLUES = Clues()

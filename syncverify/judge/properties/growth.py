@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.scenario.plain_features import MANY
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN
 
 
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
-    """The number of tensors and handles that a subject holds does not grow in every step.
+    """The tensors and handles that a subject holds do not grow with the steps.
 
-    For all ranks, where a program has many steps: the number is the same or smaller after
-    one of them at least, the first two left out.
+    For all ranks, where a program has many steps: their number, and their bytes, are not
+    larger after every step than before it, the first two steps left out. In a program
+    without step events, whose first two steps have as many micro-batches as any later one,
+    they are not larger after every step than two steps before either.
 
-    Catches: handles, copies and records of every step that are kept for good. Does not judge
-    a history with a bound of a few steps, and does not see what lies in global variables.
+    Catches: handles, copies and records of each step, or of each second step, that are kept
+    for good, on the subject or in a global variable of its module; a tensor that becomes
+    longer. Does not judge a history with a bound of a few steps.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):
-        held = rank_run.num_held
-        later = held[1:]
-        if len(held) < MANY["steps"] or any(
-            after <= before for before, after in itertools.pairwise(later)
-        ):
+        if len(rank_run.held) < MANY["steps"]:
             continue
-        summary = (
-            f"rank {rank} holds more tensors and handles of collectives after every step: "
-            f"{', '.join(map(str, held))}"
-        )
-        yield Finding("piles_up", summary, rank, None, {"rank": rank, "held": held})
+        numbers, sizes = zip(*rank_run.held, strict=True)
+        for counted, what in (
+            (numbers, "tensors and handles of collectives"),
+            (sizes, "bytes of tensors"),
+        ):
+            if _grows(counted, judgement.scenario):
+                summary = (
+                    f"rank {rank} holds more {what} from step to step: "
+                    f"{', '.join(map(str, counted))}"
+                )
+                evidence = {"rank": rank, "held": [*counted]}
+                yield Finding("piles_up", summary, rank, None, evidence)
+                break
+
+
+def _grows(counted: Sequence[int], scenario: Scenario) -> bool:
+    later = counted[1:]
+    spans = (1, 2) if _needs_no_more_later(scenario) else (1,)
+    return any(
+        all(before < after for before, after in zip(later, later[span:], strict=False))
+        for span in spans
+    )
+
+
+def _needs_no_more_later(scenario: Scenario) -> bool:
+    """Tell whether a subject may have all that it needs after two steps."""
+    # Pools grow with the number of micro-batches, and with parameters that are trained later.
+    most = max(scenario.accumulations)
+    is_plain = {*scenario.events} <= {PLAIN}
+    return is_plain and max(scenario.accumulations[:2]) == most

@@ -14,8 +14,14 @@ from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Clues, Violation
 from syncverify.scenario.features import may_raise, overflows
 from syncverify.scenario.scenario import Scenario
-from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch, TraceRecord
+from syncverify.trace.records import (
+    POINT_TO_POINT,
+    CollectiveLaunch,
+    MemoryUse,
+    TraceRecord,
+)
 from syncverify.trace.run import RankRun, Run
+from syncverify.trace.source_lines import with_text
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
@@ -126,6 +132,13 @@ def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[Collective
         and launch.moment.step == step
         and launch.moment.phase in {"backward", "wait"}
     ]
+
+
+def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, Any]:
+    """Return evidence: `code`, the lines of code behind events by the words for each event."""
+    found = {words: with_text((use.source, *use.callers)) for words, use in events}
+    known = {words: lines for words, lines in found.items() if lines}
+    return {"code": known} if known else {}
 
 
 def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
+    code_of,
     launches_of,
     shared_launches,
 )
@@ -55,12 +56,13 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
         f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
         "hazard on NCCL"
     )
-    lines = [
-        f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}"
+    lines = {
+        f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}": stuck[rank][0]
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
-    ]
+    }
     for rank in ranks:
-        yield Finding(cause, summary, rank, None, {"details": lines})
+        evidence = {"details": [*lines], **code_of(lines.items())}
+        yield Finding(cause, summary, rank, None, evidence)
 
 
 def _messages(launches: Orders) -> Iterator[Orders]:

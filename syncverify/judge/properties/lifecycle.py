@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    launches_of,
+)
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
 from syncverify.trace.run import Fault, FaultKind, Leftovers
@@ -76,7 +81,8 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
     training program's own hooks are still there; no two gradients or parameters came to
     share a storage; no parameter keeps a tensor as a new attribute, or changed its value or
     `requires_grad`; a plain backward gives plain local gradients and issues no collective.
-    Defaults of torch are as they were, and no random generator was seeded.
+    Settings of the process are as they were (defaults of torch, environment, hooks on all
+    modules), and no random generator was seeded or set back to an earlier state.
 
     Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
     promise that the subject gives back its process groups, threads and streams. A subject
@@ -124,10 +130,11 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
             )
             yield Finding("parameters_joined", summary, rank, name, {"rank": rank})
     yield from _of_process(left, rank)
+    yield from _rewound(judgement, left, rank)
 
 
 def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
-    for words in left.settings:
+    for words in (*left.settings, *left.thread_settings):
         summary = f"the subject left a setting of the process changed: {words}"
         yield Finding("setting_changed", summary, rank, None, {"rank": rank})
     for name in left.reseeded:
@@ -135,11 +142,29 @@ def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
         yield Finding("generator_seeded", summary, rank, None, {"rank": rank})
 
 
+def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Finding]:
+    # A generator that was seeded repeats numbers too, on ranks of one process on all of them.
+    seeded = {
+        name
+        for rank_run in judgement.run.ranks
+        if rank_run.leftovers is not None
+        for name in rank_run.leftovers.reseeded
+    }
+    for name in left.repeating:
+        if name not in seeded:
+            summary = (
+                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
+                "number of an earlier step again"
+            )
+            yield Finding("generator_rewound", summary, rank, None, {"rank": rank})
+
+
 def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
-            evidence = {"rank": rank, "collective": str(record)}
+            code = code_of([("", record)])
+            evidence = {"rank": rank, "collective": str(record), **code}
             yield Finding("collective_after_unbind", summary, rank, None, evidence)
 
 

@@ -6,7 +6,12 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    launches_of,
+)
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.sent import senders, true_slots
 from syncverify.judge.properties.skipping import skipper
@@ -70,7 +75,10 @@ def _disagreements(
                 and (name, ranks) not in seen
             ):
                 seen.add((name, ranks))
-                lines = (f"rank {one}: {launch}", f"rank {other}: {theirs}")
+                lines = {
+                    f"rank {one}: {launch}": launch,
+                    f"rank {other}: {theirs}": theirs,
+                }
                 foreign = _foreign(judgement, {one: launch, other: theirs})
                 if foreign:
                     details = f": no axis reduces {', '.join(foreign)} over these ranks"
@@ -121,7 +129,8 @@ def _absences(
         for rank in sorted((played & {*ranks}) - launches.keys()):
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
-            evidence = {"details": [f"rank {peer}: {launch}, in {launch.moment}"]}
+            details = f"rank {peer}: {launch}, in {launch.moment}"
+            evidence = {"details": [details], **code_of([(details, launch)])}
             yield Finding(
                 "collective_missing",
                 summary,
@@ -153,7 +162,7 @@ def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Findi
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "
                 f"({launch.moment})"
             )
-            lines = (f"rank {one}: {launch}", f"rank {other}: {theirs}")
+            lines = {f"rank {one}: {launch}": launch, f"rank {other}: {theirs}": theirs}
             names = (slot.parameter, their_slot.parameter)
             yield from _both("bucket_mismatch", (one, other), details, lines, names)
 
@@ -219,9 +228,11 @@ def _both(
     cause: str,
     ranks: tuple[int, int],
     details: str,
-    lines: tuple[str, str],
+    lines: dict[str, CollectiveLaunch],
     names: tuple[str | None, str | None] = (None, None),
 ) -> Iterator[Finding]:
     summary = f"ranks {list(ranks)} met in one collective and disagree{details}"
     for rank, name in zip(ranks, names, strict=True):
-        yield Finding(cause, summary, rank, name, {"details": list(lines)})
+        code = code_of(lines.items())
+        evidence = {"details": [*lines], "is_proven": True, **code}
+        yield Finding(cause, summary, rank, name, evidence)

@@ -26,7 +26,7 @@ from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.evidence import Evidence, memory, until, where
 from syncverify.judge.properties.lost_views import moved, view_lost
-from syncverify.judge.properties.sent import elements, senders, sends
+from syncverify.judge.properties.sent import elements, senders, sends, sent_parameters
 from syncverify.trace.records import (
     AUTOGRAD,
     Access,
@@ -73,6 +73,7 @@ def mechanism(
         moved,
         _shared,
         _not_awaited,
+        _result_dropped,
         _not_reduced,
         _reduced_twice,
         _summed_again,
@@ -137,6 +138,31 @@ def _not_awaited(evidence: Evidence) -> Cause | None:
     return None
 
 
+def _result_dropped(evidence: Evidence) -> Cause | None:
+    """Find a reduction of the gradient that writes to other memory than that of `.grad`."""
+    expected, own = evidence.expected, evidence.expected.part(evidence.expected.rank)
+    is_own = any(evidence.equals(own / by) for by in {1, expected.divisor})
+    if evidence.kind != "rank_contribution_missing" or not is_own:
+        return None
+    places = [place for _, place in evidence.region_after_each_call if place]
+    if not places:
+        return None
+    for launch in evidence.launches:
+        names = senders(expected.reference, expected.rank, launch) or ()
+        # Real processes do not tell where results go, but an all-reduce works in place.
+        in_place = launch.regions if launch.operation == "all_reduce" else ()
+        written = launch.written or in_place
+        is_there = any(out.overlaps(at) for out in written for at in places[-1:])
+        is_named = written and expected.spec.name in names
+        if launch.reduces and is_named and not is_there:
+            text = (
+                f"it is rank {expected.rank}'s own gradient: it was reduced "
+                f"{where(launch)}, and the result never came into `.grad`"
+            )
+            return Cause("result_dropped", text)
+    return None
+
+
 def _not_reduced(evidence: Evidence) -> Cause | None:
     expected, launches = evidence.expected, evidence.launches
     if not evidence.is_unsent:
@@ -145,7 +171,14 @@ def _not_reduced(evidence: Evidence) -> Cause | None:
     if any(sent is None or expected.spec.name in sent for sent in names):
         return None
     named = sorted({name for sent in names if sent for name in sent})
-    told = f"they have {', '.join(named) or 'zeros'}" if launches else "there is none"
+    rank = expected.rank
+    themselves = {
+        f"the parameter {name!r} itself"
+        for launch in launches
+        for name in sent_parameters(expected.reference, rank, launch)
+    }
+    has = ", ".join([*named, *sorted(themselves)]) or "zeros"
+    told = f"they have {has}" if launches else "there is none"
     text = (
         f"it is rank {evidence.expected.rank}'s own gradient, and no collective of the step "
         f"has it: {told}"

@@ -11,18 +11,22 @@ from typing import Any
 from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
+from syncverify.judge.properties.judgement import code_of
 from syncverify.trace.records import (
     AUTOGRAD,
     HOST,
     OPTIMIZER,
     CollectiveLaunch,
+    Mark,
     MemoryUse,
     StreamCreated,
+    StreamWait,
     TraceRecord,
 )
 
 # Work of the training program, which has no line of the subject.
 _BY = {AUTOGRAD: "by autograd", OPTIMIZER: "by the optimizer"}
+_SHOWN_WAITS = 3
 _ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
 
 
@@ -64,7 +68,29 @@ def evidence(
         "memory": f"{_memory(unordered)}{_gradients(parameters)}",
         "remedy": str(disorder.remedy or "no single wait orders them"),
         "streams": _origins(unordered, disorder, trace),
+        "waits": _waits_between(unordered, trace),
+        **code_of(zip((first, second), _uses(unordered), strict=False)),
     }
+
+
+def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[str]:
+    """Name the waits that were made in between, and do not order the two uses."""
+    if not isinstance(unordered, Race):
+        return []
+    marks = {each.mark: each.stream for each in trace if isinstance(each, Mark)}
+    between = trace[unordered.first_index : unordered.second_index]
+    waits = [
+        f"{each.stream} waits for {marks.get(each.mark, 'no work')} at {each.source}"
+        for each in between
+        if isinstance(each, StreamWait) and each.stream == unordered.second.stream
+    ]
+    return [*dict.fromkeys(waits)][-_SHOWN_WAITS:]
+
+
+def _uses(unordered: Unordered) -> tuple[MemoryUse, ...]:
+    if isinstance(unordered, Race):
+        return unordered.first, unordered.second
+    return (unordered.use,)
 
 
 def _origins(

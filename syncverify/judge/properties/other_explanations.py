@@ -38,21 +38,53 @@ def other_signs(
         is_proven: Whether the trace leaves no other cause.
     """
     lines = _lines_behind(judgement, expected, cause)
-    return lines if is_proven else lines | _other_kinds(expected, observed, cause)
+    if is_proven:
+        return lines
+    kinds = {each.kind for each in fitting_causes(expected, observed)}
+    return lines | (kinds - {cause.kind})
 
 
-def _other_kinds(
+# Kinds that say the same of a gradient with one contribution.
+_SAME_OF_ONE = (
+    frozenset({"micro_batch_missing", "never_written"}),
+    frozenset({"contribution_doubled", "scaled"}),
+)
+# Kinds that say the same where each rank has one micro-batch.
+_SAME_OF_ONE_EACH = (frozenset({"micro_batch_missing", "rank_contribution_missing"}),)
+
+
+def other_readings(
     expected: ExpectedGradient, observed: torch.Tensor | None, cause: Cause
-) -> frozenset[str]:
+) -> list[str]:
+    """Return texts of other mistakes that give a wrong gradient, one for each kind.
+
+    Factors have one text for each number that they may be. Kinds are left out that say the
+    same of so few contributions.
+    """
+    same = [*(_SAME_OF_ONE_EACH if expected.count <= 1 else ())]
+    same += _SAME_OF_ONE if len(expected.terms()) <= 1 else ()
+    alike = {cause.kind}.union(*(kinds for kinds in same if cause.kind in kinds))
+    texts: dict[str, str] = {}
+    for other in fitting_causes(expected, observed):
+        is_factor = other.kind == cause.kind == "scaled" and other.text != cause.text
+        if is_factor or other.kind not in alike:
+            texts.setdefault(other.text if is_factor else other.kind, other.text)
+    return [*texts.values()]
+
+
+def fitting_causes(
+    expected: ExpectedGradient, observed: torch.Tensor | None
+) -> list[Cause]:
+    """List the causes that would give a wrong gradient, each text once, simple ones first."""
     is_known = expected.reference.scenario.module == PLAIN
     if not is_known or observed is None or observed.shape != expected.value().shape:
-        return frozenset()
-    fitting = {
-        other.kind
-        for other, value in explanations(expected)
+        return []
+    found = (
+        cause
+        for cause, value in explanations(expected)
         if torch.equal(observed, value.to(observed.dtype))
-    }
-    return frozenset(fitting - {cause.kind})
+    )
+    return [*{cause.text: cause for cause in found}.values()]
 
 
 def _lines_behind(

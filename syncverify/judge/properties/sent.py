@@ -17,6 +17,7 @@ from itertools import chain, combinations
 import torch
 
 from syncverify.judge.reference import Reference, trainable
+from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.specs import ParameterSpec
@@ -52,7 +53,35 @@ def senders(
     for name, start, end in _recognized(reference, rank, launch, sent):
         found.append(name)
         is_unknown[start:end] = False
+    if not found and sent_parameters(reference, rank, launch):
+        return ()
     return None if is_unknown.any() else tuple(dict.fromkeys(found))
+
+
+def sent_parameters(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...]:
+    """Name the parameters that a rank sends itself, in place of their gradients.
+
+    Values are compared, as training started with them or as updates changed them since.
+    A launch of few elements may send other numbers of the same value.
+
+    Returns:
+        Names; none where some value sent is no value of a parameter.
+    """
+    sent = elements(launch)
+    if sent is None or not len(sent) or launch.parameters:
+        return ()
+    found = dict[str, None]()
+    is_unknown = torch.ones(len(sent), dtype=torch.bool)
+    for spec in trainable(reference.scenario):
+        flat = start_value(reference.scenario, spec, rank).double().reshape(-1)
+        for updates in range(launch.moment.step + 1 if len(flat) else 0):
+            for start in range(len(sent) - len(flat) + 1):
+                if torch.equal(sent[start : start + len(flat)], flat + updates):
+                    found[spec.name] = None
+                    is_unknown[start : start + len(flat)] = False
+    return () if is_unknown.any() else tuple(found)
 
 
 def true_slots(

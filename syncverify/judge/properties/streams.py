@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.judge.properties.judgement import Finding, Judgement, code_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (
     Access,
@@ -89,7 +89,12 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
         f"{launch.moment}",
         rank,
         ", ".join(launch.parameters),
-        {"rank": rank, "possible": measured.num_possible, "overlapped": 0},
+        {
+            "rank": rank,
+            "possible": measured.num_possible,
+            "overlapped": 0,
+            **code_of([("", launch)]),
+        },
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.cause import Cause
+from syncverify.judge.cause import VALUE_CAUSES, Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.overflow import same_values
@@ -18,9 +18,14 @@ from syncverify.judge.properties.after_wait import (
     each_after_wait,
     on_all_ranks,
 )
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    launches_of,
+)
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.other_explanations import other_signs
+from syncverify.judge.properties.other_explanations import other_readings, other_signs
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.reference import trainable
@@ -28,9 +33,11 @@ from syncverify.judge.rounding import explain_rounded
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
 _SHOWN_ELEMENTS = 16
+_SHOWN_READINGS = 3
 
 
 def gradient_equals_reference(judgement: Judgement) -> Iterator[Finding]:
@@ -225,6 +232,8 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                         "rank": rank,
                         "collective": str(record),
                         "moment": str(record.moment),
+                        **code_of([("", record)]),
+                        "is_proven": True,
                     },
                     shows=frozenset({f"early at {record.source}"}),
                     explained_by=frozenset({f"early at {record.source}"}),
@@ -255,10 +264,10 @@ def compare(
     Yields:
         One finding per wrong gradient of `gradients`.
     """
-    apart = set[str]()
+    apart, seen = set[str](), set[str]()
     if judgement.scenario.module != PLAIN:
         for expected, observation, cause in _explained(gradients, explain_rounded):
-            yield _finding(judgement, expected, observation, cause, apart)
+            yield _finding(judgement, expected, observation, cause, apart, seen)
         return
     wrong = [*_explained(gradients)]
     if not wrong:
@@ -272,10 +281,10 @@ def compare(
         for kind in ranking[: ranking.index(cause.kind)]:
             likelier = explain(expected, observed, only=kind)
             if likelier is not None and likelier.kind == kind:
-                yield _finding(judgement, expected, observation, likelier, apart)
+                yield _finding(judgement, expected, observation, likelier, apart, seen)
                 break
         else:
-            yield _finding(judgement, expected, observation, cause, apart)
+            yield _finding(judgement, expected, observation, cause, apart, seen)
 
 
 def _explained(
@@ -294,11 +303,19 @@ def _finding(
     observation: Observation,
     cause: Cause,
     apart: set[str],
+    seen: set[str],
 ) -> Finding:
-    """Return a finding; notes in `apart` the kinds that nothing else explains."""
+    """Return a finding.
+
+    Notes in `apart` the kinds that nothing else explains, and in `seen` all kinds: the first
+    finding of a kind is the one that a report shows, and alone has other readings.
+    """
     observed = observation.gradients[expected.spec.name]
+    launches = _collectives(judgement, expected)
     told = cause
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
+    is_first = cause.kind not in seen
+    seen.add(cause.kind)
     signs = frozenset[str]()
     if cause.kind not in apart:  # one finding apart is enough, and the others take long
         signs = other_signs(
@@ -306,6 +323,9 @@ def _finding(
         )
     if not signs:
         apart.add(cause.kind)
+    readings = list[str]()
+    if cause is told and cause.kind in VALUE_CAUSES and is_first:
+        readings = other_readings(expected, observed, cause)
     return Finding(
         cause.kind,
         f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
@@ -324,22 +344,27 @@ def _finding(
             "expected": _values(expected.value()),
             "observed": _values(observed),
             "explanation": cause.text,
-            "collectives": _collectives(judgement, expected),
+            "collectives": [words for words, _ in launches],
+            **code_of(launches),
+            "is_proven": cause is not told,
+            "readings": readings[:_SHOWN_READINGS],
         },
         shows=frozenset({cause.kind}),
         explained_by=signs,
     )
 
 
-def _collectives(judgement: Judgement, expected: ExpectedGradient) -> list[str]:
-    """List the rank's reductions of the step that name the parameter, or else all."""
+def _collectives(
+    judgement: Judgement, expected: ExpectedGradient
+) -> list[tuple[str, CollectiveLaunch]]:
+    """List the rank's reductions of the step that name the parameter, or else all, in words."""
     reductions = [
         launch
         for launch in launches_of(judgement.run.ranks[expected.rank].trace)
         if launch.moment.step == expected.step and launch.reduces
     ]
     own = [each for each in reductions if expected.spec.name in each.parameters]
-    return [f"{launch} ({launch.moment})" for launch in own or reductions]
+    return [(f"{launch} ({launch.moment})", launch) for launch in own or reductions]
 
 
 def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:

@@ -27,7 +27,7 @@ from syncverify.sim.network.work import CoalescedWork, SimulatedWork
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import calling_line, is_called_by
+from syncverify.trace.source_lines import calling_frames, calling_line, is_called_by
 
 BACKEND_NAME = "simulated"
 
@@ -134,13 +134,14 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
             raise not_simulated(name)
         self.world.scheduler.count_step()
-        ranks = self.global_ranks
+        ranks, (source, *callers) = self.global_ranks, calling_frames()
         launched = self.recorder.launch(
             call.operation,
             tensors,
             ranks=ranks if peers is None else (ranks[peers[0]], ranks[peers[1]]),
             reduce_op=call.reduce_op,
-            source=calling_line(),
+            source=source,
+            callers=tuple(callers),
             communicator=self.group_name,
             root=None if call.root is None else ranks[call.root],
             written=call.written_by(self.rank()),

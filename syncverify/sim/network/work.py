@@ -71,6 +71,11 @@ class SimulatedWork(dist.Work):
         if self._streams is not None:
             self._streams.in_flight.append(self)
 
+    @property
+    def launched_at(self) -> str:
+        """Line of the subject that issued the collective."""
+        return self._launched.source
+
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block this rank until all ranks arrived; order the current stream at each call.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import CodeType
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import AUTOGRAD, HOST, OPTIMIZER, CollectiveLaunch
-from syncverify.trace.source_lines import innermost_subject_line
+from syncverify.trace.source_lines import RawFrames, subject_frames
 
 
 class RankRecorder(Recorder):
@@ -147,7 +146,7 @@ class RankRecorder(Recorder):
         operator: str,
         stream: str,
         tensors: Iterable[torch.Tensor],
-        line: tuple[CodeType, int] | str,
+        line: RawFrames | str,
     ) -> None:
         reads = [self._touch(tensor, stream) for tensor in tensors]
         position, moment = len(self.trace), self.moment
@@ -300,7 +299,7 @@ class RankRecorder(Recorder):
                     region.storage.is_on_device = True
             elif effects.waits_on_host:
                 return  # the values are in host memory: no wait, and no access on a device
-        line = innermost_subject_line() or self._outside
+        line = subject_frames() or self._outside
         self._raw.append(
             RawAccess(position, self.moment, stream, effects.name, reads, writes, line)
         )
@@ -325,7 +324,7 @@ class RankRecorder(Recorder):
             place = "kernel"
         if place == "kernel":
             scalars = itertools.compress(tensors, on_host)
-            line = innermost_subject_line() or AUTOGRAD
+            line = subject_frames() or AUTOGRAD
             self._note_read(effects.name, HOST, scalars, line)
         return place
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -30,7 +29,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, strided_region
-from syncverify.trace.source_lines import line_of
+from syncverify.trace.source_lines import RawFrames, frames_of
 
 
 class RawRegion(NamedTuple):
@@ -61,7 +60,7 @@ class RawAccess(NamedTuple):
         operator: Name of the operator.
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
-        line: Code and instruction that asked for the operator, or words instead.
+        line: Lines that asked for the operator, or words instead.
     """
 
     position: int
@@ -70,7 +69,7 @@ class RawAccess(NamedTuple):
     operator: str
     reads: Sequence[RawRegion]
     writes: Sequence[RawRegion]
-    line: tuple[CodeType, int] | str
+    line: RawFrames | str
 
 
 class RawFree(NamedTuple):
@@ -160,8 +159,17 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
 def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
     reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
     if reads or writes or numbers.keeps_everything:
-        line = raw.line if isinstance(raw.line, str) else line_of(*raw.line)
-        yield Access(raw.moment, raw.stream, raw.operator, reads, writes, line)
+        lines = (raw.line,) if isinstance(raw.line, str) else frames_of(raw.line)
+        source, *callers = lines
+        yield Access(
+            raw.moment,
+            raw.stream,
+            raw.operator,
+            reads,
+            writes,
+            source,
+            callers=tuple(callers),
+        )
 
 
 def _regions(

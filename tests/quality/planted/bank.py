@@ -76,10 +76,8 @@ UNREDUCED = "it is rank 0's own gradient, and no collective of the step has it: 
 NUMERICS = [
     Defect(
         "avg-divides-by-numel", VALUE, "scaled",
-        wrong(
-            "it is twice the right gradient: counted or reduced twice, or not divided by "
-            "2, the number of ranks that contribute"
-        ),
+        "gradient of 'p1' on rank 0, step 0 is wrong: its sum is divided by 10, the number "
+        "of elements, not by 2",
     ),
     Defect(
         "expert-divisor-wrong-mesh", VALUE, "scaled",

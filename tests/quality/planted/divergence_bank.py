@@ -28,21 +28,21 @@ DIVERGENCES: list[tuple[Any, ...]] = [
     (
         "polls-for-absent-rank", 1,
         (WAITS, "step_bound"), None,  # works of torch's fake group are never complete
-        r"rank 0: polls for rank 1 in .* of p0 .*; polls at cross_rank/polls_for_absent_rank\.py:\d+ in finish",
+        r"rank 0: polls for rank 1 in .* of p0 .*; polls at \S*cross_rank/polls_for_absent_rank\.py:\d+ in finish",
     ),
     (
         "bucket-order-partly-broadcast", 1024,
         (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
-        r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at bases/view_buckets\.py",
+        r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at syncverify/bugbank/bases/view_buckets\.py",
     ),
     (
         "messages-one-by-one", 1,
         (ORDER, "opposing_messages"), None,  # no data, no batches
-        r"rank 0: send of 1 x float32 over ranks \[0, 1\], at cross_rank/messages_one_by_one\.py:\d+ in exchange; then",
+        r"rank 0: send of 1 x float32 over ranks \[0, 1\], at \S*cross_rank/messages_one_by_one\.py:\d+ in exchange; then",
     ),
     (
         "hook-vs-other-collective", 1,
         (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
-        r"rank 0: all_to_all_single of 2 x int64 over ranks \[0, 1\], at cross_rank/hook_vs_other_collective\.py",
+        r"rank 0: all_to_all_single of 2 x int64 over ranks \[0, 1\], at syncverify/bugbank/cross_rank/hook_vs_other_collective\.py",
     ),
 ]  # fmt: skip

@@ -96,7 +96,7 @@ OF_HOOKS = [
     ),
     # The common gradient is small beside the gradient of the other parameter.
     of(
-        graphs.ReducesWhatTensorHooksGet, "use=added_to_another", cause="rounded",
+        graphs.ReducesWhatTensorHooksGet, "use=added_to_another", cause="unexplained",
     ),
     of(
         graphs.TakesArrivals, "backward=hooks_of_others", "backward=grad_beside",
@@ -160,7 +160,7 @@ OF_FORWARDS = [
         call_watches.TrainsRetainedCopies, "use=retained_gradient",
         cause="micro_batch_missing",
     ),
-    of(call_watches.ReducesInDtypeOfAutocast, "use=autocast", cause="rounded"),
+    of(call_watches.ReducesInDtypeOfAutocast, "use=autocast", cause="unexplained"),
     of(call_watches.TakesSecondDerivativesForInnerSteps, "use=hessian"),
     raised(backward_watches.ReadsWhatArrives, RuntimeError, "use=jacobian_rows"),
     of(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from planted import process_changes
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
@@ -107,6 +108,17 @@ class DrawsNumbers(ViewBuckets):
         super().wait()
 
 
+class KeepsBufferInTuples(ViewBuckets):
+    """Each parameter keeps a bucket's buffer and a place in it."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        for bucket in self.buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                parameter.in_bucket = (bucket.buffer, place)
+
+
 class ChangesDefaultDtype(ViewBuckets):
     """The default dtype is set, and not set back."""
 
@@ -203,6 +215,66 @@ class KeepsFewHandles(KeepsHandles):
         return deque(maxlen=100)
 
 
+class KeepsEveryOtherHandle(KeepsHandles):
+    """Handles of each second step are kept."""
+
+    step = 0
+
+    @override
+    def launch(self, bucket: Bucket) -> None:
+        super().launch(bucket)
+        if self.step % 2:
+            self.handles.pop()
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.step += 1
+
+
+ALL_COPIES: list[torch.Tensor] = []
+
+
+class KeepsInAGlobal(ViewBuckets):
+    """A list of the module keeps a copy of each step."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        ALL_COPIES.append(self.buckets[0].buffer.clone())
+
+
+class GrowsAHistory(ViewBuckets):
+    """One tensor becomes longer in each step."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.norms = torch.zeros(0)
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.norms = torch.cat([self.norms, torch.zeros(100)])
+
+
+class KeepsAFewSteps(ViewBuckets):
+    """Right: a ring of four copies, and a view that becomes longer in memory that does not."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.ring: list[torch.Tensor] = []
+        self.memory = torch.zeros(100)
+        self.norms = self.memory[:0]
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.ring = [*self.ring[-3:], self.buckets[0].buffer.clone()]
+        self.norms = self.memory[: self.norms.numel() + 1]
+
+
 class CountsCapInElements(ViewBuckets):
     """A cap in bytes is compared with a number of elements."""
 
@@ -241,5 +313,19 @@ REMAINS = [
     Remains(ReplacesBackward, "hook_left"),
     Remains(KeepsHandles, "piles_up", GROWTH),
     Remains(KeepsHandlesInClosure, "piles_up", GROWTH),
+    Remains(KeepsBufferInTuples, "attribute_left"),
+    Remains(KeepsEveryOtherHandle, "piles_up", GROWTH),
+    Remains(KeepsInAGlobal, "piles_up", GROWTH),
+    Remains(GrowsAHistory, "piles_up", GROWTH),
+    *(Remains(each, "generator_seeded") for each in process_changes.SEEDING),
+    *(Remains(each, "generator_rewound") for each in process_changes.REWINDING),
+    *(Remains(each, "setting_changed") for each in process_changes.CHANGING),
 ]
-RIGHT = [ViewBuckets, DrawsNumbers, ChangesDtypeForABlock, KeepsFewHandles]
+RIGHT = [
+    ViewBuckets,
+    DrawsNumbers,
+    ChangesDtypeForABlock,
+    KeepsFewHandles,
+    KeepsAFewSteps,
+    *process_changes.RIGHT,
+]

@@ -95,7 +95,7 @@ def test_a_none_of_the_user_is_no_none_of_ours(one_rank) -> None:
 
 def test_a_gradient_of_another_dtype_is_refused(one_rank) -> None:
     parameter = nn.Parameter(torch.zeros(3))
-    with GradientSynchronizer([[parameter]], 1, 2) as synchronizer:
+    with GradientSynchronizer([[parameter]], 1, 1) as synchronizer:
         synchronizer.zero_grad(set_to_none=True)
         parameter.data = parameter.data.double()
         with pytest.raises(GradientMismatchError) as caught:

@@ -129,8 +129,9 @@ def test_a_module_that_is_converted_after_bind_is_no_silent_loss() -> None:
     module = nn.Linear(2, 3, bias=False)
     with GradientSynchronizer.from_module(module, 1, 1) as synchronizer:
         module.double()
+        module.weight.sum().backward()
         with pytest.raises(GradientMismatchError) as caught:
-            module.weight.sum().backward()
+            synchronizer.wait()
         assert str(caught.value).splitlines()[:3] == [
             "the gradient of weight does not fit its view",
             "  expected: torch.float32 of shape (3, 2) on cpu",

@@ -13,26 +13,24 @@ from synchronizer import GradientSynchronizer, SynchronizerConfig
 from synchronizer.contract.config import DEFAULT_CONFIG
 
 KIB_MB = 2**-10
-CHECKED = SynchronizerConfig(
-    axis_reductions={"dp": "avg", "tp": "check"}, wire_dtype=torch.float32
+AVERAGED = SynchronizerConfig(
+    axis_reductions={"dp": "avg", "tp": "none"}, wire_dtype=torch.float32
 )
 
 
 TABLE = """\
-bucket  parameters    dtype     bytes  padding  op   wire      ranks       axes    check  launch
-0       plain         float32   12     116      -    -         this one    -       -      -
-1       rows          bfloat16  200    56       sum  bfloat16  1, 3        dp      -      0
-2       b and 1 more  bfloat16  400    112      sum  bfloat16  0, 1, 2, 3  dp, tp  -      1
-3 reductions a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 1024 bytes"""
-CHECKED_TABLE = """\
-bucket  parameters    dtype     bytes  padding  op   wire     ranks     axes  check  launch
-0       plain         float32   12     116      -    -        this one  -     -      -
-1       rows          bfloat16  200    56       avg  float32  1, 3      dp    -      0
-2       b and 1 more  bfloat16  400    112      avg  float32  1, 3      dp    0, 1   1
-2 reductions and 1 check a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail \
-1040 bytes"""
+bucket  parameters    dtype     bytes  padding  op   wire      ranks       axes    launch
+0       plain         float32   12     116      -    -         this one    -       -
+1       rows          bfloat16  200    56       sum  bfloat16  1, 3        dp      0
+2       b and 1 more  bfloat16  400    112      sum  bfloat16  0, 1, 2, 3  dp, tp  1
+2 reductions a step, of 3 buckets; 612 bytes and 284 of padding; exposed tail 512 bytes"""
+AVERAGED_TABLE = """\
+bucket  parameters       dtype     bytes  padding  op   wire     ranks     axes  launch
+0       plain            float32   12     116      -    -        this one  -     -
+1       rows and 2 more  bfloat16  600    168      avg  float32  1, 3      dp    0
+1 reduction a step, of 2 buckets; 612 bytes and 284 of padding; exposed tail 1536 bytes"""
 EMPTY_TABLE = """\
-bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  check  launch
+bucket  parameters  dtype  bytes  padding  op  wire  ranks  axes  launch
 0 reductions a step, of 0 buckets; 0 bytes and 0 of padding; exposed tail 0 bytes"""
 
 
@@ -61,16 +59,16 @@ def test_the_table_shows_buckets_bytes_ranks_and_launch_order(ranks) -> None:
     assert ranks.run(4, program)[1] == TABLE.splitlines()
 
 
-def test_the_table_shows_what_is_averaged_checked_and_sent_in_another_dtype(
+def test_the_table_shows_what_is_averaged_and_sent_in_another_dtype(
     ranks,
 ) -> None:
     def program(_: int) -> list[str]:
         partly = SynchronizerConfig(axis_reductions={"dp": "avg"})
         both = make(("dp", "tp"), partly).explain().buckets[2]
         assert both.op == "sum / 2"
-        return str(make(("dp", "tp"), CHECKED).explain()).splitlines()
+        return str(make(("dp", "tp"), AVERAGED).explain()).splitlines()
 
-    assert ranks.run(4, program)[1] == CHECKED_TABLE.splitlines()
+    assert ranks.run(4, program)[1] == AVERAGED_TABLE.splitlines()
 
 
 def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
@@ -80,22 +78,7 @@ def test_the_axes_of_an_unnamed_mesh_are_numbers(ranks) -> None:
     assert ranks.run(4, program)[0] == [(), ("0",), ("0", "1")]
 
 
-def test_the_tail_is_what_is_launched_after_the_last_gradient(ranks) -> None:
-    """One bucket in one piece, two axis by axis, of 256 and 512 bytes."""
-
-    def program(_: int) -> int:
-        synchronizer = make(("dp", "tp"))
-        mesh = init_device_mesh("cpu", (2, 2))
-        local = torch.zeros(64)
-        for placement in ((Replicate(), Replicate()), (Shard(0), Replicate())):
-            tensor = DTensor.from_local(local, mesh, placement, run_check=False)
-            synchronizer._param_groups[0].insert(0, nn.Parameter(tensor))
-        return synchronizer.explain().exposed_tail_bytes
-
-    assert ranks.run(4, program) == [256 + (256 + 512)] * 4
-
-
-@pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 3), (CHECKED, 3)])
+@pytest.mark.parametrize(("config", "expected"), [(DEFAULT_CONFIG, 2), (AVERAGED, 1)])
 def test_the_predicted_collectives_are_those_that_happen(
     ranks, monkeypatch, config, expected
 ) -> None:
@@ -117,7 +100,6 @@ def test_the_predicted_collectives_are_those_that_happen(
         monkeypatch.setattr(dist, name, observed)
 
     observe("all_reduce")
-    observe("all_gather")
 
     def program(_: int) -> tuple[str, ...]:
         with make(("dp", "tp"), config) as synchronizer:

@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 from synchronizer import (
-    AlreadyBoundError,
     GradientSynchronizer,
     InvalidArgumentError,
-    NotBoundError,
-    StepStartedError,
+    LifecycleError,
     UnfrozenParameterError,
 )
 
@@ -76,7 +74,7 @@ def test_calls_without_bind_are_refused() -> None:
         (synchronizer.wait, "wait"),
         (synchronizer.zero_grad, "zero_grad"),
     ):
-        with pytest.raises(NotBoundError) as caught:
+        with pytest.raises(LifecycleError) as caught:
             call()
         assert lines(caught) == [
             f"{name}() was called on a synchronizer that is not bound",
@@ -90,7 +88,7 @@ def test_calls_without_bind_are_refused() -> None:
 def test_bind_twice_is_refused_and_stays_bound() -> None:
     a = parameter(1)
     with GradientSynchronizer([[a]], 1, 1) as synchronizer:
-        with pytest.raises(AlreadyBoundError) as caught:
+        with pytest.raises(LifecycleError) as caught:
             synchronizer.bind()
         assert lines(caught) == [
             "bind() was called on a bound synchronizer",
@@ -190,7 +188,7 @@ def test_required_accumulations_do_not_change_within_a_step() -> None:
     a, b = parameter(3), parameter(3)
     with GradientSynchronizer([[a], [b]], 1, 2) as synchronizer:
         a.sum().backward()
-        with pytest.raises(StepStartedError) as caught:
+        with pytest.raises(LifecycleError) as caught:
             synchronizer.set_required_accumulations(1)
         assert lines(caught) == [
             "the required accumulations were changed in the middle of a step",
@@ -206,9 +204,9 @@ def test_required_accumulations_do_not_change_within_a_step() -> None:
 
 
 def test_errors_survive_pickling() -> None:
-    error = NotBoundError("headline", expected="x", got="y", where="z")
+    error = LifecycleError("headline", expected="x", got="y", where="z")
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is NotBoundError
+    assert type(again) is LifecycleError
     assert str(again) == str(error)
 
 

@@ -8,8 +8,8 @@ from torch import nn
 from synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
+    LateAccumulationError,
     SynchronizerConfig,
-    TooManyAccumulationsError,
 )
 
 
@@ -77,7 +77,7 @@ def test_a_mark_too_many_is_refused(one_rank) -> None:
     parameter, other = (nn.Parameter(torch.zeros(2)) for _ in range(2))
     with GradientSynchronizer([[parameter, other]], 1, 1) as synchronizer:
         synchronizer.mark_ready(parameter)
-        with pytest.raises(TooManyAccumulationsError):
+        with pytest.raises(LateAccumulationError):
             synchronizer.mark_ready(parameter)
 
 

@@ -19,7 +19,7 @@ from synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
-from synchronizer.hooks import bf16_compression, bf16_error_feedback
+from synchronizer.hooks import bf16_error_feedback
 
 KIB_MB = 2**-10
 
@@ -59,7 +59,7 @@ def test_a_hook_sees_each_shared_bucket_once_in_launch_order(ranks) -> None:
             views = [view.tolist() for view in bucket.views]
             seen.append((bucket.index, bucket.names, bucket.is_last, views))
             assert dist.get_process_group_ranks(bucket.group) == [0, 1]
-            return bf16_compression(bucket)
+            return bf16_error_feedback(bucket)
 
         a, b, c = group = [replicated(n) for n in (2, 256, 3)]
         group.append(nn.Parameter(torch.zeros(2)))  # stays local
@@ -239,7 +239,7 @@ def test_a_future_that_fails_is_a_failed_reduction(two_ranks) -> None:
 
 def test_a_hook_does_not_go_with_scattered_sums() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        SynchronizerConfig(comm_hook=bf16_compression, mode="reduce_scatter")
+        SynchronizerConfig(comm_hook=bf16_error_feedback, mode="reduce_scatter")
     assert lines(caught)[:3] == [
         "mode is not 'all_reduce', as a comm_hook asks for",
         "  expected: 'all_reduce', as a comm_hook asks for",
@@ -247,11 +247,20 @@ def test_a_hook_does_not_go_with_scattered_sums() -> None:
     ]
 
 
+FEEDBACK = {"comm_hook": bf16_error_feedback}
+
+
 def sums_of(hook, rank: int, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    return sums_under(SynchronizerConfig(comm_hook=hook), rank, gradients)
+
+
+def sums_under(
+    config: SynchronizerConfig, rank: int, gradients: list[torch.Tensor]
+) -> list[torch.Tensor]:
     """Reduce one gradient a step."""
     found = []
     a = replicated(len(gradients[0]))
-    with with_hook(hook, [a]) as sums:
+    with GradientSynchronizer([[a]], 1, 1, config=config) as sums:
         for gradient in gradients:
             contribute(a, gradient)
             sums.wait()
@@ -260,11 +269,10 @@ def sums_of(hook, rank: int, gradients: list[torch.Tensor]) -> list[torch.Tensor
     return found
 
 
-@pytest.mark.parametrize("hook", [bf16_compression, bf16_error_feedback])
-def test_values_that_bfloat16_holds_are_summed_exactly(ranks, hook) -> None:
+def test_values_that_bfloat16_holds_are_summed_exactly(ranks) -> None:
     def program(rank: int) -> None:
         gradient = torch.arange(-60.0, 60.0) * (rank + 1)  # sums of up to 180 < 2**8
-        for found in sums_of(hook, rank, [gradient] * 3):
+        for found in sums_of(bf16_error_feedback, rank, [gradient] * 3):
             assert torch.equal(found, torch.arange(-60.0, 60.0) * 3)
 
     ranks.run(2, program)
@@ -274,7 +282,7 @@ def test_other_values_are_rounded_once_a_rank_and_once_in_the_sum(ranks) -> None
     values = torch.randn(2, 200, generator=torch.Generator().manual_seed(0))
 
     def program(rank: int) -> None:
-        (found,) = sums_of(bf16_compression, rank, [values[rank]])
+        (found,) = sums_of(bf16_error_feedback, rank, [values[rank]])
         exact = values.double().sum(dim=0)
         # fl(fl(a) + fl(b)) with unit roundoff u = 2**-8:
         # |error| <= (|a| + |b|) (2 u + u**2).
@@ -294,8 +302,9 @@ def test_with_error_feedback_what_is_rounded_away_does_not_add_up(ranks) -> None
 
     def program(rank: int) -> tuple[list[float], list[float]]:
         errors = []
-        for hook in (bf16_compression, bf16_error_feedback):
-            found = torch.stack(sums_of(hook, rank, [gradient] * 64))
+        for options in ({"wire_dtype": torch.bfloat16}, FEEDBACK):
+            config = SynchronizerConfig(**options)
+            found = torch.stack(sums_under(config, rank, [gradient] * 64))
             error = found.cumsum(0) - 2 * gradient * torch.arange(1, 65)[:, None]
             errors.append(error[:, 0].tolist())
         return tuple(errors)
@@ -329,3 +338,46 @@ def test_a_reset_drops_the_residual(ranks) -> None:
         return found
 
     assert ranks.run(2, program) == [[2.0] * 5] * 2  # the third of them would be larger
+
+
+def kept(sums: GradientSynchronizer) -> dict[str, float]:
+    return {
+        name: found["residual"][0].item() for name, found in sums.state_dict().items()
+    }
+
+
+def test_what_a_hook_keeps_moves_with_gradients_and_through_a_checkpoint(ranks) -> None:
+    """The residual of `b` is 2**-9 after one step, in whatever bucket the gradient is."""
+
+    def program(_: int) -> list[Any]:
+        a, b = group = [replicated(numel) for numel in (2, 256)]
+        names = {a: "a", b: "b"}
+        config = SynchronizerConfig(comm_hook=bf16_error_feedback)
+        made = [
+            GradientSynchronizer(
+                [group], KIB_MB, 1, parameter_names=names, config=config
+            )
+            for _ in range(2)
+        ]
+        with made[0] as sums:
+            assert sums.state_dict() == {}
+            contribute(a, torch.ones(2))
+            contribute(b, torch.full((256,), 1 + 2**-9))
+            sums.wait()
+            before = kept(sums)
+            sums.zero_grad()
+            assert sums.explain().is_rebuilt
+            after, checkpoint = kept(sums), sums.state_dict()
+        with made[1] as sums:
+            sums.load_state_dict(checkpoint)
+            loaded = kept(sums)
+            with pytest.raises(InvalidArgumentError) as caught:
+                sums.load_state_dict({"c": {}})
+            assert lines(caught)[2] == "  got:      state=['c']"
+            for each, numel in ((a, 2), (b, 256)):
+                contribute(each, torch.full((numel,), 1 + 2**-9))
+            sums.wait()
+            return [before, after, loaded, kept(sums)]
+
+    first, second = {"a": 0, "b": 2**-9}, {"a": 2**-9, "b": 2**-8}
+    assert ranks.run(2, program) == [[first, first, first, second]] * 2

@@ -15,6 +15,7 @@ from syncverify.processes.process_state import STOPPED
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.trace.source_lines import shown_path
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
@@ -111,7 +112,7 @@ def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None
     assert hung is not None
     assert (hung.kind, hung.ranks) == ("never_returns", (1,))
     assert hung.details[0].endswith("it is in C code that keeps Python from running")
-    here = "backends/test_lost_ranks.py:"
+    here = f"{shown_path(__file__)}:"
     assert [
         line.partition(" in ")[2] for line in hung.details if line.startswith(here)
     ] == [

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from syncverify.program.generators import other_chance
 from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import (
-    ProcessSettings,
-    other_chance,
-    restored_settings,
-)
+from syncverify.program.process_settings import ProcessSettings, restored_settings
 from syncverify.trace.run import Leftovers, RankRun
 
 
@@ -83,3 +80,18 @@ def test_a_function_that_a_verdict_relies_on_is_missed_and_put_back() -> None:
         assert settings.changed() == ("torch.equal is replaced",)
     assert torch.equal is equal
     assert settings.changed() == ()
+
+
+def test_numbers_that_repeat_on_some_ranks_are_another_ranks_block() -> None:
+    """A rank that waits in a block lets another one draw, and then sets the state back."""
+
+    def left(*repeating: str) -> RankRun:
+        return RankRun(leftovers=Leftovers({}, (), (), repeating=repeating))
+
+    runs = [left("one", "other"), left("other"), RankRun()]
+    drop_what_is_undone(runs, ProcessSettings())
+    assert [run.leftovers and run.leftovers.repeating for run in runs] == [
+        ("other",),
+        ("other",),
+        None,
+    ]

@@ -78,6 +78,7 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
     p0: shape (5,), bfloat16, gradient in float32, placements (Replicate, Shard(0)), group 0
     p1: shape (), float32, plain tensor, frozen, group 1
 
+  cause:      rank_contribution_missing, likely: no other mistake that is known gives this value
   hint:       reduce every bucket, over every mesh axis on which its parameters are Replicate, and wait for it
   replay:     syncverify replay {ENTRY.token} mine:Sync --backend sim
 

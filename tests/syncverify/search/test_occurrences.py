@@ -145,3 +145,13 @@ class TurnsAndDoubles(TakesTurns):
 def test_a_defect_that_also_occurs_without_its_cause_is_a_violation() -> None:
     assert SCALED in explained(TurnsAndDoubles)
     assert len(explained(TurnsAndDoubles)) >= 2
+
+
+def test_what_is_first_met_while_shrinking_is_listed_with_what_was_shrunk() -> None:
+    shrunk, own = SCALED, STALE
+    occurrences = met((shrunk,))
+    occurrences.note_while_shrinking(run_of(own), shrunk)
+    assert occurrences.counting() == [shrunk]
+    assert related(occurrences) == {shrunk: [(own, False)]}
+    occurrences.note_while_shrinking(run_of(shrunk), shrunk)  # known already
+    assert related(occurrences) == {shrunk: [(own, False)]}

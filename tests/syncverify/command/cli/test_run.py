@@ -89,7 +89,8 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
             for name, kind in of_violation.items()
             if not isinstance(violation.get(name), kind)
         ]
-        problems += sorted(violation.keys() - of_violation.keys())
+        optional = {"lines", "fix"}  # of values, and of what small changes mend
+        problems += sorted(violation.keys() - of_violation.keys() - optional)
     return problems
 
 

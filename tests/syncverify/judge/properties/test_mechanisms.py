@@ -126,6 +126,7 @@ SHOWN = {
         (launch(), accumulation()),
         "reduced_early",
     ),
+    "reduced_and_read_elsewhere": (OWN, (launch(),), "result_dropped"),
     "written_and_gone": (ZEROS, (accumulation(), launch(None)), "erased"),
 }
 
@@ -144,7 +145,6 @@ def test_trace_names_the_call(
 
 SHOWS_NOTHING = {
     "launch_of_unknown": (OWN, (launch(names=(), regions=(ELSEWHERE,)),)),
-    "reduced_and_read_elsewhere": (OWN, (launch(),)),
     "mean_of_means": (
         TWICE_SUMMED,
         (launch(reduce_op="AVG"), launch(None, reduce_op="AVG")),

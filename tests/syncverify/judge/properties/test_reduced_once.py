@@ -126,6 +126,7 @@ def test_as_much_is_exchanged_as_is_owed() -> None:
         "step": 0,
         "owed_numel": 8,
         "exchanged_numel": 4,
+        "collectives": [f"{launches[0]} ({launches[0].moment})"],
     }
 
 

@@ -1,7 +1,6 @@
 """Collectives are late on purpose, and strict: results of waits, and ends of a run."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.trace.records import CollectiveLaunch, CollectiveWait
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
-PLACE = "/".join(Path(__file__).parts[-2:])
+PLACE = "tests/syncverify/sim/network/test_process_group.py"
 
 
 def own(rank: int, numel: int = 3) -> torch.Tensor:

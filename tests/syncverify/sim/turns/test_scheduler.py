@@ -7,6 +7,7 @@ import pytest
 from syncverify.errors import RunEndedError
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall, Wait
+from syncverify.trace.source_lines import shown_path
 
 
 class World:
@@ -290,7 +291,7 @@ def test_polling_without_an_end_ends_at_the_bound() -> None:
     assert first is not None
     assert (first.kind, first.ranks, turns) == ("step_bound", (0,), 101)
     assert first.details[0].startswith(
-        "rank 0: polls for rank 1 in a work; polls at turns/"
+        f"rank 0: polls for rank 1 in a work; polls at {shown_path(__file__)}:"
     )
     assert first.details[1] == "rank 1: has finished"
     assert play() == (first, turns)
@@ -305,7 +306,7 @@ def test_operations_count_even_if_nobody_waits_for_them() -> None:
 
     _, stall = scheduler.run(program)
     assert stall is not None
-    assert stall.details[0].startswith("rank 0: goes on at turns/test_scheduler.py:")
+    assert stall.details[0].startswith(f"rank 0: goes on at {shown_path(__file__)}:")
 
 
 def test_a_rank_that_swallows_the_bound_does_not_outlive_it() -> None:

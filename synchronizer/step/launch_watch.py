@@ -1,6 +1,4 @@
-"""Checks of launches: writes meanwhile, and in debug mode the order on other ranks.
-
-A comparison of orders goes through the store in each step.
+"""Writes to gradients between the launch of a bucket and `wait()`.
 
 Note [Writes that no hook sees]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -21,18 +19,13 @@ from collections.abc import Iterator, Sequence
 
 from synchronizer.bucket.bucket import Bucket
 from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.contract.errors import InFlightWriteError, LaunchOrderError
-from synchronizer.plan.plan_agreement import Fingerprint, compare
-from synchronizer.ranks.rendezvous import Rendezvous
-from synchronizer.ranks.scope import rank_list
+from synchronizer.contract.errors import InFlightWriteError
 
 
 class LaunchWatch:
     """Follows the launches of this rank in a step."""
 
-    def __init__(self, rendezvous: Rendezvous | None) -> None:
-        self._rendezvous = rendezvous
-        self._step = 0
+    def __init__(self) -> None:
         # Buckets in launch order, each with torch's counts of writes at the launch.
         self._launched: dict[Bucket, tuple[int, ...]] = {}
 
@@ -43,34 +36,6 @@ class LaunchWatch:
     def restart(self) -> None:
         """Start the next step."""
         self._launched.clear()
-
-    def refuse_other_order(self) -> None:
-        """Refuse to wait where other ranks have launched in another order.
-
-        Waits until all ranks that share buckets have launched all of them.
-
-        Raises:
-            LaunchOrderError: A rank has launched its buckets in another order.
-            PlanMismatchError: A rank does not call `wait()` in time.
-        """
-        if self._rendezvous is None:
-            return
-        step, self._step = self._step, self._step + 1
-        mine = Fingerprint.of([bucket.plan for bucket in self._launched])
-        call = f"wait() in step {step}"
-        different = compare(self._rendezvous, _topic(step), mine, call=call)
-        if step:
-            # All peers are in this step, so no rank reads notes of the previous one.
-            self._rendezvous.delete(f"{_topic(step - 1)}/whole")
-            self._rendezvous.delete(f"{_topic(step - 1)}/digest")
-        if different:
-            peer, found = next(iter(different.items()))
-            raise LaunchOrderError(
-                f"ranks launched different reductions, first at {found.subject}",
-                expected="one launch order on all ranks that share buckets",
-                got=f"{found.here}, on this rank; {found.there}, on rank {peer}",
-                where=f"step {step}, unlike rank " + rank_list(different),
-            )
 
     def writes_in_flight(self) -> InFlightWriteError | None:
         """Return the error for gradients that were written since their launch."""
@@ -89,13 +54,10 @@ class LaunchWatch:
         )
 
 
-def _topic(step: int) -> str:
-    return f"launches/{step}"
-
-
 def _versions(bucket: Bucket) -> tuple[int, ...]:
-    """Return torch's count of writes to the buffer, and then to each gradient."""
-    return (bucket.version, *(view.gradient._version for view in bucket.views))  # noqa: SLF001
+    """Return torch's count of writes to the buffer, and then to each DTensor."""
+    versions = (view.gradient._version for view in bucket.dtensor_views)  # noqa: SLF001
+    return (bucket.version, *versions)
 
 
 def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
@@ -106,7 +68,7 @@ def _written(bucket: Bucket, before: Sequence[int]) -> Iterator[str]:
     if buffer:
         yield f"one of {_names(bucket.views)}"
         return
-    changed = [v for v, n in zip(bucket.views, gradients, strict=True) if n]
+    changed = [v for v, n in zip(bucket.dtensor_views, gradients, strict=True) if n]
     if changed:
         yield _names(changed)
 

@@ -1,0 +1,47 @@
+"""Write the page of all causes that a violation may have: `make catalogue`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from syncverify.report.causes import MEANINGS
+from syncverify.report.hints import certainty, hint
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "causes.md"
+HEAD = """\
+# Causes
+
+Written by `make catalogue` from `syncverify/report/causes.py` and `hints.py` there; a test
+compares. A violation has a property, which says what does not hold, and a cause, which says
+what mistake was made. How sure a cause is stands beside it in a report:
+
+- *certain*: the run shows it, for example by a call, a line or a missing wait.
+- *likely*: the value of a gradient tells it, and no other mistake that is known gives that value.
+- *one of several*: other mistakes give that value too; the report names them. A search
+  prefers scenarios that leave one.
+- *open*: the cause tells a place, and no reason.
+
+The trace of a run may make a cause certain that is likely by its value. On simulated ranks, a
+report also has a *fix* where one was found: a change of the subject's own source, with which
+the scenario held every property when it was played, and other scenarios showed nothing new. A
+fix need not be the one that the author would make.
+
+| cause | the mistake | by itself | repair to try first |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return HEAD + "".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    for cause, meaning in MEANINGS.items():
+        sure = certainty(cause, {}).partition(":")[0]
+        sure = sure if sure in {"certain", "likely"} else "open"
+        yield f"| `{cause}` | {meaning} | {sure} | {hint(cause)} |\n"
+
+
+if __name__ == "__main__":
+    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)

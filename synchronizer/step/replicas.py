@@ -1,0 +1,40 @@
+"""Equal replicas: what the lowest rank of each set of ranks holds, sent to the others."""
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from synchronizer.plan.grouping import local_tensor
+from synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
+from synchronizer.ranks.scope import ReduceScope, mesh_scope, reduce_axes
+
+
+@torch.no_grad()
+def broadcast(
+    tensors: Iterable[torch.Tensor],
+    groups: ReductionGroups,
+    plain: dist.ProcessGroup | None,
+) -> None:
+    """Overwrite each tensor with that of the lowest rank that replicates it.
+
+    `tensors` come in one order on all ranks. `plain` is the process group of plain ones,
+    which stay as they are without it. A parameter is replicated also over an axis that is
+    not reduced.
+    """
+    for tensor in tensors:
+        scope = _replicas(tensor, plain)
+        if scope is not None:
+            group = groups.get(scope)
+            dist.broadcast(local_tensor(tensor), src=scope.ranks[0], group=group)
+
+
+def _replicas(
+    tensor: torch.Tensor, plain: dist.ProcessGroup | None
+) -> ReduceScope | None:
+    if isinstance(tensor, DTensor):
+        mesh = tensor.device_mesh
+        return mesh_scope(mesh, reduce_axes(mesh, tensor.placements))
+    ranks = () if plain is None else usable_ranks(plain)
+    return ReduceScope(ranks, group=plain) if len(ranks) > 1 else None

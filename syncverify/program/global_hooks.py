@@ -1,0 +1,50 @@
+"""Hooks on all modules and on all optimizers of a process.
+
+No other module of the harness reads these private registries. torch has no public way to list
+them (torch/nn/modules/module.py, `register_module_forward_hook` and others, and
+torch/optim/optimizer.py, `register_optimizer_step_pre_hook`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from torch.nn.modules import module
+from torch.optim import optimizer
+
+_PREFIX, _SUFFIX = "_global_", "_hooks"
+
+
+class GlobalHooks:
+    """The registered hooks as they are now, to be compared later."""
+
+    def __init__(self) -> None:
+        self._hooks = {name: dict(registry) for name, registry in _registries().items()}
+
+    def changed(self) -> tuple[str, ...]:
+        """Say which registries have other hooks now."""
+        return tuple(
+            f"the number of {name} is {len(registry)}, was {len(self._hooks[name])}"
+            for name, registry in _registries().items()
+            if registry.keys() != self._hooks[name].keys()
+        )
+
+    def restore(self) -> None:
+        """Remove what was registered since, and register what was removed."""
+        for name, registry in _registries().items():
+            if registry.keys() != self._hooks[name].keys():
+                registry.clear()
+                registry.update(self._hooks[name])
+
+
+@functools.cache  # torch makes each registry once
+def _registries() -> Mapping[str, MutableMapping[int, Any]]:
+    """Return each registry by a name, such as `forward_pre_hooks of all modules`."""
+    return {
+        f"{name.removeprefix(_PREFIX)} of all {owned}": registry
+        for owner, owned in ((module, "modules"), (optimizer, "optimizers"))
+        for name, registry in vars(owner).items()
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+    }

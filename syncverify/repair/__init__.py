@@ -1,0 +1,1 @@
+"""Repairs: small changes of the subject's source, each played."""

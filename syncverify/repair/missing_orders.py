@@ -1,0 +1,185 @@
+"""Candidates for a missing order: waits in the user's names, and where to put them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncverify.judge.ordering.missing_waits import (
+    NO_LINES,
+    BeforeReturn,
+    Edge,
+    RecordStream,
+    WaitForStream,
+    WaitForWork,
+)
+from syncverify.judge.ordering.races import Race
+from syncverify.judge.ordering.remedies import Disorder
+from syncverify.repair.scope import NOTE, Name, Scope
+from syncverify.repair.source_edit import Edit, source_of
+from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
+
+Look = Callable[[Edit], Scope]
+_CURRENT = "torch.cuda.current_stream()"
+_DEFAULT = "torch.cuda.default_stream()"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A statement of the subject, before or after which lines are added."""
+
+    path: str
+    node: ast.stmt
+    is_before: bool
+
+    def edit(self, *lines: str) -> Edit:
+        """Return the insertion of lines."""
+        make = Edit.before if self.is_before else Edit.after
+        return make(self.path, self.node, *lines)
+
+
+def candidates(
+    disorder: Disorder, phases: Callable[[str], str | None], look: Look
+) -> Iterator[Edit]:
+    """Yield changes that may order the work of a disorder, the likeliest first.
+
+    Args:
+        disorder: The missing order.
+        phases: Returns the first line of the subject's method of a name.
+        look: Plays the scenario with an added line, and returns the names in scope there.
+    """
+    edges = disorder.remedy.edges if disorder.remedy else ()
+    for edge in edges:
+        for place in _places(edge, disorder, phases):
+            scope = look(place.edit(NOTE))
+            for lines in _waits(edge, scope):
+                yield place.edit(*lines)
+        if isinstance(edge, WaitForWork):
+            yield from _kept_handles(edge)
+
+
+def statement(line: str) -> tuple[str, ast.stmt] | None:
+    """Return file and statement of a line such as `sync.py:41 in wait`."""
+    place = line.partition(" in ")[0]
+    path, _, number = place.rpartition(":")
+    if not number.isdigit():
+        return None
+    full = str(Path(path).absolute())
+    source = source_of(full)
+    node = source.statement_at(int(number)) if source else None
+    return (full, node) if node is not None else None
+
+
+def ends(line: str) -> Iterator[Place]:
+    """Yield the ends of the function that has a line: before its returns, or after its body."""
+    path, _, number = line.partition(" in ")[0].rpartition(":")
+    full = str(Path(path).absolute())
+    source = source_of(full)
+    function = source.function_at(int(number)) if source else None
+    if function is not None:
+        last = function.body[-1]
+        is_return = isinstance(last, ast.Return)
+        yield Place(full, last, is_before=is_return)
+
+
+def _places(
+    edge: Edge, disorder: Disorder, phases: Callable[[str], str | None]
+) -> Iterator[Place]:
+    """Yield places for a wait: where the edge was tried, then the lines that led there."""
+    found = disorder.found[0]
+    second = _frames(found.second) if isinstance(found, Race) else ()
+    first = _frames(found.first if isinstance(found, Race) else found.use)
+    point = getattr(edge, "point", None)
+    if isinstance(point, BeforeReturn) and (line := phases(point.phase)):
+        yield from ends(line)
+    if isinstance(edge, RecordStream):
+        yield from _at([edge.used_at], is_before=False)
+    yield from _at(second, is_before=True)
+    yield from _at(first, is_before=False)
+    for line in first[:1]:
+        yield from ends(line)
+    for line in filter(None, map(phases, ("wait", "zero_grad"))):
+        yield from ends(line)
+
+
+def _frames(use: MemoryUse) -> tuple[str, ...]:
+    return tuple(e for e in (use.source, *use.callers) if e not in NO_LINES)
+
+
+def _at(lines: Sequence[str], *, is_before: bool) -> Iterator[Place]:
+    for line in lines:
+        found = statement(line)
+        if found is not None:
+            yield Place(*found, is_before=is_before)
+
+
+def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
+    """Yield a wait in the names of a scope."""
+    match edge:
+        case WaitForStream(waiting=waiting, awaited=awaited):
+            for other in _names(awaited, scope):
+                if waiting == HOST:
+                    yield _in_loop(other, f"{other.text}.synchronize()")
+                    continue
+                for own in _names(waiting, scope):
+                    if not (own.loop and other.loop) and own != other:
+                        text = f"{own.text}.wait_stream({other.text})"
+                        yield _in_loop(own if own.loop else other, text)
+        case WaitForWork(waiting=waiting, launched_at=line):
+            for work in scope.works.get(line, ()):
+                yield from _work_waits(work, waiting, scope)
+        case RecordStream(stream=stream):
+            for tensor in scope.tensors:
+                for user in _names(stream, scope):
+                    if not user.loop:
+                        yield _in_loop(
+                            tensor, f"{tensor.text}.record_stream({user.text})"
+                        )
+
+
+def _work_waits(work: Name, waiting: str, scope: Scope) -> Iterator[tuple[str, ...]]:
+    text = f"{work.text}.wait()"
+    if scope.current in ({waiting}, {HOST}) or waiting == HOST:
+        yield _in_loop(work, text)
+        return
+    for stream in _names(waiting, scope):
+        if not stream.loop:
+            guarded = [f"with torch.cuda.stream({stream.text}):", f"    {text}"]
+            yield _in_loop(work, *guarded)
+
+
+def _names(stream: str, scope: Scope) -> Iterator[Name]:
+    if scope.current == {stream}:
+        yield Name(_CURRENT)
+    if stream == DEFAULT_STREAM:
+        yield Name(_DEFAULT)
+    yield from scope.streams.get(stream, ())
+
+
+def _in_loop(name: Name, *lines: str) -> tuple[str, ...]:
+    if name.is_optional:
+        lines = (
+            f"if {name.text} is not None:",
+            *(f"    {line}" for line in lines),
+        )
+    if not name.loop:
+        return lines
+    return (f"{name.loop}:", *(f"    {line}" for line in lines))
+
+
+def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
+    """Wait in the line that launches, where the handle is dropped."""
+    found = statement(edge.launched_at)
+    if found is None:
+        return
+    path, node = found
+    match node:
+        case ast.Expr(value=ast.Call()):
+            call = ast.unparse(node.value)
+            yield Edit.instead(path, node, f"{call}.wait()")
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+            yield Edit.after(path, node, f"{ast.unparse(target)}.wait()")
+        case _:
+            return

@@ -1,0 +1,177 @@
+"""Candidates for any other mistake: a statement less, or a simpler expression.
+
+Note [Small changes]
+    A mistake is often something that is there and should not be: a second division, a case of
+    its own for one rank, one step more or less in a comparison. So a statement is left out, an
+    expression gives way to a part of it, a number to the attribute that other comparisons
+    have in its place. A statement that lacks is not found that way. What counts, communicates
+    or registers hooks is never left out: a subject that does nothing breaks no rule of order.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from syncverify.repair.source_edit import Edit, Source
+
+_WORK = re.compile(
+    r"\b(register\w*|all_\w+|\w*reduce\w*|broadcast\w*|scatter|gather|i?send|i?recv|barrier)\("
+)
+# Another cap of buckets, or none, only avoids a mistake.
+_LIMIT = re.compile(r"cap_|_cap\b|bucket_size|size_mb")
+_SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
+
+
+def mutations(
+    source: Source, function: ast.FunctionDef, attributes: Sequence[ast.expr] = ()
+) -> Iterator[Edit]:
+    """Yield changes of one function, those of simple expressions first.
+
+    Args:
+        source: The file.
+        function: The function.
+        attributes: Attributes that may take the place of a compared number.
+
+    Yields:
+        Changes.
+    """
+    statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
+    statements.sort(key=lambda node: node.lineno)
+    for node in statements:
+        for edit in _simpler(source.path, node, attributes):
+            if not _LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
+                yield edit
+    for node in filter(_may_go, statements):
+        yield Edit.instead(source.path, node)
+        yield Edit.instead(source.path, node, "pass")
+
+
+def _may_go(node: ast.stmt) -> bool:
+    """Tell whether a statement may be left out; see Note [Small changes]."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
+    return not (is_text or isinstance(node, kept) or _WORK.search(ast.unparse(node)))
+
+
+def compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
+    """List the attributes of `self` that comparisons of some files have, each once."""
+    found: dict[str, ast.expr] = {}
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    for compare in (node for node in nodes if isinstance(node, ast.Compare)):
+        for side in (compare.left, *compare.comparators):
+            if isinstance(side, ast.Attribute) and ast.unparse(side).startswith(
+                "self."
+            ):
+                found[ast.unparse(side)] = side
+    return [*found.values()]
+
+
+def _simpler(
+    path: str, node: ast.stmt, attributes: Sequence[ast.expr]
+) -> Iterator[Edit]:
+    """Yield a statement with one of its expressions made simpler."""
+    match node:
+        case ast.If():
+            heads = _variants(node, "test", attributes)
+            texts = (f"if {ast.unparse(each.test)}:" for each in heads)
+        case ast.For():
+            heads = _variants(node, "iter", attributes)
+            texts = (
+                f"for {ast.unparse(each.target)} in {ast.unparse(each.iter)}:"
+                for each in heads
+            )
+        case _ if isinstance(node, _SIMPLE) and node.value is not None:
+            wholes = _variants(node, "value", attributes)
+            texts = (ast.unparse(each) for each in wholes)
+        case _:
+            return
+    body = getattr(node, "body", None)
+    end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+    if end < node.lineno:  # the body is on the line of its head
+        return
+    for text in texts:
+        lines = tuple(text.splitlines())
+        yield Edit(path, node.lineno, end - node.lineno + 1, lines, node.col_offset)
+
+
+def _variants(
+    node: ast.stmt, field: str, attributes: Sequence[ast.expr]
+) -> Iterator[Any]:
+    """Yield copies of a statement, each with another expression in the place of one."""
+    whole = getattr(node, field)
+    compared = _compared_numbers(whole)
+    for position, inner in enumerate(ast.walk(whole)):
+        if not isinstance(inner, ast.expr):
+            continue
+        for simpler in _parts(inner, attributes if inner in compared else ()):
+            changed = copy.deepcopy(node)
+            old = [*ast.walk(getattr(changed, field))][position]
+            replaced = _Replacing(old, simpler).visit(getattr(changed, field))
+            setattr(changed, field, replaced)
+            if not _compares_with_itself(replaced):
+                yield ast.fix_missing_locations(changed)
+
+
+def _compared_numbers(whole: ast.expr) -> list[ast.expr]:
+    """List the numbers that an expression compares with something."""
+    return [
+        side
+        for node in ast.walk(whole)
+        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Constant)
+    ]
+
+
+def _compares_with_itself(whole: ast.expr) -> bool:
+    return any(
+        ast.unparse(node.left) == ast.unparse(node.comparators[0])
+        for node in ast.walk(whole)
+        if isinstance(node, ast.Compare)
+    )
+
+
+def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """Yield simpler expressions of the same kind."""
+    match inner:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (orelse, body)
+        case ast.BoolOp(values=values):
+            yield from values
+        case ast.BinOp(left=left, right=right):
+            yield left
+            if not isinstance(right, ast.Constant):
+                yield right
+        case ast.Subscript(value=value, slice=ast.Slice()):
+            yield value
+        case ast.Call(func=ast.Name(id="int" | "max" | "min"), args=args):
+            yield from (each for each in args if not isinstance(each, ast.Constant))
+        case ast.Call(func=ast.Attribute(value=value, attr="clone" | "contiguous")):
+            yield value
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            yield from attributes
+            if attributes:
+                yield from (ast.Constant(each) for each in (0, 1) if each != number)
+        case ast.UnaryOp(op=ast.USub()):
+            yield ast.Constant(0)
+        case _:
+            return
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts one expression in the place of another one."""
+
+    def __init__(self, old: ast.AST, new: ast.expr) -> None:
+        self._old = old
+        self._new = new
+
+    @override
+    def visit(self, node: ast.AST) -> Any:
+        """Return the new expression for the old one."""
+        return self._new if node is self._old else self.generic_visit(node)

@@ -1,0 +1,197 @@
+"""Changes of a subject's source, in force while scenarios are played with them.
+
+Note [A change without an import]
+    A module that is imported again is another one: its classes are no base classes of the
+    subject's, and what it registered is registered twice. So the changed file is compiled, and
+    the functions that live in this process get the code of their namesakes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of consecutive lines of one file.
+
+    Attributes:
+        path: The file.
+        first: Number of the first line that goes, from 1.
+        num_lines: Number of lines that go; 0 inserts before `first`.
+        lines: Lines that take their place, without indentation.
+        indent: Number of spaces before each of them.
+    """
+
+    path: str
+    first: int
+    num_lines: int
+    lines: tuple[str, ...]
+    indent: int
+
+    @staticmethod
+    def before(path: str, node: ast.stmt, *lines: str) -> Edit:
+        """Insert lines before a statement."""
+        return Edit(path, node.lineno, 0, lines, node.col_offset)
+
+    @staticmethod
+    def after(path: str, node: ast.stmt, *lines: str) -> Edit:
+        """Insert lines after a statement, and after its block if it has one."""
+        end = node.end_lineno or node.lineno
+        return Edit(path, end + 1, 0, lines, node.col_offset)
+
+    @staticmethod
+    def instead(path: str, node: ast.stmt, *lines: str) -> Edit:
+        """Put lines in the place of a statement."""
+        num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        return Edit(path, node.lineno, num_lines, lines, node.col_offset)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a file, and its statements."""
+
+    path: str
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+    def statement_at(self, number: int) -> ast.stmt | None:
+        """Return the innermost statement of a function that has a line."""
+        found: ast.stmt | None = None
+        for node in ast.walk(self.tree):  # outer nodes come before those in them
+            if isinstance(node, ast.stmt) and _has(node, number):
+                found = node
+        return found
+
+    def function_at(self, number: int) -> ast.FunctionDef | None:
+        """Return the innermost function that has a line."""
+        found: ast.FunctionDef | None = None
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef) and _has(node, number):
+                found = node
+        return found
+
+    def text(self, node: ast.stmt) -> tuple[str, ...]:
+        """Return the lines of a statement, without their common indentation."""
+        end = node.end_lineno or node.lineno
+        return tuple(
+            line[node.col_offset :] if line[: node.col_offset].isspace() else line
+            for line in self.lines[node.lineno - 1 : end]
+        )
+
+    def edited(self, edit: Edit) -> str:
+        """Return the text of the file with a change."""
+        start = edit.first - 1
+        new = [" " * edit.indent + line for line in edit.lines]
+        return "\n".join(
+            [*self.lines[:start], *new, *self.lines[start + edit.num_lines :], ""]
+        )
+
+
+def _has(node: ast.stmt, number: int) -> bool:
+    return node.lineno <= number <= (node.end_lineno or node.lineno)
+
+
+@functools.lru_cache(maxsize=64)
+def source_of(path: str) -> Source | None:
+    """Return the source of a file; None if it cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return Source(path, tuple(text.splitlines()), ast.parse(text))
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+class NotEditableError(Exception):
+    """A change is no valid program, or its file is not the one that was imported."""
+
+
+class LiveFile:
+    """A file of the subject, and its functions that live in this process.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        source: Its text and statements.
+    """
+
+    def __init__(self, path: str) -> None:
+        source = source_of(path)
+        if source is None:
+            raise NotEditableError
+        self.source = source
+        self._known = _codes(path, "\n".join([*source.lines, ""]))
+        self._functions = _functions(path)
+
+    @contextmanager
+    def in_force(self, edit: Edit) -> Iterator[None]:
+        """Give the functions their new code; see Note [A change without an import].
+
+        Raises:
+            NotEditableError: The change cannot be made.
+        """
+        changed = self._new_codes(edit)
+        before = [function.__code__ for function, _ in changed]
+        try:
+            for function, code in changed:
+                function.__code__ = code
+            yield
+        finally:
+            for (function, _), code in zip(changed, before, strict=True):
+                function.__code__ = code
+
+    def _new_codes(self, edit: Edit) -> list[tuple[FunctionType, CodeType]]:
+        try:
+            new = _codes(edit.path, self.source.edited(edit))
+        except (SyntaxError, ValueError) as error:
+            raise NotEditableError from error
+        changed = list[tuple[FunctionType, CodeType]]()
+        for function in self._functions:
+            old = function.__code__
+            known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
+            if known is None or code is None or not _spans(known, edit.first):
+                continue
+            if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
+                raise NotEditableError
+            changed.append((function, code))
+        if not changed:
+            raise NotEditableError
+        return changed
+
+
+def _codes(path: str, text: str) -> dict[str, CodeType]:
+    """Return the code of all functions of a file by qualified name."""
+    found: dict[str, CodeType] = {}
+    waiting = [compile(text, path, "exec", dont_inherit=True)]
+    while waiting:
+        for constant in waiting.pop().co_consts:
+            if isinstance(constant, CodeType):
+                found[constant.co_qualname] = constant
+                waiting.append(constant)
+    return found
+
+
+def _functions(path: str) -> list[FunctionType]:
+    """List the functions of a file that live in this process."""
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) is FunctionType and each.__code__.co_filename == path
+    ]
+
+
+def _spans(code: CodeType, number: int) -> bool:
+    """Tell whether a function has a line, or ends on the line before."""
+    numbers = [line for _, _, line in code.co_lines() if line is not None]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and _spans(constant, number):
+            return True
+    return bool(numbers) and min(numbers) <= number <= max(numbers) + 1

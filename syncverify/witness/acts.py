@@ -1,0 +1,53 @@
+"""The lines of the subject that wrote memory or communicated in the step of a violation."""
+
+from __future__ import annotations
+
+import re
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.missing_waits import NO_LINES
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.subjects.subject import Subject
+from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
+from syncverify.trace.source_lines import with_text
+
+_IN_PLACE = re.compile(r"\w+\.\w+_(\.|$)")
+
+
+def acts_of(
+    violation: Violation,
+    scenario: Scenario,
+    subject: Subject,
+    backend: SimBackend,
+    schedule: Schedule,
+) -> tuple[str, ...]:
+    """Return the lines, each once, in the order in which they first ran.
+
+    Returns:
+        Lines with their code; none for violations that name no rank and step, or that name
+        their events already.
+    """
+    rank, step = violation.evidence.get("rank"), violation.evidence.get("step")
+    if rank is None or step is None or violation.unordered is not None:
+        return ()
+    recorders = [
+        RankRecorder(keeps_everything=True) for _ in range(scenario.mesh.num_ranks)
+    ]
+    run = backend.run_with(scenario, subject, schedule, recorders)
+    lines = [
+        record.source
+        for record in run.ranks[rank].trace
+        if isinstance(record, Access | CollectiveLaunch)
+        and record.moment.step == step
+        and record.source not in NO_LINES
+        and _writes(record)
+    ]
+    return tuple(with_text(dict.fromkeys(lines)))
+
+
+def _writes(record: TraceRecord) -> bool:
+    is_in_place = isinstance(record, Access) and _IN_PLACE.search(record.operator)
+    return isinstance(record, CollectiveLaunch) or bool(is_in_place)

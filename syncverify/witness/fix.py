@@ -1,0 +1,21 @@
+"""A fix: a change of the subject's source that was played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of some lines, with which the scenario holds all properties.
+
+    Attributes:
+        place: Line at which the change is made, such as `sync.py:41 in wait`.
+        lines: The change: lines after `+ ` come, lines after `- ` go, others stay.
+        num_others: Number of other scenarios that were played with the change; none of them
+            shows a violation that it does not show without.
+    """
+
+    place: str
+    lines: tuple[str, ...]
+    num_others: int

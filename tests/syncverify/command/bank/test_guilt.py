@@ -1,0 +1,33 @@
+"""Guilty lines of entries, by their difference from their twins."""
+
+import linecache
+
+from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
+
+
+def texts(entry_id: str) -> set[str]:
+    places = guilty_lines(entry_of(entry_id))
+    return {linecache.getline(path, number).strip() for path, number in places}
+
+
+def test_every_entry_has_a_guilty_line() -> None:
+    assert [entry.id for entry in entries() if not guilty_lines(entry)] == []
+
+
+def test_what_the_twin_has_not_is_guilty() -> None:
+    found = texts("double-accumulation-division")
+    assert "return super().divisor(bucket) * self.required" in found
+
+
+def test_where_work_lacks_the_callers_are_guilty() -> None:
+    found = texts("final-join-missing")
+    assert "self.join()" in found
+    assert "self.comm = torch.cuda.Stream()" not in found
+
+
+def test_a_report_that_names_one_shows_it() -> None:
+    entry = entry_of("double-accumulation-division")
+    path, number = max(guilty_lines(entry))
+    assert shows_guilty_line(entry, f"collective: ... at {path}:{number} in divisor")
+    assert not shows_guilty_line(entry, f"collective: ... at {path}:1 in divisor")

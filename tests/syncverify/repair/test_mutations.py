@@ -1,0 +1,90 @@
+"""Small changes of a function, as text."""
+
+import ast
+import textwrap
+
+from syncverify.repair.mutations import compared_attributes, mutations
+from syncverify.repair.source_edit import Edit, Source
+
+
+def source(text: str) -> Source:
+    text = textwrap.dedent(text)
+    return Source("a.py", tuple(text.splitlines()), ast.parse(text))
+
+
+def changed(text: str) -> list[str]:
+    """Return the body of the function `f` after each change, in one line."""
+    file = source(text)
+    (function,) = (
+        node
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "f"
+    )
+    return [
+        "; ".join(line.strip() for line in each.lines)
+        for each in mutations(file, function, compared_attributes([file.tree]))
+    ]
+
+
+def test_a_choice_gives_way_to_either_side() -> None:
+    assert changed("def f(self):\n    return a if b else c") == ["return c", "return a"]
+
+
+def test_a_product_gives_way_to_a_factor() -> None:
+    assert changed("def f(self):\n    return a.b() * c") == ["return a.b()", "return c"]
+
+
+def test_a_part_gives_way_to_the_whole() -> None:
+    assert changed("def f(self):\n    return a.b(c)[:1]") == ["return a.b(c)"]
+
+
+def test_a_compared_number_gives_way_to_what_others_compare() -> None:
+    text = """
+    class A:
+        def f(self):
+            return self.n == 1
+
+        def g(self):
+            return self.m == self.required
+    """
+    assert changed(text) == [
+        "return self.n == self.m",
+        "return self.n == self.required",
+        "return self.n == 0",
+    ]
+
+
+def test_a_statement_is_left_out_with_its_block() -> None:
+    text = "def f(self):\n    if a:\n        b()\n    return c"
+    assert changed(text) == ["", "pass", "", "pass"]
+
+
+def test_a_docstring_stays() -> None:
+    assert changed('def f(self):\n    """Say."""\n    return a') == []
+
+
+def test_lines_are_put_before_after_and_in_the_place_of_a_statement() -> None:
+    file = source("def f():\n    a()\n    b()\n")
+    node = file.statement_at(2)
+    assert node is not None
+    texts = [
+        file.edited(make(file.path, node, "new()"))
+        for make in (Edit.before, Edit.after, Edit.instead)
+    ]
+    assert texts == [
+        "def f():\n    new()\n    a()\n    b()\n",
+        "def f():\n    a()\n    new()\n    b()\n",
+        "def f():\n    new()\n    b()\n",
+    ]
+
+
+def test_what_counts_sends_or_registers_stays() -> None:
+    text = """
+    def f(self):
+        self.n += 1
+        for p in q:
+            p.register_hook(g)
+        if a:
+            dist.all_reduce(b)
+    """
+    assert changed(text) == []
