@@ -191,7 +191,7 @@ def descendants() -> set[str]:
 
 def children(pid: str) -> set[str]:
     pids: set[str] = set()
-    with suppress(FileNotFoundError):  # what has ended since has no child
+    with suppress(FileNotFoundError):  # a process that ended since has no child
         for task in Path(f"/proc/{pid}/task").iterdir():
             pids |= set((task / "children").read_text().split())
     return pids

@@ -64,7 +64,7 @@ def test_right_subjects_are_right_there(name: str) -> None:
 def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
     played = case(entry_id)
     told = said(played.defect, played)
-    # By its values alone, a sum that comes too late looks like one that nobody keeps.
+    # By its values alone, a sum that comes too late looks like one that is dropped.
     late = ("rank_contribution_missing", "result_dropped")
     assert any(cause in each for cause in late for each in told), told
     assert said(played.twin, played) == set()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
-# The arguments: what the first child does, and what the second one does.
+# The arguments: the act of the first child, and of the second one.
 SCRIPT = """
 import ctypes, fcntl, functools, os, signal, sys, time
 from syncverify.backends.announcement import announce

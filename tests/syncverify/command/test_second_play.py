@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock(2) differs"),
 ]
-# No clock of the owner ends the first child; what the second one does lets it go on.
+# No clock of the owner ends the first child; the second child lets it go on.
 NO_END = {"silence": 50.0}
 
 
