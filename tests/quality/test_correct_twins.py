@@ -22,7 +22,13 @@ def num_scenarios(usual: int) -> int:
 
 
 @pytest.mark.long
-@every_plain_twin
+@pytest.mark.parametrize(
+    "twin",
+    [
+        PLAIN[0],
+        *(pytest.param(twin, marks=pytest.mark.nightly) for twin in PLAIN[1:]),
+    ],
+)
 def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> None:
     examples = num_scenarios(50)
     reports = [

@@ -55,7 +55,7 @@ def test_defect_shows_in_a_default_search(
     assert first_drawn(shows, PLAIN_STEPS, 500) is not None
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @named
 def test_defect_is_right_in_small_scenarios(
     defect: type[Any], feature: tuple[str, str]

@@ -76,7 +76,9 @@ def test_every_word_of_a_lifecycle_has_a_defect() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("twin", [Careful, HoldsAccumulators])
+@pytest.mark.parametrize(
+    "twin", [pytest.param(Careful, marks=pytest.mark.nightly), HoldsAccumulators]
+)
 def test_correct_lifecycle_has_no_violation(twin: type[Any]) -> None:
     nightly = settings().max_examples
     examples = nightly if nightly >= 1000 else 30

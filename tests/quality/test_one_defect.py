@@ -167,7 +167,7 @@ TWO_DEFECTS: dict[tuple[type[Any], int], set[Identity]] = {
     (PacksNotAndJoinsNot, 15): {FILLED, READ},
     (ReordersAndSwaps, 25): {MISMATCH, (WRONG, "misplaced")},
 }
-IN_MAKE_CHECK = [*TWO_DEFECTS][:5]
+IN_MAKE_CHECK = [*TWO_DEFECTS][:4]
 
 
 @pytest.mark.long

@@ -23,7 +23,8 @@ ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}
 # A search takes five seconds of CPU time. `make test` searches for two defects,
 # `make check` for one of three, the nightly profile for all. `make test` also plays the
 # smallest scenario of every defect of the bug bank, in a tenth of a second each.
-IN_MAKE_CHECK = DEFECTS[::3]
+AT_NIGHT = "ShardsWithoutPadding"  # takes as long as six others
+IN_MAKE_CHECK = [each for each in DEFECTS[::3] if each.subject.__name__ != AT_NIGHT]
 IN_MAKE_TEST = (IN_MAKE_CHECK[0], IN_MAKE_CHECK[-1])  # short searches
 
 

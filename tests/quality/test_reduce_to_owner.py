@@ -72,12 +72,15 @@ def test_a_module_is_judged_on_its_owners(subject: type[Any], causes: set[str]) 
             owners.NamesAnotherOwner, "wrong_owner",
             "gradient of 'p0' is right on rank(s) [1] in step 1, and not on its owner, rank 0",
         ),
-        (owners.LosesAContribution, "rank_contribution_missing", None),
+        pytest.param(
+            owners.LosesAContribution, "rank_contribution_missing", None,
+            marks=pytest.mark.nightly,
+        ),
         (
             owners.NobodyOwns, "no_owner",
             "expected an owner of 'p0' among ranks [0, 1], but owner() is false on each",
         ),
-        (owners.PromisesAllRanks, None, None),
+        pytest.param(owners.PromisesAllRanks, None, None, marks=pytest.mark.nightly),
     ],
 )  # fmt: skip
 def test_a_defect_is_found_and_small(

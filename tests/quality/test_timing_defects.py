@@ -134,7 +134,7 @@ def test_one_run_is_enough_where_order_cannot_matter() -> None:
     assert not any("schedules" in line for line in report.explored)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "subject", [timing.ReducesInRandomOrder, timing.ReducesInOrderOfAddresses]
 )

@@ -30,7 +30,7 @@ def test_the_harness_finds_nothing(subject: type[UsualMode]) -> None:
     verify(subject, backend="sim", ranks=4, examples=10, seed=0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_harness_finds_nothing_in_gradients_that_are_marked() -> None:
     verify(MarksByHand, backend="sim", ranks=4, examples=60, seed=0)
 

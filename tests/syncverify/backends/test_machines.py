@@ -183,7 +183,7 @@ def test_a_rank_of_the_second_machine_that_is_lost_is_named_and_not_blamed(
         assert re.match(words, machines.end(1)[2])
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_interrupt_at_one_machine_ends_both_and_keeps_what_was_found(
     machines: Machines, number: int
 ) -> None:

@@ -1,5 +1,7 @@
 """Violations of which one comes where the other one goes are one, and others stay two."""
 
+from functools import partial
+
 import pytest
 from typing_extensions import override
 
@@ -17,6 +19,7 @@ LOST = ("gradient_equals_reference", "micro_batch_missing")
 STALE = ("gradient_equals_reference", "stale")
 PARTLY = ("gradient_equals_reference", "rank_contribution_missing")
 PLAN = SearchPlan(max_ranks=4, num_examples=60, random_seed=0)
+at_night = partial(pytest.param, marks=pytest.mark.nightly)
 
 
 class LaunchesEarlyAndForgets(ViewBuckets):
@@ -44,12 +47,12 @@ def found(subject: Subject) -> dict[tuple[str, str], set[tuple[str, str]]]:
 @pytest.mark.parametrize(
     ("entry_id", "one", "other"),
     [
-        ("multi-model-accumulate", EARLY, NEVER),
-        ("ready-count-learned-once", EARLY, NEVER),
-        ("static-graph-count-inflated", EARLY, NEVER),
+        at_night("multi-model-accumulate", EARLY, NEVER),
+        at_night("ready-count-learned-once", EARLY, NEVER),
+        at_night("static-graph-count-inflated", EARLY, NEVER),
         ("graph-captures-flag", EARLY, NEVER),
-        ("micro-step-off-by-one-first-window", LOST, STALE),
-        ("bucket-not-padded-to-group", NEVER, PARTLY),
+        at_night("micro-step-off-by-one-first-window", LOST, STALE),
+        at_night("bucket-not-padded-to-group", NEVER, PARTLY),
     ],
 )
 def test_one_mistake_in_two_forms_is_one_violation(
@@ -60,6 +63,6 @@ def test_one_mistake_in_two_forms_is_one_violation(
     assert other in violations[one]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_bucket_that_is_forgotten_beside_an_early_one_is_a_violation() -> None:
     assert {EARLY, NEVER} <= {*found(resolve(LaunchesEarlyAndForgets))}

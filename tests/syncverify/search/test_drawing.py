@@ -163,7 +163,7 @@ def test_long_sequence_is_drawn_in_parts_that_differ(
     assert parts == drawn(25)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_violation_in_a_later_part_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syncverify.search.drawing, "_EXAMPLES_PER_TREE", 5)
     seen: list[Scenario] = []

@@ -141,7 +141,7 @@ class TurnsAndDoubles(TakesTurns):
                 parameter.grad.mul_(2)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_defect_that_also_occurs_without_its_cause_is_a_violation() -> None:
     assert SCALED in explained(TurnsAndDoubles)
     assert len(explained(TurnsAndDoubles)) >= 2

@@ -110,7 +110,7 @@ def test_same_seed_same_result() -> None:
     assert first.coverage.table() == second.coverage.table()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_slow_machine_plays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hypothesis goes on after a failure, for ten seconds, unless it is told not to."""
     fast, slow = Counting(), Counting()

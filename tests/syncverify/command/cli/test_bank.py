@@ -77,7 +77,7 @@ def test_bad_usage_is_refused_in_one_line(
     assert outcome.complaint == said
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
     """Workers hold stdout open while they live."""
     running = subprocess.Popen(

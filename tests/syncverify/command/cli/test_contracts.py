@@ -132,7 +132,7 @@ def test_a_probed_contract_is_kept(naive: Call) -> None:
     assert kept.code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_correction_of_a_probe_is_told(
     naive: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_contract_of_one_feature_is_asked_for(naive: Call) -> None:
     assert "--contract twice.toml" in outcome.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_contract_is_written_for_a_subject_that_violates_plain_steps(
     naive: Call,
 ) -> None:

@@ -102,7 +102,13 @@ def test_contract_is_plain_and_its_examples_are_features(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("like", RECIPE_NAMES)
+@pytest.mark.parametrize(
+    "like",
+    [
+        pytest.param(name, marks=() if name == "hooks" else pytest.mark.nightly)
+        for name in RECIPE_NAMES
+    ],
+)
 def test_written_test_passes_outside_of_the_repository(
     call: Call, tmp_path: Path, like: str
 ) -> None:

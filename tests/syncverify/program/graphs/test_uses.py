@@ -30,7 +30,7 @@ def has_compiler() -> bool:
 
 
 CPP_MARKS = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not has_compiler(), reason="no C++ compiler, or no ninja"),
 ]
 every_use = pytest.mark.parametrize(
