@@ -80,9 +80,12 @@ class LateAccumulationError(SynchronizerError):
 
 
 class GradientMismatchError(SynchronizerError):
-    """A gradient cannot be copied into its view, or would be summed twice."""
+    """A gradient does not fit its view, or would be summed twice."""
 
-    hint = "assign a gradient of the expected kind, or None"
+    hint = (
+        "assign a gradient of the expected kind, or None; call unbind() before the dtype,"
+        " device or shape of a parameter changes, and bind() after it"
+    )
 
 
 class BucketNotReadyError(SynchronizerError):

@@ -130,11 +130,10 @@ class BucketSequence:
         """Count a gradient in its view, and launch the buckets that became ready."""
         # Autograd may run hooks of several devices at the same time.
         with self._lock:
-            if running_backward() != self._number:
-                self._enter_backward()
-            bucket = self._bucket_of[number]
             try:
-                view = self._views[number]
+                if running_backward() != self._number:
+                    self._enter_backward()
+                view, bucket = self._views[number], self._bucket_of[number]
                 bucket.accumulate(view, self._token, counts=self._backward_counts)
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
