@@ -94,7 +94,8 @@ class BucketNotReadyError(SynchronizerError):
     hint = (
         "call wait() after the last micro-batch's backward, or flush() to end the step"
         " early; a parameter that the loss does not depend on needs requires_grad=False,"
-        " or a synchronizer with another policy for unused parameters"
+        " or a synchronizer with another policy for unused parameters; backwards on several"
+        " threads have to come one after the other"
     )
 
 
