@@ -337,6 +337,7 @@ class GradientSynchronizer(Accumulation):
 
         Raises:
             LifecycleError: It is not bound, or a reduction is in flight.
+            GradientMismatchError: A parameter was cast, moved or resized after `bind()`.
             PlanMismatchError: A rank that shares buckets did not complete the first
                 step in time; nothing has changed.
         """

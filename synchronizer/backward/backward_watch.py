@@ -38,6 +38,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from synchronizer.contract.errors import LifecycleError
+
 
 class BackwardWatch:
     """Follows a backward from its first gradient to the end of the outermost one.
@@ -66,7 +68,19 @@ class BackwardWatch:
         return self._mark is not None and self._mark() is None
 
     def open(self) -> None:
-        """Start to follow the backward that runs on this thread."""
+        """Start to follow the backward that runs on this thread.
+
+        Raises:
+            LifecycleError: No node of the backward runs, as in compiled autograd.
+        """
+        if running_node() is None:
+            raise LifecycleError(
+                "torch's compiled autograd runs the hooks of a backward",
+                expected="a backward of torch's engine, which tells when it ends",
+                got="compiled autograd",
+                hint="call backward() outside of torch._dynamo.compiled_autograd; a"
+                " compiled forward is supported",
+            )
         self._is_open = True
         self._queue_mark()
 

@@ -64,7 +64,7 @@ class Bucket:
         # Whether every gradient lies in the buffer.
         self.is_packed = False
         self._require_accumulations = require_accumulations
-        self._side = side
+        self._side, self._queues = side, side.queues
         self._owned = owned_range(plan, groups)
         self._reduction = BucketReduction(
             plan, groups, config, owned=self._owned, is_last=is_last
@@ -88,8 +88,9 @@ class Bucket:
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
-        # Invariant: the number of views that are not complete.
-        self._num_incomplete = len(self.views)
+        # An element for each view that is not complete. A list, and no number, because
+        # `pop` needs no lock.
+        self.incomplete = [*self.plan.offsets_numel]
         # Views that may get further gradients in the running backward.
         self._unsettled: list[GradientView] = []
         # The count of writes after the last gradient.
@@ -124,7 +125,7 @@ class Bucket:
 
     def unused(self) -> list[GradientView]:
         """List the views to which no backward of this step came."""
-        if not self._num_incomplete:
+        if not self.incomplete:
             return []
         return [v for v in self.views if not (v.is_used or v.num_accumulations)]
 
@@ -132,7 +133,7 @@ class Bucket:
         """Change the required accumulations of every parameter; no step has started."""
         self._require_accumulations = require_accumulations
 
-    def accumulate(self, view: GradientView, backward: object, *, counts: bool) -> None:
+    def accumulate(self, view: GradientView, backward: object, counts: bool) -> None:  # noqa: FBT001  # faster without its name
         """Count one more gradient, in constant time.
 
         `.grad` of the view holds the gradient that autograd has just accumulated.
@@ -140,19 +141,18 @@ class Bucket:
         whether it is one of those that the step requires. All that a bucket can find out
         later for all of its gradients is left to `launch`, since this runs for each of them.
         """
-        is_first = view.backward is not backward
-        if not self._is_open or (
-            is_first and view.num_accumulations == self._require_accumulations
-        ):
+        is_first, counted = view.backward is not backward, view.num_accumulations
+        if not self._is_open or (is_first and counted == self._require_accumulations):
             self._refuse(view, 0 if is_first else view.num_arrivals)
         if view.arrival_placements:
             view.refuse_reduced_gradient()
         if is_first:
-            view.backward = backward
-            view.num_arrivals = 0
-            view.num_accumulations += counts
-        view.num_arrivals += 1
-        if self._side.queues:
+            view.backward, arrivals = backward, 1
+            view.num_accumulations = counted = counted + counts
+        else:
+            arrivals = view.num_arrivals + 1
+        view.num_arrivals = arrivals
+        if self._queues:
             # Autograd runs this hook on the stream of the accumulation, which may differ
             # between parameters and between micro-batches.
             self._writers[self._side.current()] = None
@@ -161,27 +161,32 @@ class Bucket:
             view.is_undefined = True
         elif self._flags is None or self._was_written(view, gradient):
             view.is_used = True
-        if view.num_arrivals == view.expected_arrivals:
-            self.settle(view)
-        else:
-            view.expected_arrivals = max(view.expected_arrivals, view.num_arrivals)
+        if arrivals != view.expected_arrivals:
+            view.expected_arrivals = max(view.expected_arrivals, arrivals)
             self._unsettled.append(view)
+        elif counted == self._require_accumulations:
+            self.settle(view)
+            return
         if view.starts_as_none and not view.is_complete:
             self._take_over(view)
 
     def settle(self, view: GradientView) -> None:
-        """Count a view if it is complete; the last one makes the bucket ready."""
+        """Count a view if it is complete; `note_complete` has to follow the last one."""
         if view.is_complete or view.num_accumulations != self._require_accumulations:
             return
         view.is_complete = True
-        self._num_incomplete -= 1
-        if not self._num_incomplete:
-            self._become_ready()
+        self.incomplete.pop()
 
     def end_backward(self) -> None:
         """Complete the views of the running backward, which ends."""
         while self._unsettled:
             self.settle(self._unsettled.pop())
+        self.note_complete()
+
+    def note_complete(self) -> None:
+        """Become ready if every view is complete; harmless if not, and afterwards."""
+        if not self.incomplete and self.state is BucketState.ACCUMULATING:
+            self._become_ready()
 
     def flush(self) -> None:
         """End the step with the gradients so far; no backward is running."""
@@ -342,7 +347,7 @@ class Bucket:
         if not set_to_none:
             for view in self.detached():
                 view.attach()
-        self._num_incomplete = len(self.views)
+        self.incomplete = [*self.plan.offsets_numel]
         self._unsettled.clear()
         self._seen_version = self.version
         self._is_flushed = self.is_packed = False

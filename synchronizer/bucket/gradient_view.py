@@ -111,10 +111,21 @@ class GradientView:
         return gradient is not None and gradient.requires_grad
 
     def attach(self) -> None:
-        """Make the view the `.grad`, in place of any other tensor."""
+        """Make the view the `.grad`, in place of any other tensor.
+
+        Raises:
+            GradientMismatchError: The parameter was cast, moved or resized after `bind()`.
+        """
         if local_tensor(self.gradient).data_ptr() != self.address:
             self.gradient = _as_gradient(self.local, self.parameter)
-        self.parameter.grad = self.gradient
+        try:
+            self.parameter.grad = self.gradient
+        except RuntimeError as error:
+            raise GradientMismatchError(
+                f"{self.plan.name} was changed after bind()",
+                expected=_kind(self.gradient),
+                got=_kind(self.parameter),
+            ) from error
 
     def restart(self, *, set_to_none: bool) -> None:
         """Start the next step; without `set_to_none`, the view is attached after it."""

@@ -69,14 +69,16 @@ def refuse_unusable_wire_dtype(wire_dtype: object) -> None:
     _refuse("wire_dtype", expected, wire_dtype)
 
 
-def refuse_contradiction(
-    mode: Mode, unused: UnusedPolicy, *, has_comm_hook: bool
+def refuse_unusable_reduction(
+    comm_hook: object, mode: Mode, unused: UnusedPolicy
 ) -> None:
-    """Refuse scattered sums beside an option that needs all sums."""
+    """Refuse what is no function, and scattered sums beside what needs all sums."""
+    if not (comm_hook is None or callable(comm_hook)):
+        _refuse("comm_hook", "a function of a HookBucket, or None", comm_hook)
     if mode == "reduce_scatter" and unused == "keep_none":
         # A reduce-scatter would scatter the flags too, and it sets every `.grad` to None.
         _refuse("mode", "'all_reduce', as unused='keep_none' asks for", mode)
-    if mode == "reduce_scatter" and has_comm_hook:
+    if mode == "reduce_scatter" and comm_hook is not None:
         _refuse("mode", "'all_reduce', as a comm_hook asks for", mode)
 
 

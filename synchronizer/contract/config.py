@@ -88,9 +88,7 @@ class SynchronizerConfig:
         arguments.refuse_unusable_wire_dtype(self.wire_dtype)
         reductions = arguments.checked_axis_reductions(self.axis_reductions)
         object.__setattr__(self, "axis_reductions", reductions)
-        arguments.refuse_contradiction(
-            self.mode, self.unused, has_comm_hook=self.comm_hook is not None
-        )
+        arguments.refuse_unusable_reduction(self.comm_hook, self.mode, self.unused)
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

@@ -80,9 +80,12 @@ class LateAccumulationError(SynchronizerError):
 
 
 class GradientMismatchError(SynchronizerError):
-    """A gradient cannot be copied into its view, or would be summed twice."""
+    """A gradient does not fit its view, or would be summed twice."""
 
-    hint = "assign a gradient of the expected kind, or None"
+    hint = (
+        "assign a gradient of the expected kind, or None; call unbind() before the dtype,"
+        " device or shape of a parameter changes, and bind() after it"
+    )
 
 
 class BucketNotReadyError(SynchronizerError):
@@ -91,7 +94,8 @@ class BucketNotReadyError(SynchronizerError):
     hint = (
         "call wait() after the last micro-batch's backward, or flush() to end the step"
         " early; a parameter that the loss does not depend on needs requires_grad=False,"
-        " or a synchronizer with another policy for unused parameters"
+        " or a synchronizer with another policy for unused parameters; backwards on several"
+        " threads have to come one after the other"
     )
 
 

@@ -33,10 +33,12 @@ from synchronizer.ranks.scope import rank_list
 from .grouping import BucketPlan, ParameterPlan
 from .wire_format import WireFormat
 
+_AT = " at element "
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first two lines that differ in two ranks' sequences of shared buckets."""
+    """Two lines that differ in two ranks' sequences of shared buckets."""
 
     here: str
     there: str
@@ -44,11 +46,7 @@ class Difference:
     @property
     def subject(self) -> str:
         """The subject of the disagreement, from the first line that has a name."""
-        for line in (self.here, self.there):
-            name, _, rest = line.partition(": ")
-            if rest.startswith(("torch.", "config ")):
-                return name
-        return "where a bucket ends"
+        return _name(self.here) or _name(self.there) or "where a bucket ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +88,18 @@ class Fingerprint:
         return zlib.compress(json.dumps(parts).encode())
 
     def difference(self, rank: int, other: Self, peer: int) -> Difference | None:
-        """Return the first difference in buckets of both `rank` and `peer`, if any."""
-        lines = self._shared_with(peer), other._shared_with(rank)
-        for here, there in zip_longest(*lines, fillvalue="nothing more"):
+        """Return a difference in buckets of both `rank` and `peer`, if any.
+
+        A parameter of another kind also moves the places of others. So it comes before
+        other places, and the one that was registered first before all.
+        """
+        ours, theirs = [*self._shared_with(peer)], [*other._shared_with(rank)]
+        by_name = {_name(line): line for line in theirs}
+        for here in reversed(ours):
+            there = by_name.get(_name(here), here)
+            if _name(here) and _kind(here) != _kind(there):
+                return Difference(here, there)
+        for here, there in zip_longest(ours, theirs, fillvalue="nothing more"):
             if here != there:
                 return Difference(here, there)
         return None
@@ -103,6 +110,17 @@ class Fingerprint:
         for index, lines in self.buckets:
             if rank in self.scopes[index]:
                 yield from lines
+
+
+def _name(line: str) -> str:
+    """Return the parameter or option of a line; "" for the end of a bucket."""
+    name, _, rest = line.partition(": ")
+    return name if rest.startswith(("torch.", "config ")) else ""
+
+
+def _kind(line: str) -> str:
+    """Return a line without the place in the bucket."""
+    return line.partition(_AT)[0]
 
 
 def mesh_ranks(plans: Sequence[BucketPlan]) -> list[list[int]]:
@@ -177,8 +195,8 @@ def _shared(plan: BucketPlan) -> Iterator[tuple[tuple[int, ...], list[str]]]:
 def _lines(plan: BucketPlan) -> Iterator[str]:
     scattered = f", in {plan.num_shards} shards" if plan.num_shards > 1 else ""
     for member, offset in zip(plan.members, plan.offsets_numel, strict=True):
-        where = f"element {offset} of {plan.buffer_numel}{scattered}"
-        yield f"{member.name}: {_describe(member, plan)} at {where}"
+        where = f"{offset} of {plan.buffer_numel}{scattered}"
+        yield f"{member.name}: {_describe(member, plan)}{_AT}{where}"
 
 
 def _describe(member: ParameterPlan, plan: BucketPlan) -> str:

@@ -47,7 +47,8 @@ class ReductionGroups:
 
     def __init__(self) -> None:
         self._groups: dict[ReduceScope, dist.ProcessGroup] = {}
-        self._created: list[dist.ProcessGroup] = []
+        # Each with the default process group of its creation.
+        self._created: list[tuple[dist.ProcessGroup | None, dist.ProcessGroup]] = []
 
     def get(self, scope: ReduceScope) -> dist.ProcessGroup:
         """Return the process group of exactly these ranks.
@@ -63,9 +64,9 @@ class ReductionGroups:
         """Destroy the groups that this object created; groups of meshes stay."""
         self._groups.clear()
         while self._created:
-            group = self._created.pop()
-            # The end of the default process group is also the end of this one.
-            if dist.is_initialized():
+            default, group = self._created.pop()
+            # The end of its default process group is also the end of this one.
+            if default is dist.group.WORLD:
                 dist.destroy_process_group(group)
 
     def _find_or_create(self, scope: ReduceScope) -> dist.ProcessGroup:
@@ -75,7 +76,7 @@ class ReductionGroups:
         if len(scope.axes) == 1:
             return scope.mesh.get_group(scope.axes[0])
         group = _create_group(scope.ranks)
-        self._created.append(group)
+        self._created.append((dist.group.WORLD, group))
         return group
 
 

@@ -29,7 +29,6 @@ from synchronizer.transport.streams import SideStream
 
 from .launch_order import LaunchOrder
 
-_READY = BucketState.READY  # a global, so that a hook looks it up once
 _LEFT: list[object] = []  # memory of reductions that nobody waits for
 
 
@@ -128,21 +127,25 @@ class BucketSequence:
 
     def note_accumulation(self, number: int) -> None:
         """Count a gradient in its view, and launch the buckets that became ready."""
-        # Autograd may run hooks of several devices at the same time.
-        with self._lock:
+        # Without the lock, which would take a third of the time: the counts are those of
+        # a bucket, and so of one device. Autograd may run hooks of several devices at the
+        # same time, on a thread for each.
+        try:
             if running_backward() != self._number:
-                self._enter_backward()
-            bucket = self._bucket_of[number]
-            try:
-                view = self._views[number]
-                bucket.accumulate(view, self._token, counts=self._backward_counts)
-                if self._observed is not None:
-                    _move_to_end(self._observed, number)
-                if bucket.state is _READY and self._attachments.runs_last(number, self):
-                    self._launches.launch_ready()
-            except Exception:
-                self.fail()
-                raise
+                with self._lock:
+                    self._enter_backward()
+            view, bucket = self._views[number], self._bucket_of[number]
+            bucket.accumulate(view, self._token, self._backward_counts)
+            if self._observed is not None:
+                _move_to_end(self._observed, number)
+            if not bucket.incomplete:
+                with self._lock:
+                    bucket.note_complete()
+                    if self._attachments.runs_last(number, self):
+                        self._launches.launch_ready()
+        except Exception:
+            self.fail()
+            raise
 
     def _enter_backward(self) -> None:
         """Begin to count another backward, or go on in an outer or an inner one."""
@@ -162,8 +165,9 @@ class BucketSequence:
         with self._lock, self._failing():
             for number in numbers:
                 view, bucket = self._views[number], self._bucket_of[number]
-                bucket.accumulate(view, object(), counts=not self._no_sync_depth)
+                bucket.accumulate(view, object(), not self._no_sync_depth)
                 bucket.settle(view)
+                bucket.note_complete()
                 if self._observed is not None:
                     _move_to_end(self._observed, number)
             self._launches.launch_ready()

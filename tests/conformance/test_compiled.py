@@ -9,6 +9,8 @@ from torch import nn
 from training import assert_averages, inputs_of, layers
 from wrappers import BySynchronizer, ours
 
+from synchronizer import GradientSynchronizer, LifecycleError, StepFailedError
+
 
 @pytest.mark.nightly  # the compiler takes ten seconds
 def test_a_compiled_forward(play) -> None:
@@ -23,3 +25,22 @@ def test_a_compiled_forward(play) -> None:
         yield model(inputs_of(rank, 10, 10)).sum()
 
     assert_averages(play, wrap, partial(layers, 10, 10), losses, losses)
+
+
+@pytest.mark.nightly  # the compiler takes seconds
+@pytest.mark.parametrize("backend", ["none", "eager"])
+def test_a_backward_by_compiled_autograd_is_refused(backend: str) -> None:
+    """Also where an earlier backward of the step was right."""
+    from torch._dynamo.compiled_autograd import _enable as compiled_autograd
+
+    compiler = torch.compile(backend=backend) if backend != "none" else lambda it: it
+    model = layers(3, 3)
+    with GradientSynchronizer.from_module(model, 1, 2) as synchronizer:
+        model(inputs_of(0, 1, 3)).sum().backward()
+        with (
+            pytest.raises(LifecycleError, match="outside of torch"),
+            compiled_autograd(compiler),
+        ):
+            model(inputs_of(0, 1, 3)).sum().backward()
+        with pytest.raises(StepFailedError):
+            synchronizer.wait()

@@ -190,3 +190,22 @@ def test_a_peer_that_does_not_bind_is_named_with_a_file_store(tmp_path: Path) ->
     opened = Rendezvous(store, "binds", rank=0, peers=[1], audience={1}, binds=_Binds())
     with pytest.raises(PlanMismatchError, match="rank 1 did not call bind"):
         opened.read("plan", 1, call="bind()")
+
+
+def test_zeros_of_a_parameter_that_was_cast_are_refused_by_name() -> None:
+    model = nn.Linear(2, 1)
+    with GradientSynchronizer.from_module(model, 1, 1) as synchronizer:
+        model(torch.ones(2)).backward()
+        synchronizer.wait()
+        model.double()
+        with pytest.raises(GradientMismatchError) as caught:
+            synchronizer.zero_grad()
+        headline, expected, got, *_ = str(caught.value).splitlines()
+        assert headline == "bias was changed after bind()"
+        assert expected == "  expected: torch.float32 of shape (1,) on cpu"
+        assert got == "  got:      torch.float64 of shape (1,) on cpu"
+        model.float()
+        synchronizer.zero_grad()
+        model(torch.ones(2)).backward()
+        synchronizer.wait()
+        assert model.weight.grad.tolist() == [[1, 1]]

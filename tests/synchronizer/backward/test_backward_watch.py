@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from synchronizer import LifecycleError
 from synchronizer.backward.backward_watch import BackwardWatch
 
 
@@ -112,3 +113,11 @@ def test_a_backward_that_raises_outside_of_a_checkpoint_is_interrupted(a, x) -> 
     with pytest.raises(ZeroDivisionError):
         used.sum().backward()
     assert follower.watch.was_interrupted
+
+
+def test_hook_that_no_node_calls_is_refused() -> None:
+    """So does compiled autograd call hooks."""
+    watch = Follower().watch
+    with pytest.raises(LifecycleError, match="compiled autograd"):
+        watch.open()
+    assert not watch.is_open

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from synchronizer.ranks import process_groups
 from synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
@@ -35,6 +36,16 @@ def test_a_group_that_was_destroyed_is_not_used_again(
     assert destroyed == [first]
     assert groups.get(scope) is not first
     monkeypatch.undo()
+
+
+def test_a_group_of_an_earlier_default_group_is_gone_with_it(two_ranks) -> None:
+    mesh = init_device_mesh("cpu", (2, 1))
+    groups = ReductionGroups()
+    groups.get(ReduceScope((0, 1), mesh, (0, 1)))
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    groups.destroy()
+    assert dist.get_process_group_ranks(dist.group.WORLD) == [0, 1]
 
 
 def test_a_group_is_made_without_its_non_members_and_with_the_timeout_of_the_default_one(

@@ -122,7 +122,7 @@ def test_an_existing_gradient_that_does_not_fit_leaves_nothing_bound() -> None:
         "  expected: torch.float32 of shape (3,) on cpu",
         "  got:      torch.float64 of shape (3,) on cpu",
         "  where:    rank 0 of 1",
-        "  hint: assign a gradient of the expected kind, or None",
+        f"  hint: {GradientMismatchError.hint}",
     ]
     assert b.grad is existing
     accumulate(b, 1)  # no hook is left
