@@ -89,7 +89,10 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
             for name, kind in of_violation.items()
             if not isinstance(violation.get(name), kind)
         ]
-        optional = {"lines", "fix"}  # of wrong values, and of a mistake that a small change mends
+        optional = {
+            "lines",
+            "fix",
+        }  # of wrong values, and of a mistake that a small change mends
         problems += sorted(violation.keys() - of_violation.keys() - optional)
     return problems
 
