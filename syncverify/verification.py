@@ -20,6 +20,7 @@ from syncverify.defaults import (
     OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
+from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Tell, with_features
 from syncverify.report.coverage import CoverageSummary
@@ -346,10 +347,12 @@ def diagnosed(
     if not isinstance(backend, SimBackend):
         return entry
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
+    acts = acts_of(*played)
     return replace(
         entry,
         witness=find_witness(*played),
-        acts=acts_of(*played),
+        acts=acts,
+        deciders=deciding_lines(entry.violation, acts, subject.factory),
         fix=find_fix(entry, subject, backend),
     )
 

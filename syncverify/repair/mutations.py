@@ -4,7 +4,9 @@ Note [Small changes]
     A mistake is often something that is there and should not be: a second division, a case of
     its own for one rank, one step more or less in a comparison. So a statement is left out, an
     expression gives way to a part of it, a number to the attribute that other comparisons
-    have in its place. A statement that lacks is not found that way. What counts, communicates
+    have in its place. A case of its own gives way to what is done in the other cases, and
+    `structure.py` has changes of the order of statements and of overrides. Otherwise a
+    statement that lacks is not found that way. What counts, communicates
     or registers hooks is never left out: a subject that does nothing breaks no rule of order.
 """
 
@@ -12,19 +14,14 @@ from __future__ import annotations
 
 import ast
 import copy
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from typing_extensions import override
 
 from syncverify.repair.source_edit import Edit, Source
+from syncverify.repair.structure import LIMIT, WORK, structural
 
-_WORK = re.compile(
-    r"\b(register\w*|all_\w+|\w*reduce\w*|broadcast\w*|scatter|gather|i?send|i?recv|barrier)\("
-)
-# Another cap of buckets, or none, only avoids a mistake.
-_LIMIT = re.compile(r"cap_|_cap\b|bucket_size|size_mb")
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
 
@@ -45,8 +42,9 @@ def mutations(
     statements.sort(key=lambda node: node.lineno)
     for node in statements:
         for edit in _simpler(source.path, node, attributes):
-            if not _LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
+            if not LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
                 yield edit
+    yield from structural(source, function, statements)
     for node in filter(_may_go, statements):
         yield Edit.instead(source.path, node)
         yield Edit.instead(source.path, node, "pass")
@@ -56,7 +54,7 @@ def _may_go(node: ast.stmt) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
-    return not (is_text or isinstance(node, kept) or _WORK.search(ast.unparse(node)))
+    return not (is_text or isinstance(node, kept) or WORK.search(ast.unparse(node)))
 
 
 def compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
@@ -109,7 +107,8 @@ def _variants(
     for position, inner in enumerate(ast.walk(whole)):
         if not isinstance(inner, ast.expr):
             continue
-        for simpler in _parts(inner, attributes if inner in compared else ()):
+        numbers = (*compared[inner], *attributes) if inner in compared else ()
+        for simpler in _parts(inner, numbers):
             changed = copy.deepcopy(node)
             old = [*ast.walk(getattr(changed, field))][position]
             replaced = _Replacing(old, simpler).visit(getattr(changed, field))
@@ -118,15 +117,28 @@ def _variants(
                 yield ast.fix_missing_locations(changed)
 
 
-def _compared_numbers(whole: ast.expr) -> list[ast.expr]:
-    """List the numbers that an expression compares with something."""
-    return [
-        side
+def _compared_numbers(whole: ast.expr) -> dict[ast.expr, list[ast.expr]]:
+    """Return the numbers that an expression compares, with the lengths of what is counted."""
+    return {
+        side: [*map(_length, filter(None, map(_counted, sides)))]
         for node in ast.walk(whole)
         if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In)
-        for side in (node.left, *node.comparators)
+        for sides in [(node.left, *node.comparators)]
+        for side in sides
         if isinstance(side, ast.Constant)
-    ]
+    }
+
+
+def _counted(side: ast.expr) -> ast.expr | None:
+    """Return the list of which `x.count(...)` counts some elements."""
+    match side:
+        case ast.Call(func=ast.Attribute(value=value, attr="count")):
+            return value
+    return None
+
+
+def _length(value: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("len", ast.Load()), [value], [])
 
 
 def _compares_with_itself(whole: ast.expr) -> bool:

@@ -44,7 +44,7 @@ from syncverify.trace.run import Run
 from syncverify.trace.source_lines import is_subject_line, shown_path
 from syncverify.witness.fix import Fix
 
-_MAX_PLAYED: Final = 80  # changes to play for one violation
+_MAX_PLAYED: Final = 120  # changes to play for one violation
 _MAX_LOOKS: Final = 24
 _NUM_OTHERS: Final = 6  # scenarios to draw for a change that mends the first one
 _MAX_RANKS: Final = 4
@@ -74,7 +74,6 @@ def _candidates(game: _Game) -> Iterator[Edit]:
     if game.found.violation.unordered is not None:
         for disorder in game.disorders():
             yield from candidates(disorder, game.first_line_of, game.look)
-        return
     # A change of what a subject is given, such as a cap, only avoids a mistake.
     functions = [each for each in game.functions() if each[1].name != "__init__"]
     attributes = compared_attributes(source.tree for source, _ in functions)

@@ -125,6 +125,8 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         data["witness"] = _plain(witness_json(entry.witness))
     if entry.acts:
         data["lines"] = [*entry.acts]
+    if entry.deciders:
+        data["decided_by"] = [*entry.deciders]
     if entry.fix is not None:
         data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
     return data

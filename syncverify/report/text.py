@@ -122,6 +122,7 @@ def violation_text(
                 ),
                 [f"  {line}" for line in _witness(entry)],
                 [f"  {line}" for line in _acts(entry, shown)],
+                [f"  {line}" for line in _deciders(entry, shown)],
                 f"  seen on:    {_seen_on(entry)}",
                 [f"  {line}" for line in _related(entry, is_consequence=True)],
                 [f"  {line}" for line in _related(entry, is_consequence=False)],
@@ -259,6 +260,12 @@ def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
         yield f"{'' if number else 'lines:':<11} {line}"
     if new:
         yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
+
+
+def _deciders(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
+    new = [line for line in entry.deciders if line not in shown]
+    for number, line in enumerate(new):
+        yield f"{'' if number else 'decided by:':<11} {line}"
 
 
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:

@@ -45,6 +45,8 @@ class FoundViolation:
             and where none is known.
         acts: Lines of the subject that wrote memory or communicated in the step of the
             violation, with their code; none until they are looked for.
+        deciders: Lines of the subject that decide over the lines of the violation, with
+            their code; none likewise.
     """
 
     violation: Violation
@@ -54,6 +56,7 @@ class FoundViolation:
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
     acts: tuple[str, ...] = ()
+    deciders: tuple[str, ...] = ()
 
     @property
     def schedule(self) -> Schedule:

@@ -56,7 +56,7 @@ def test_a_compared_number_gives_way_to_what_others_compare() -> None:
 
 def test_a_statement_is_left_out_with_its_block() -> None:
     text = "def f(self):\n    if a:\n        b()\n    return c"
-    assert changed(text) == ["", "pass", "", "pass"]
+    assert changed(text) == ["b()", "", "pass", "", "pass"]
 
 
 def test_a_docstring_stays() -> None:
@@ -87,4 +87,55 @@ def test_what_counts_sends_or_registers_stays() -> None:
         if a:
             dist.all_reduce(b)
     """
-    assert changed(text) == []
+    assert changed(text) == ["dist.all_reduce(b)"]
+
+
+def test_a_count_is_compared_with_the_length() -> None:
+    assert "return x.count(True) == len(x)" in changed(
+        "def f(self):\n    return x.count(True) == 1"
+    )
+
+
+def test_each_case_takes_the_place_of_all() -> None:
+    text = "def f(self):\n    if a:\n        b()\n    else:\n        # As before.\n        c()"
+    assert changed(text)[:2] == ["c()", "b()"]
+
+
+def test_a_limit_stays_where_its_case_sends_nothing() -> None:
+    text = """
+    def f(self):
+        if used > self.cap_bytes:
+            cut()
+    """
+    assert "cut()" not in changed(text)
+    assert "self.reduce(b)" in changed(text.replace("cut()", "self.reduce(b)"))
+
+
+def test_neighbours_change_places() -> None:
+    text = "def f(self):\n    a()\n    b(\n        c)\n    return d"
+    assert changed(text)[0] == "b(; c); a()"
+
+
+OVERRIDE = """
+class A(Base):
+    def f(self, a, *, b):
+        {}
+"""
+
+
+def test_an_empty_override_asks_its_base() -> None:
+    assert changed(OVERRIDE.format("pass")) == ["return Base.f(self, a, b=b)"]
+    assert changed(OVERRIDE.format("return a")) == ["return Base.f(self, a, b=b)"]
+
+
+def test_an_override_calls_its_base_before_its_own_lines_or_after_them() -> None:
+    call = "Base.f(self, a, b=b)"
+    assert changed(OVERRIDE.format("self.n += 1")) == [call, call]
+
+
+def test_an_override_that_calls_its_base_needs_no_call() -> None:
+    assert changed(OVERRIDE.format("self.n += super().f(a, b=b)")) == []
+
+
+def test_a_method_of_a_class_without_a_base_has_none_to_ask() -> None:
+    assert changed(OVERRIDE.format("pass").replace("(Base)", "")) == []

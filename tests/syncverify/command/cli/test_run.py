@@ -91,6 +91,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
         ]
         optional = {
             "lines",
+            "decided_by",
             "fix",
         }  # of wrong values, and of a mistake that a small change mends
         problems += sorted(violation.keys() - of_violation.keys() - optional)
