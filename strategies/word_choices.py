@@ -11,6 +11,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.space import values_in_contract
+from syncverify.scenario.vocabulary import VARIANTS, base_word
 
 _NUM_PLAIN_PER_WORD = 3
 
@@ -40,12 +41,15 @@ def allowed_words(
     """Return the words of a topic that a scenario with the features of `beside` may have.
 
     The contract covers each word. None is in `vocabulary.RARE`, none forms a pair of
-    `NEVER_TOGETHER` with a feature of `beside`, and none is the plain word.
+    `NEVER_TOGETHER` with a feature of `beside`, and none is the plain word. Variants of these
+    words follow.
     """
-    return [
+    words = [
         word
         for word in values_in_contract(topic, OPTIONAL_FEATURES[topic], capabilities)
         if not any(
             frozenset({f"{topic}={word}", other}) in NEVER_TOGETHER for other in beside
         )
     ]
+    variants = VARIANTS.get(topic, {})
+    return words + [variant for variant in variants if base_word(variant) in words]

@@ -6,7 +6,7 @@ gradient that allows both: see "Gradient layouts" in the docs of `torch.Tensor.g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
@@ -24,6 +24,14 @@ def misfits(parameter: nn.Parameter) -> tuple[Misfit, ...]:
     """
     gradient = parameter.grad
     return () if gradient is None else tuple(_misfits(parameter, gradient))
+
+
+def misfits_of(
+    parameters: Mapping[str, nn.Parameter],
+) -> dict[str, tuple[Misfit, ...]]:
+    """Return the differences of each parameter whose gradient has some, by name."""
+    found = {name: misfits(parameter) for name, parameter in parameters.items()}
+    return {name: differences for name, differences in found.items() if differences}
 
 
 def _misfits(parameter: torch.Tensor, gradient: torch.Tensor) -> Iterator[Misfit]:

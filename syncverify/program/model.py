@@ -185,6 +185,13 @@ class LocalModel:
         for parameter in [*self.parameters.values()][::every]:
             parameter.grad = None
 
+    @torch.no_grad()
+    def replace_gradients(self, factor: float) -> None:
+        """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad * factor
+
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
         # One view or local part for each parameter. All uses of a tied parameter then add
         # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.

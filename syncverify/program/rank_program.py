@@ -33,7 +33,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import change_parameters, freeze
-from syncverify.program.gradient_forms import misfits
+from syncverify.program.gradient_forms import misfits_of
 from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
 from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
@@ -44,11 +44,11 @@ from syncverify.program.model import LocalModel, build_model, local_part
 from syncverify.program.optimizer import update
 from syncverify.program.subject_error import calling
 from syncverify.program.two_synchronizers import TwoSynchronizers
-from syncverify.scenario import step_plan
+from syncverify.scenario import step_plan, vocabulary
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.plain_features import MANY
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.vocabulary import BEFORE_ZERO, PLAIN, REBINDING
+from syncverify.scenario.vocabulary import PLAIN, REBINDING
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_api import (
     EndsStepsEarly,
@@ -61,7 +61,7 @@ from syncverify.subjects.subject_api import (
 )
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
-from syncverify.trace.run import Misfit, Observation, RankRun
+from syncverify.trace.run import Observation, RankRun
 
 MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
@@ -192,8 +192,8 @@ class _RankProgram:
                     self._finish_step(synchronizer, step)
             if event != "unbind_early":
                 self._observe("zeroed", step)
-            if event in {"set_to_none", "set_every_other_to_none"}:
-                self._model.drop_gradients(every=1 if event == "set_to_none" else 2)
+            if event in vocabulary.DROPPING:
+                self._model.drop_gradients(every=vocabulary.DROPPING[event])
         return self._rebind(synchronizer, step) if event in REBINDING else synchronizer
 
     def _rebind(self, synchronizer: Synchronizer, step: int) -> Synchronizer:
@@ -230,19 +230,21 @@ class _RankProgram:
                 self._run_micro_batch(synchronizer, step, micro_batch, is_last=is_last)
             if not is_last:  # after the last backward, reductions may still write
                 self._observe("accumulated", step, micro_batch)
+                self._replace_gradients("set_to_none/replaced_while_accumulating", step)
 
     def _finish_step(self, synchronizer: Synchronizer, step: int) -> None:
         event = self._scenario.step_event(step)
         if event == "tail" and isinstance(synchronizer, EndsStepsEarly):
             with self._calling("wait", step):
                 synchronizer.flush()
-        if event != "zero_before_wait":
+        if event not in vocabulary.WITHOUT_WAIT:
             for _ in range(2 if event == "wait_twice" else 1):
                 with self._calling("wait", step):
                     synchronizer.wait()
             self._observe("reduced", step)
             self._run_optimizer()
-        if event in BEFORE_ZERO:
+            self._replace_gradients("set_to_none/replaced", step)
+        if event in vocabulary.BEFORE_ZERO:
             self._change_parameters(step)
         with self._calling("zero_grad", step):
             synchronizer.zero_grad()
@@ -260,9 +262,13 @@ class _RankProgram:
         ]
         if self._subject.capabilities.owns_parameters:
             trained = []
-        keeps_values = self._scenario.module != PLAIN
         with self._own.changing(), self._recorder.optimizing():
-            update(trained, gradients, keeps_values=keeps_values)
+            update(trained, gradients, keeps_values=self._scenario.module != PLAIN)
+
+    def _replace_gradients(self, event: str, step: int) -> None:
+        with self._recorder.optimizing():
+            if self._scenario.step_event(step) == event:
+                self._model.replace_gradients(vocabulary.REPLACING[event])
 
     def _recover(self, synchronizer: Synchronizer, step: int) -> None:
         with self._calling("zero_grad", step):
@@ -372,10 +378,6 @@ class _RankProgram:
         owned = self._result.owned or ()
         return [gradient for name, gradient in gradients.items() if name in owned]
 
-    def _misfits(self) -> dict[str, tuple[Misfit, ...]]:
-        found = {name: misfits(p) for name, p in self._model.parameters.items()}
-        return {name: differences for name, differences in found.items() if differences}
-
     def _observe(self, point: str, step: int, micro_batch: int | None = None) -> None:
         local = self._model.local_gradients()
         if point == "reduced":
@@ -393,6 +395,6 @@ class _RankProgram:
                 micro_batch,
                 copies,
                 self._model.partial_gradients(),
-                self._misfits() if point == "reduced" else {},
+                misfits_of(self._model.parameters) if point == "reduced" else {},
             )
         )

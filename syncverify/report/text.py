@@ -182,11 +182,11 @@ def _special(scenario: Scenario) -> Iterator[str]:
     """Describe all that differs from a plain training step."""
     for step, event in enumerate(scenario.events):
         if event != PLAIN:
-            yield f"step {step}: {event}: {vocabulary.EVENTS[event]}"
+            yield f"step {step}: {event}: {vocabulary.meaning('event', event)}"
     if scenario.launch != "current_stream":
         yield f"streams: {scenario.launch}: {vocabulary.LAUNCHES[scenario.launch]}"
     if scenario.readiness != "same":
-        yield f"order: {vocabulary.READINESS[scenario.readiness]}"
+        yield f"order: {vocabulary.meaning('readiness', scenario.readiness)}"
     if scenario.backward != PLAIN:
         meaning = vocabulary.BACKWARDS[scenario.backward]
         yield f"backward: {scenario.backward}: {meaning}"

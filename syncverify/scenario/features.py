@@ -161,7 +161,8 @@ def _features_in_step(scenario: Scenario, step: int) -> Iterator[tuple[str, str]
         feature for feature in optional_features(scenario) if feature[0] != "event"
     )
     for event_step, event in enumerate(scenario.events):
-        if event_step <= step <= event_step + _STEPS_AFTER.get(event, 0):
+        later = _STEPS_AFTER.get(vocabulary.base_word(event), 0)
+        if event_step <= step <= event_step + later:
             yield from _if_listed("event", event)
 
 
@@ -192,5 +193,6 @@ def parameter_features(spec: ParameterSpec) -> Iterator[tuple[str, str]]:
 
 
 def _if_listed(topic: str, value: str) -> Iterator[tuple[str, str]]:
-    if value in OPTIONAL_FEATURES[topic]:
-        yield topic, value
+    word = vocabulary.base_word(value)
+    if word in OPTIONAL_FEATURES[topic]:
+        yield topic, word

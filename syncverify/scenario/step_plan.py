@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING
+from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING, WITHOUT_BACKWARD
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
@@ -22,7 +22,7 @@ def num_micro_batches(scenario: Scenario, step: int) -> int:
     """Count the micro-batches that run, including one that fails."""
     agreed = num_agreed_micro_batches(scenario, step)
     match scenario.step_event(step):
-        case "empty_step":
+        case event if event in WITHOUT_BACKWARD:
             return 0
         case "extra_backward":
             return agreed + 1
@@ -49,8 +49,9 @@ def used_parameters(
     )
     if scenario.readiness == "same" or not used:
         return used
-    # `by_rank`: each rank starts at another parameter, and keeps the order otherwise.
-    first = rank % len(used)
+    # Each rank or each step starts at another parameter, and keeps the order otherwise.
+    turn = step if scenario.readiness == "by_rank/by_step" else rank
+    first = turn % len(used)
     return used[first:] + used[:first]
 
 
@@ -61,6 +62,12 @@ def is_used(
     match spec.used:
         case "never" | "undefined":
             return False
+        case "never/in_first_step":
+            return step > 0
+        case "never/in_even_steps":
+            return step % 2 == 1
+        case "never/in_odd_steps":
+            return step % 2 == 0
         case "not_on_odd_ranks":
             return rank % 2 == 0
         case "not_in_first_micro_batch":

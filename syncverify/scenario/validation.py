@@ -150,13 +150,13 @@ def check_words(words: Iterable[tuple[str, str]]) -> None:
         UnknownLayerError: The word names no module that this process knows.
     """
     for topic, word in words:
-        known = vocabulary.TABLES[topic]
+        known = (*vocabulary.TABLES[topic], *vocabulary.VARIANTS.get(topic, ()))
         if topic == "module" and word not in known:
             raise UnknownLayerError(
-                f"malformed scenario: module is one of {tuple(known)}, not {word!r}; a layer of "
+                f"malformed scenario: module is one of {known}, not {word!r}; a layer of "
                 "your own needs the contract whose `layers` has it"
             )
-        require(word in known, f"{topic} is one of {tuple(known)}, not {word!r}")
+        require(word in known, f"{topic} is one of {known}, not {word!r}")
 
 
 def _check_fields(parameter: ParameterSpec) -> None:

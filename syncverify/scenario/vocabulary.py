@@ -159,6 +159,53 @@ EVENTS: Final = {
     ),
 }
 
+# Other ways to do what a word says. A variant is spelled `word/way`, and belongs to the feature of
+# its word: a contract covers both or none, and promises the same of both.
+VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "used": {
+        "never/in_first_step": "no loss of step 0 depends on it, all later ones do",
+        "never/in_even_steps": "no loss of steps 0, 2, ... depends on it",
+        "never/in_odd_steps": "no loss of steps 1, 3, ... depends on it",
+    },
+    "event": {
+        "zero_before_wait/no_backward": (
+            "`zero_grad()` alone, as before the first backward: no backward, no `wait()`"
+        ),
+        "set_to_none/no_backward": (
+            "`zero_grad()` alone, then the caller sets every `.grad` to None"
+        ),
+        "set_to_none/replaced": (
+            "the caller writes `p.grad = p.grad / 16` between `wait()` and `zero_grad()`"
+        ),
+        "set_to_none/replaced_while_accumulating": (
+            "the caller sets every `.grad` to its copy after each micro-batch but the last"
+        ),
+    },
+    "readiness": {
+        "by_rank/by_step": (
+            "each step starts with another parameter on all ranks, and goes on in one order"
+        ),
+    },
+}
+# Events of steps that have no backward.
+WITHOUT_BACKWARD: Final = (
+    *("empty_step", "zero_before_wait/no_backward", "set_to_none/no_backward"),
+)
+# Events of steps that are thrown away by `zero_grad()` without `wait()`.
+WITHOUT_WAIT: Final = (
+    *("zero_before_wait", "zero_before_wait/no_backward", "set_to_none/no_backward"),
+)
+# Events after which gradients are None, with the distance of such gradients.
+DROPPING: Final = {
+    "set_to_none": 1,
+    "set_to_none/no_backward": 1,
+    "set_every_other_to_none": 2,
+}
+# Events in which the caller puts other tensors in the place of gradients, with their factor.
+REPLACING: Final = {
+    "set_to_none/replaced": 1 / 16,
+    "set_to_none/replaced_while_accumulating": 1,
+}
 # Events that change parameters, from a step on.
 FREEZING: Final = ("freeze", "unfreeze", "unfreeze_in_turn")
 BEFORE_STEP: Final = (*FREEZING, "cast", "move")
@@ -215,3 +262,13 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "synchronizers": SYNCHRONIZERS,
     "gradient": GRADIENTS,
 }
+
+
+def base_word(word: str) -> str:
+    """Return the word that a variant is a way of; a word that is no variant is its own."""
+    return word.partition("/")[0]
+
+
+def meaning(topic: str, word: str) -> str:
+    """Return what a word or a variant of a topic means."""
+    return {**TABLES[topic], **VARIANTS.get(topic, {})}[word]

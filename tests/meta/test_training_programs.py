@@ -30,6 +30,15 @@ def test_page_lists_every_word(topic: str) -> None:
     assert "\n".join(rows) in PAGE.read_text()
 
 
+@pytest.mark.parametrize("topic", vocabulary.VARIANTS)
+def test_page_lists_every_variant(topic: str) -> None:
+    rows = [
+        f"| `{topic}` | `{variant}` | {meaning} |"
+        for variant, meaning in vocabulary.VARIANTS[topic].items()
+    ]
+    assert "\n".join(rows) in PAGE.read_text()
+
+
 @pytest.mark.parametrize("topic", PLAIN_VALUES)
 def test_page_lists_every_value_of_plain_steps(topic: str) -> None:
     rows = [

@@ -19,7 +19,14 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import BEFORE_ZERO, PLAIN, REBINDING
+from syncverify.scenario.vocabulary import (
+    BEFORE_ZERO,
+    DROPPING,
+    PLAIN,
+    REBINDING,
+    REPLACING,
+    WITHOUT_WAIT,
+)
 
 _CPU = 'torch.device("cpu")'
 Segment = tuple[list[str], Moment | None]
@@ -84,11 +91,14 @@ class TrainingText:
             yield f"synchronizer.set_required_accumulations({count})"
 
     def _backwards(self, step: int) -> Iterator[Segment]:
+        event = self.scenario.step_event(step)
         agreed = step_plan.num_agreed_micro_batches(self.scenario, step)
         for micro_batch in range(step_plan.num_micro_batches(self.scenario, step)):
             is_last = micro_batch >= agreed - 1
             moment = None if is_last else Moment("accumulated", step, micro_batch)
             yield [*self._micro_batch(step, micro_batch, is_last=is_last)], moment
+            if event == "set_to_none/replaced_while_accumulating" and not is_last:
+                yield [*self._replaced(event)], None
 
     def _after_backwards(self, step: int) -> Iterator[Segment]:
         event = self.scenario.step_event(step)
@@ -102,15 +112,17 @@ class TrainingText:
         else:
             if event == "tail" and "flush" in self.methods:
                 yield ["synchronizer.flush()"], None
-            if event != "zero_before_wait":
+            if event not in WITHOUT_WAIT:
                 times = 2 if event == "wait_twice" else 1
                 yield ["synchronizer.wait()"] * times, Moment("reduced", step, None)
                 yield [*self._optimizer()], None
+            if event == "set_to_none/replaced":
+                yield [*self._replaced(event)], None
             if event in BEFORE_ZERO:
                 yield [*self._changes(step)], None
             yield ["synchronizer.zero_grad()"], zeroed
-        if event in {"set_to_none", "set_every_other_to_none"}:
-            yield [*self._drop_gradients(1 if event == "set_to_none" else 2)], None
+        if event in DROPPING:
+            yield [*self._drop_gradients(DROPPING[event])], None
         if event in REBINDING:
             yield from self._rebound(step, None)
 
@@ -130,6 +142,11 @@ class TrainingText:
     def _drop_gradients(self, every: int = 1) -> Iterator[str]:
         for name in [*self.variables.values()][::every]:
             yield f"{name}.grad = None"
+
+    def _replaced(self, event: str) -> Iterator[str]:
+        for name in self.variables.values():
+            yield f"if {name}.grad is not None:"
+            yield f"    {name}.grad = {name}.grad * {REPLACING[event]}"
 
     def _changes(self, step: int) -> Iterator[str]:
         listed = ", ".join(self.variables.values())

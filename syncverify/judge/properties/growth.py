@@ -53,5 +53,6 @@ def _needs_no_more_later(scenario: Scenario) -> bool:
     """Tell whether a subject may have all that it needs after two steps."""
     # Pools grow with the number of micro-batches, and with parameters that are trained later.
     most = max(scenario.accumulations)
-    is_plain = {*scenario.events} <= {PLAIN}
+    is_later = any(spec.used.startswith("never/") for spec in scenario.parameters)
+    is_plain = {*scenario.events} <= {PLAIN} and not is_later
     return is_plain and max(scenario.accumulations[:2]) == most

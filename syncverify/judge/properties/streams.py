@@ -110,6 +110,9 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
     # `wait()` have one order on all ranks for collectives of two synchronizers.
     if scenario.backward == "hook_writes_grad" or scenario.synchronizers == "two":
         return Overlap(0, 0, None)
+    # Buckets may be cut in the order of the first step, which this one does not repeat.
+    if scenario.readiness == "by_rank/by_step":
+        return Overlap(0, 0, None)
     for rank, rank_run in enumerate(run.ranks):
         if not any(isinstance(record, Access) for record in rank_run.trace):
             continue

@@ -1,0 +1,258 @@
+"""Planted defects that a word does not show, and one of its variants does.
+
+Each differs by a method from a synchronizer that gets the variant right.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.bugbank.bases.careful import Careful
+from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.placements import local
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.bugbank.bases.view_buckets import Bucket
+from syncverify.scenario.contract import Capabilities
+
+
+class ReducesWhatIsLeft(ReducesInWait):
+    """Reduces all buckets in `wait()`, with zeros for gradients that did not come."""
+
+    features = frozenset({"used=never"})
+
+
+class PlansFromFirstArrivals(ReducesWhatIsLeft):
+    """The gradients of step 0 are the ones that later steps reduce."""
+
+    @override
+    def bind(self) -> None:
+        self.came: set[nn.Parameter] = set()
+        self.reduced: list[Bucket] | None = None
+        super().bind()
+
+    @override
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        self.came.add(parameter)
+
+    @override
+    def order(self) -> list[Bucket]:
+        if self.reduced is None:
+            self.reduced = [
+                bucket
+                for bucket in self.buckets
+                if not self.came.isdisjoint(bucket.parameters)
+            ]
+        return self.reduced
+
+
+class SkipsUnused(PlainGrads):
+    """Reduces the gradients that exist, in one order on all ranks."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, features=frozenset({"used=never"})
+    )
+
+
+class SendsOldStaging(SkipsUnused):
+    """A staged gradient is sent again in a step that brings no other one."""
+
+    @override
+    def bind(self) -> None:
+        self.staged: dict[nn.Parameter, torch.Tensor] = {}
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                self.staged[parameter] = parameter.grad
+            if parameter in self.staged:
+                self.reduce(self.staged[parameter])
+                parameter.grad = self.staged[parameter]
+
+
+class LaunchesInOneOrder(Careful):
+    """Launches complete buckets in one order on all ranks."""
+
+    features = frozenset({"readiness=by_rank"})
+
+
+class TrustsFirstOrder(LaunchesInOneOrder):
+    """A bucket is complete when the gradient came that was its last one in step 0."""
+
+    @override
+    def bind(self) -> None:
+        self.last: dict[Bucket, nn.Parameter] = {}
+        self.is_learned = False
+        super().bind()
+
+    @override
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        if not self.is_learned:
+            self.last[bucket] = parameter
+        super().on_accumulated(bucket, parameter)
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        if not self.is_learned:
+            return super().is_ready(bucket)
+        return bucket.counts[self.last[bucket]] == self.required
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.is_learned = True
+
+
+class ClearsAtAnyTime(Careful):
+    """`zero_grad()` may come at any time after `bind()`."""
+
+    features = frozenset({"event=zero_before_wait"})
+
+
+class LearnsInFirstZeroGrad(ClearsAtAnyTime):
+    """The first `zero_grad()` takes parameters that had no gradient for unused ones."""
+
+    @override
+    def bind(self) -> None:
+        self.is_learned = False
+        super().bind()
+
+    @override
+    def zero_grad(self) -> None:
+        came = [bucket for bucket in self.buckets if bucket.counts]
+        super().zero_grad()
+        if not self.is_learned:
+            self.buckets, self.is_learned = came, True
+
+
+class LeavesGradientsToAutograd(PlainGrads):
+    """Reduces `.grad` where it lies, whoever put it there."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, right=frozenset({"event=set_to_none"})
+    )
+
+
+class ClearsWhatItReduced(LeavesGradientsToAutograd):
+    """`zero_grad()` clears the tensors that `wait()` reduced, in place."""
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        listed = (parameter.grad for parameter in self.parameters)
+        self.reduced = [gradient for gradient in listed if gradient is not None]
+
+    @override
+    def zero_grad(self) -> None:
+        for gradient in self.reduced:
+            local(gradient).zero_()
+        self.reduced = []
+
+    @override
+    def bind(self) -> None:
+        self.reduced: list[torch.Tensor] = []
+
+    @override
+    def unbind(self) -> None:
+        PlainGrads.zero_grad(self)
+
+
+class DropsInFirstZeroGrad(LeavesGradientsToAutograd):
+    """The first `zero_grad()` manages the parameters that have a gradient, and no others."""
+
+    @override
+    def bind(self) -> None:
+        self.managed: list[nn.Parameter] | None = None
+
+    @override
+    def zero_grad(self) -> None:
+        if self.managed is None:
+            self.managed = [p for p in self.parameters if p.grad is not None]
+        super().zero_grad()
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters if self.managed is None else self.managed:
+            if parameter.grad is not None:
+                self.reduce(parameter.grad)
+
+
+class HoldsFirstTensor(LeavesGradientsToAutograd):
+    """The tensor of the first micro-batch is taken for the gradient of the whole step."""
+
+    @override
+    def bind(self) -> None:
+        self.held: dict[nn.Parameter, torch.Tensor] = {}
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.hold)
+            self.handles.append(hook)
+
+    def hold(self, parameter: nn.Parameter) -> None:
+        if parameter.grad is not None:
+            self.held.setdefault(parameter, parameter.grad)
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            if parameter in self.held:
+                self.reduce(self.held[parameter])
+
+    @override
+    def zero_grad(self) -> None:
+        self.held.clear()
+        super().zero_grad()
+
+
+@dataclass(frozen=True)
+class VariantDefect:
+    """A planted defect that shows through a variant of a word, and not through the word.
+
+    Attributes:
+        variant: As `topic=word/way`.
+        subject: The synchronizer with the defect.
+        twin: A synchronizer that gets the variant right.
+        identity: Property and cause of a violation.
+    """
+
+    variant: str
+    subject: type[Any]
+    twin: type[Any]
+    identity: tuple[str, str]
+
+
+VALUE = "gradient_equals_reference"
+UNREDUCED = (VALUE, "not_reduced")
+VARIANT_DEFECTS = [
+    VariantDefect(
+        "used=never/in_first_step", PlansFromFirstArrivals, ReducesWhatIsLeft, UNREDUCED
+    ),
+    VariantDefect(
+        "used=never/in_even_steps", PlansFromFirstArrivals, ReducesWhatIsLeft, UNREDUCED
+    ),
+    VariantDefect(
+        "used=never/in_odd_steps", SendsOldStaging, SkipsUnused, (VALUE, "stale")
+    ),
+    VariantDefect(
+        "event=zero_before_wait/no_backward", LearnsInFirstZeroGrad, ClearsAtAnyTime,
+        UNREDUCED,
+    ),
+    VariantDefect(
+        "event=set_to_none/no_backward", DropsInFirstZeroGrad,
+        LeavesGradientsToAutograd, UNREDUCED,
+    ),
+    VariantDefect(
+        "event=set_to_none/replaced", ClearsWhatItReduced, LeavesGradientsToAutograd,
+        ("zero_grad_clears", "gradient_left"),
+    ),
+    VariantDefect(
+        "event=set_to_none/replaced_while_accumulating", HoldsFirstTensor,
+        LeavesGradientsToAutograd, (VALUE, "rank_contribution_missing"),
+    ),
+    VariantDefect(
+        "readiness=by_rank/by_step", TrustsFirstOrder, LaunchesInOneOrder,
+        (VALUE, "reduced_early"),
+    ),
+]  # fmt: skip

@@ -1,0 +1,87 @@
+"""Each variant of a word is needed: some defect shows through it, and not through its word."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planted.first_drawn import first_drawn
+from planted.word_variants import VARIANT_DEFECTS, VariantDefect
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.token import Reproducer, decode, encode
+from syncverify.scenario.vocabulary import PLAIN, VARIANTS, base_word
+from syncverify.subjects.subject import resolve
+
+PLAIN_STEPS = Scenario(
+    MeshSpec((2,), ("dp",)),
+    tuple(ParameterSpec(f"p{n}", (3,), ("R",)) for n in range(3)),
+    (2, 2, 2),
+    24,
+)
+EVERY_VARIANT = {f"{topic}={each}" for topic in VARIANTS for each in VARIANTS[topic]}
+every_defect = pytest.mark.parametrize(
+    "defect", VARIANT_DEFECTS, ids=lambda each: each.variant
+)
+
+
+def having(word: str) -> Scenario:
+    """Put a word into plain steps: the first step, or all parameters of the first bucket."""
+    topic, _, value = word.partition("=")
+    match topic:
+        case "event":
+            return replace(PLAIN_STEPS, events=(value, PLAIN, PLAIN))
+        case "used":
+            first, second, last = PLAIN_STEPS.parameters
+            unused = (replace(second, used=value), replace(last, used=value))
+            return replace(PLAIN_STEPS, parameters=(first, *unused))
+    return replace(PLAIN_STEPS, **{topic: value})
+
+
+def identities(word: str, subject: type[Any]) -> set[tuple[str, str]]:
+    scenario, found = having(word), resolve(subject)
+    run = SimBackend().run(scenario, found)
+    return {each.identity for each in check(scenario, run, found.capabilities)}
+
+
+@every_defect
+def test_defect_shows_through_the_variant_alone(defect: VariantDefect) -> None:
+    assert defect.identity in identities(defect.variant, defect.subject)
+    assert identities(base_word(defect.variant), defect.subject) == set()
+
+
+@every_defect
+def test_twin_gets_the_variant_right(defect: VariantDefect) -> None:
+    assert identities(defect.variant, defect.twin) == set()
+
+
+def test_every_variant_has_a_defect() -> None:
+    assert {defect.variant for defect in VARIANT_DEFECTS} == EVERY_VARIANT
+
+
+@pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
+def test_a_token_keeps_a_variant(variant: str) -> None:
+    reproducer = Reproducer("any", "cause", having(variant))
+    assert decode(encode(reproducer)) == reproducer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
+def test_a_search_of_its_word_meets_the_variant(variant: str) -> None:
+    """In two steps or more: a variant says what is different between steps."""
+    topic, _, way = variant.partition("=")
+    asked = frozenset({base_word(variant)})
+
+    def has(scenario: Scenario) -> bool:
+        words = {
+            "used": [spec.used for spec in scenario.parameters],
+            "event": scenario.events,
+            "readiness": [scenario.readiness],
+        }
+        return scenario.num_steps > 1 and way in words[topic]
+
+    for contract in (Capabilities(features=asked), Capabilities(right=asked)):
+        assert first_drawn(has, contract, 200) is not None
