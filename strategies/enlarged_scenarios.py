@@ -25,9 +25,10 @@ from syncverify.scenario.vocabulary import PLAIN
 # Not one choice among many: Hypothesis draws large indices unevenly.
 _IS_LARGE = st.sampled_from([*[False] * 11, True])
 _MAX_PARAMETERS_BESIDE = 3
-# At and beside widths of masks and of chunks. Powers of two leave no rest, others do.
+# At and beside widths of masks and of chunks. Powers of two leave no rest, others do. Below
+# `MANY`, parameters are few enough for several steps of several micro-batches.
 _NUMBERS = {
-    "many parameters": st.sampled_from((MANY["parameters"], 33, 65, 64, 70)),
+    "many parameters": st.sampled_from((9, 12, 17, MANY["parameters"], 33, 65, 64, 70)),
     "many elements": st.sampled_from((MANY["elements"], 1025, 4099, 4096, 5000)),
     "many steps": st.integers(MANY["steps"], 10),
     "many micro-batches": st.sampled_from((MANY["micro-batches"], 9, 17, 16)),
@@ -40,16 +41,21 @@ def enlarged_scenarios(
 ) -> Scenario:
     """Return a scenario itself, or one time out of twelve one with a large number.
 
+    A few parameters more than usual come with several steps, and with all micro-batches.
+
     Shrinks toward the scenario itself.
     """
     sizes = _sizes(capabilities)
     if scenario.module != PLAIN or sizes is None or not draw(_IS_LARGE):
         return scenario  # a module has its own parameters, and takes longer
     size = draw(sizes)
-    small = scenario
+    small, number = scenario, draw(_NUMBERS[size])
     if size == "many parameters":
-        small = _in_fewest_steps(scenario, capabilities)
-    large = _ENLARGE[size](small, draw(_NUMBERS[size]))
+        is_many = number >= MANY["parameters"]
+        small = (
+            _in_fewest_steps(scenario, capabilities) if is_many else _twice(scenario)
+        )
+    large = _ENLARGE[size](small, number)
     large = replace(
         large,
         bucket_cap_bytes=cap_within(
@@ -88,6 +94,17 @@ def _in_fewest_steps(scenario: Scenario, capabilities: Capabilities) -> Scenario
         scenario,
         accumulations=(min(scenario.accumulations),) * fewest,
         events=events if {*events} - {PLAIN} else (),
+    )
+
+
+def _twice(scenario: Scenario) -> Scenario:
+    """Repeat the step of a scenario that has one, without its event."""
+    if scenario.num_steps > 1:
+        return scenario
+    return replace(
+        scenario,
+        accumulations=scenario.accumulations * 2,
+        events=(*scenario.events, PLAIN) if scenario.events else (),
     )
 
 

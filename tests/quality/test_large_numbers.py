@@ -7,6 +7,7 @@ import torch
 from planted import large_numbers
 from planted.first_drawn import first_drawn
 
+from strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
@@ -53,6 +54,20 @@ def test_defect_shows_in_a_default_search(
         return bool(check(scenario, run, subject.capabilities))
 
     assert first_drawn(shows, PLAIN_STEPS, 500) is not None
+
+
+def test_more_parameters_than_usual_come_with_several_steps() -> None:
+    """A defect of later steps that eight parameters do not show, nor one step of more."""
+    subject = resolve(large_numbers.WrapsAfterFirstStep)
+    weights = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+    small = Scenario(MeshSpec((2,), ("dp",)), weights, (2,), 16)
+    for scenario, is_wrong in (
+        (small, False),
+        (_with_parameters(small, 9), False),
+        (_with_parameters(_twice(small), 9), True),
+    ):
+        run = SimBackend().run(scenario, subject)
+        assert bool(check(scenario, run, subject.capabilities)) == is_wrong
 
 
 @pytest.mark.nightly

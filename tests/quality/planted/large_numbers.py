@@ -7,7 +7,9 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.bugbank.bases.in_wait import ReducesInWait
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.scenario.contract import Capabilities
 
 BITS = 32
 CHUNK = 1024
@@ -54,6 +56,25 @@ class SendsWholeChunks(ReducesInWait):
     def finish(self, bucket: Bucket) -> None:
         super().finish(bucket)
         bucket.buffer = _whole(bucket.buffer)
+
+
+class WrapsAfterFirstStep(PlainGrads):
+    """Step 0 learns the order of gradients; later ones keep three bits of each place."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    @override
+    def bind(self) -> None:
+        self.is_learned = False
+
+    @override
+    def wait(self) -> None:
+        places = range(len(self.parameters))
+        for place in places:
+            parameter = self.parameters[place % COUNTER if self.is_learned else place]
+            if parameter.grad is not None:
+                self.reduce(parameter.grad)
+        self.is_learned = True
 
 
 class SkipsAfterWarmUp(ReducesInWait):
