@@ -105,11 +105,6 @@ class GradientView:
         """Tell whether `.grad` is None because it was dropped."""
         return self.is_dropped and self.parameter.grad is None
 
-    def has_graph(self) -> bool:
-        """Tell whether `.grad` can be differentiated, as `create_graph=True` makes it."""
-        gradient = self.parameter.grad
-        return gradient is not None and gradient.requires_grad
-
     def attach(self) -> None:
         """Make the view the `.grad`, in place of any other tensor.
 
