@@ -1,23 +1,35 @@
 """The page of ten defects of ten kinds, each with the diagnosis that a user reads.
 
-Run `python -m pages.gallery` to write it. The scenarios are those of the bank's results.
+Run `python -m pages.gallery` to write it. The scenarios are those of the bank's results. With a
+folder, `python -m pages.gallery FOLDER` also writes the HTML report of each there and takes the
+pictures anew, by Chromium and by `cwebp`.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.entry import Entry
-from syncverify.one_play import play
+from syncverify.one_play import PlayedScenario, play
+from syncverify.report.html.page import page_model
+from syncverify.report.html.render import rendered
+from syncverify.report.replayed import replayed
+from syncverify.report.report import Report
 from syncverify.report.text import violation_text
+from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.token import decode
+from syncverify.search.found_violation import FoundViolation
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "gallery.md"
+PICTURES: Final = ROOT / "docs" / "pictures" / "gallery"
 _FIGURES: Final = ROOT / "studies" / "results" / "bug-bank.json"
 # One defect of each kind, from numbers over calls to memory.
 SHOWN: Final = {
@@ -37,44 +49,96 @@ _START: Final = """\
 
 Ten defects of ten kinds, from the [bug bank](bug-bank.md). Each was reported in a public project;
 the bank has it as a small module, with a twin that is right. Below each is the diagnosis of the
-smallest scenario, as `syncverify run` prints it, and the line that replays it.
+smallest scenario, as `syncverify run` prints it, with the line that replays it, and a picture of
+the same violation in the [report page](report-page.md) of `--html`.
 """
+# Pixels; the part of a page that shows the diagnosis and the timeline.
+_WIDTH: Final = 1100
+_HEIGHT: Final = 1300
 
 
-def page() -> str:
-    """Return the text of the page."""
+def page(folder: Path | None = None) -> str:
+    """Return the text of the page; write the HTML reports into a folder, if there is one."""
     rows = json.loads(_FIGURES.read_text(encoding="utf-8"))["entries"]
     tokens = {row["id"]: row["caught"]["token"] for row in rows if row["caught"]}
-    parts = [
-        "\n".join(_part(kind, entry_of(entry_id), tokens[entry_id]))
-        for kind, entry_id in SHOWN.items()
-    ]
+    parts = list[str]()
+    for kind, entry_id in SHOWN.items():
+        entry = entry_of(entry_id)
+        played, found = _found(entry, tokens[entry_id])
+        parts.append("\n".join(_part(kind, entry, played, found)))
+        if folder is not None:
+            html = rendered(_model(entry, played, found))
+            (folder / f"{entry_id}.html").write_text(html, encoding="utf-8")
     return "\n".join([_START, *parts])
 
 
-def _part(kind: str, entry: Entry, token: str) -> Iterator[str]:
+def _part(
+    kind: str, entry: Entry, played: PlayedScenario, found: FoundViolation
+) -> Iterator[str]:
     project, _, number = entry.source.partition("#")
     link = f"https://github.com/{project}/issues/{number}"
+    text = violation_text(found, subject=_path(entry), backend=played.backend)
     yield f"## {kind}\n"
     yield f"{entry.mechanism} `{entry.id}`, reported in [{entry.source}]({link}).\n"
-    yield f"```text\n{_diagnosis(entry, token)}\n```\n"
+    yield f"```text\n{text}\n```\n"
+    yield f"![{kind}: its report page](pictures/gallery/{entry.id}.webp)\n"
 
 
-def _diagnosis(entry: Entry, token: str) -> str:
-    """Play an entry's smallest scenario, and return the text of its violation."""
+def _path(entry: Entry) -> str:
+    return f"{entry.subject.__module__}:{entry.subject.__qualname__}"
+
+
+def _found(entry: Entry, token: str) -> tuple[PlayedScenario, FoundViolation]:
+    """Play an entry's smallest scenario, and return its violation."""
     reproducer = decode(token)
-    defect = entry.subject
-    path = f"{defect.__module__}:{defect.__qualname__}"
     played = play(
         reproducer.scenario,
-        path,
+        _path(entry),
         contract=entry.defect().capabilities,
         schedule=reproducer.schedule,
     )
     identity = (reproducer.property, reproducer.cause)
     (found,) = (v for v in played.violations if v.violation.identity == identity)
-    return violation_text(found, subject=path, backend=played.backend)
+    return played, found
+
+
+def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
+    """Return the model of the HTML report of one violation."""
+    subject = entry.defect()
+    contract = in_words(subject.capabilities)
+    told = Report(
+        _path(entry), played.backend, 0, 1, 0.0, {}, (found,), contract=contract
+    )
+    run = replayed(found, subject, SimBackend())
+    return page_model(told, subject.capabilities, [run])
+
+
+def take_pictures(folder: Path) -> None:
+    """Take the picture of each HTML report of a folder."""
+    PICTURES.mkdir(exist_ok=True)
+    for entry_id in SHOWN.values():
+        shot = folder / f"{entry_id}.png"
+        subprocess.run(
+            [
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--hide-scrollbars",
+                f"--window-size={_WIDTH},{_HEIGHT}",
+                f"--screenshot={shot}",
+                (folder / f"{entry_id}.html").absolute().as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        small = PICTURES / f"{entry_id}.webp"
+        subprocess.run(
+            ["cwebp", "-quiet", "-lossless", "-q", "100", "-m", "6", shot, "-o", small],
+            check=True,
+        )
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(*map(Path, sys.argv[1:])), encoding="utf-8")
+    for each in map(Path, sys.argv[1:]):
+        take_pictures(each)
