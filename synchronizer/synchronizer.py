@@ -72,8 +72,7 @@ class GradientSynchronizer(Accumulation):
         InvalidArgumentError: A bound or count is not positive, or of the wrong type.
     """
 
-    # A promise for test harnesses: reductions start before backward ends.
-    overlaps_backward: ClassVar[bool] = True
+    overlaps_backward: ClassVar[bool] = True  # for harnesses: sums start in backward
 
     def __init__(
         self,
