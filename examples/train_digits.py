@@ -26,7 +26,7 @@ from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 NUM_EPOCHS = 8
 GLOBAL_BATCH = 120  # a multiple of two micro-batches on each of 1, 2, 3 or 4 ranks

@@ -58,7 +58,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.func import functional_call
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 NUM_STEPS = 40
 SHOW_EVERY = 5  # steps

@@ -2,7 +2,7 @@
 
     from hypothesis import given
 
-    from strategies import scenarios
+    from syncverify.strategies import scenarios
 
     @given(scenarios(max_ranks=2))
     def test_local_shards_cover_the_parameter(scenario): ...
@@ -41,17 +41,17 @@ which takes longer than one draw from it.
 
 from __future__ import annotations
 
-from strategies.accumulations import accumulations
-from strategies.bucket_caps import bucket_caps
-from strategies.meshes import meshes
-from strategies.modules import module_parameter_lists, modules
-from strategies.parameter_uses import used_by, uses
-from strategies.parameters import parameter_lists, parameters
-from strategies.placements import placements
-from strategies.scenarios import scenarios
-from strategies.schedules import schedules
-from strategies.shapes import shapes
-from strategies.training_programs import (
+from syncverify.strategies.accumulations import accumulations
+from syncverify.strategies.bucket_caps import bucket_caps
+from syncverify.strategies.meshes import meshes
+from syncverify.strategies.modules import module_parameter_lists, modules
+from syncverify.strategies.parameter_uses import used_by, uses
+from syncverify.strategies.parameters import parameter_lists, parameters
+from syncverify.strategies.placements import placements
+from syncverify.strategies.scenarios import scenarios
+from syncverify.strategies.schedules import schedules
+from syncverify.strategies.shapes import shapes
+from syncverify.strategies.training_programs import (
     backwards,
     caller_streams,
     readiness_orders,

@@ -19,13 +19,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from strategies.word_choices import allowed_words
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import scenario_features
 from syncverify.scenario.features import NEVER_TOGETHER
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.word_choices import allowed_words
 
 _IS_COMBINED = st.sampled_from([False, True, True])
 # A topic of few words lists "no change" up to this often: its words do not occur in every

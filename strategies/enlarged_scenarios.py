@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from strategies.bucket_caps import cap_within
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import features_outside
 from syncverify.scenario.layout import reduce_axes
@@ -21,6 +20,7 @@ from syncverify.scenario.plain_features import MANY, PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec, num_pieces
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.bucket_caps import cap_within
 
 # Not one choice among many: Hypothesis draws large indices unevenly.
 _IS_LARGE = st.sampled_from([*[False] * 11, True])

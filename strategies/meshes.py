@@ -9,10 +9,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.weights import with_rare
 from syncverify.scenario.choices import AXIS_NAMES, has_mesh, mesh_shapes
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import MeshSpec
+from syncverify.strategies.weights import with_rare
 
 _ONE_RARE_MESH_IN = 3
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from strategies.word_choices import allowed_words, word_choices
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.word_choices import allowed_words, word_choices
 
 _ALWAYS = "always"
 Parameters = tuple[ParameterSpec, ...]

@@ -13,10 +13,6 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.parameter_fields import parameter_fields
-from strategies.placements import placements
-from strategies.shapes import shapes
-from strategies.weights import with_rare
 from syncverify.scenario.choices import covers_all, dtypes, leaves_scalars
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.specs import (
@@ -28,6 +24,10 @@ from syncverify.scenario.specs import (
     shard,
     sharded_dim,
 )
+from syncverify.strategies.parameter_fields import parameter_fields
+from syncverify.strategies.placements import placements
+from syncverify.strategies.shapes import shapes
+from syncverify.strategies.weights import with_rare
 
 _GRAD_DTYPES = (None, *DTYPES)
 _FLOAT64 = DTYPES[3]

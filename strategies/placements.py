@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from strategies.weights import with_rare
 from syncverify.scenario.choices import has_placements
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import (
@@ -19,6 +18,7 @@ from syncverify.scenario.specs import (
     shard,
     strided_shard,
 )
+from syncverify.strategies.weights import with_rare
 
 _ONE_RARE_PLACEMENT_IN = 9
 # Extra weight of replication; the number of other placements grows with dims and axes.

@@ -9,23 +9,6 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.accumulations import accumulations
-from strategies.bucket_caps import bucket_caps_for, cap_within
-from strategies.combined_scenarios import combined_scenarios
-from strategies.enlarged_scenarios import enlarged_scenarios
-from strategies.focused_scenarios import focused_scenarios
-from strategies.meshes import meshes
-from strategies.modules import module_parameter_lists, modules
-from strategies.overflows import overflowing_scenarios
-from strategies.parameter_uses import used_by, uses
-from strategies.parameters import parameter_lists
-from strategies.training_programs import (
-    backwards,
-    caller_streams,
-    readiness_orders,
-    step_events,
-)
-from strategies.word_choices import word_choices
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.features import parameter_features, without_clear_errors
@@ -34,6 +17,23 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.accumulations import accumulations
+from syncverify.strategies.bucket_caps import bucket_caps_for, cap_within
+from syncverify.strategies.combined_scenarios import combined_scenarios
+from syncverify.strategies.enlarged_scenarios import enlarged_scenarios
+from syncverify.strategies.focused_scenarios import focused_scenarios
+from syncverify.strategies.meshes import meshes
+from syncverify.strategies.modules import module_parameter_lists, modules
+from syncverify.strategies.overflows import overflowing_scenarios
+from syncverify.strategies.parameter_uses import used_by, uses
+from syncverify.strategies.parameters import parameter_lists
+from syncverify.strategies.training_programs import (
+    backwards,
+    caller_streams,
+    readiness_orders,
+    step_events,
+)
+from syncverify.strategies.word_choices import word_choices
 
 # By the focus of the scenarios. One with a module takes as long as several without one, and
 # has fewer features.

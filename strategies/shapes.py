@@ -8,7 +8,7 @@ import math
 
 from hypothesis import strategies as st
 
-from strategies.weights import with_rare
+from syncverify.strategies.weights import with_rare
 
 _ONE_RARE_SHAPE_IN = 12
 _EMPTY = [(0,), (0, 2), (3, 0), (2, 0, 3), (0, 0)]

@@ -7,9 +7,9 @@ import functools
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies.word_choices import allowed_words, word_choices
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies.word_choices import allowed_words, word_choices
 
 
 @functools.lru_cache

@@ -28,9 +28,9 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
-from synchronizer.contract.comm_hook import CommHook, HookBucket
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.contract.comm_hook import CommHook, HookBucket
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import (
     BucketNotReadyError,
     CommHookError,
     GradientMismatchError,
@@ -47,8 +47,8 @@ from synchronizer.contract.errors import (
     UnfrozenParameterError,
     UnsupportedPlacementError,
 )
-from synchronizer.plan.explanation import ExplainedBucket, Explanation
-from synchronizer.plan.ownership import OwnedGradient
+from syncverify.synchronizer.plan.explanation import ExplainedBucket, Explanation
+from syncverify.synchronizer.plan.ownership import OwnedGradient
 
 from .synchronizer import GradientSynchronizer
 

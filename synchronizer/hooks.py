@@ -9,7 +9,7 @@ again. They are still accumulated in their own dtype. Without the feedback of er
 import torch
 import torch.distributed as dist
 
-from synchronizer.contract.comm_hook import HookBucket
+from syncverify.synchronizer.contract.comm_hook import HookBucket
 
 
 def bf16_error_feedback(bucket: HookBucket) -> torch.futures.Future[torch.Tensor]:

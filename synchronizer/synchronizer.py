@@ -10,25 +10,25 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.contract.errors import LifecycleError, ReductionFailedError
-from synchronizer.plan.explanation import Explanation
-from synchronizer.plan.grouping import (
+from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
+from syncverify.synchronizer.contract.errors import LifecycleError, ReductionFailedError
+from syncverify.synchronizer.plan.explanation import Explanation
+from syncverify.synchronizer.plan.grouping import (
     cut_buckets,
     frozen_parameters,
     list_candidates,
     plan_buckets,
 )
-from synchronizer.plan.plan_agreement import (
+from syncverify.synchronizer.plan.plan_agreement import (
     Fingerprint,
     mesh_ranks,
     refuse_different_plans,
 )
-from synchronizer.ranks.rendezvous import open_rendezvous
-from synchronizer.step.accumulation import Accumulation
-from synchronizer.step.rebuild import Rebuild
-from synchronizer.step.replicas import broadcast
-from synchronizer.step.sequence import BucketSequence
+from syncverify.synchronizer.ranks.rendezvous import open_rendezvous
+from syncverify.synchronizer.step.accumulation import Accumulation
+from syncverify.synchronizer.step.rebuild import Rebuild
+from syncverify.synchronizer.step.replicas import broadcast
+from syncverify.synchronizer.step.sequence import BucketSequence
 
 from .contract import arguments
 from .step import refusals

@@ -62,7 +62,7 @@ def play(
     error, and may not be silently wrong.
 
     Args:
-        scenario: The scenario, such as one that `strategies.scenarios` draws.
+        scenario: The scenario, such as one that `syncverify.strategies.scenarios` draws.
         subject: A class, a factory, a built-in name, or `module:attribute`.
         contract: Contract in the place of the subject's own, as for `verify`.
         backend: `sim`, `gloo` or `fake`.

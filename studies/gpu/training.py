@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 BUCKET_MIB = 1.0
 _WIDTH, _DEPTH, _BATCH = 512, 6, 8

@@ -10,9 +10,9 @@ from torch import nn
 from torch.futures import Future
 from typing_extensions import override
 
-from synchronizer import GradientSynchronizer, HookBucket, SynchronizerConfig
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import resolve
+from syncverify.synchronizer import GradientSynchronizer, HookBucket, SynchronizerConfig
 
 
 class UsualMode(GradientSynchronizer):

@@ -19,9 +19,12 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.contract.errors import GradientMismatchError, InvalidArgumentError
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.contract.errors import (
+    GradientMismatchError,
+    InvalidArgumentError,
+)
 
 from .backward_watch import running_node
 from .partial_gradients import arrival_hook, may_arrive_partial

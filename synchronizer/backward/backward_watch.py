@@ -38,7 +38,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from synchronizer.contract.errors import LifecycleError
+from syncverify.synchronizer.contract.errors import LifecycleError
 
 
 class BackwardWatch:

@@ -31,8 +31,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.plan.grouping import ParameterPlan, local_tensor
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.plan.grouping import ParameterPlan, local_tensor
 
 from .backward_watch import is_accumulating
 

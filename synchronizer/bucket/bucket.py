@@ -21,13 +21,17 @@ from typing import NoReturn
 
 import torch
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.plan.norm_plan import NormRun, norm_runs
-from synchronizer.plan.ownership import OwnedGradient, owned_gradients, owned_range
-from synchronizer.ranks.process_groups import ReductionGroups
-from synchronizer.transport.bucket_reduction import BucketReduction
-from synchronizer.transport.streams import SideStream, Stream
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.plan.norm_plan import NormRun, norm_runs
+from syncverify.synchronizer.plan.ownership import (
+    OwnedGradient,
+    owned_gradients,
+    owned_range,
+)
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
+from syncverify.synchronizer.transport.streams import SideStream, Stream
 
 from .finite_check import FiniteCheck
 from .gradient_view import GradientView

@@ -7,8 +7,8 @@ gradient once.
 
 import torch
 
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.plan.ownership import owned_part
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.plan.ownership import owned_part
 
 # Names of parameters, each with the elements of its gradient in the buffer.
 _Parts = tuple[tuple[str, range], ...]

@@ -20,9 +20,13 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
-from synchronizer.contract.errors import GradientMismatchError
-from synchronizer.plan.grouping import ParameterPlan, dense_stride, local_tensor
-from synchronizer.transport.streams import SideStream
+from syncverify.synchronizer.contract.errors import GradientMismatchError
+from syncverify.synchronizer.plan.grouping import (
+    ParameterPlan,
+    dense_stride,
+    local_tensor,
+)
+from syncverify.synchronizer.transport.streams import SideStream
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.plan.grouping import BucketPlan
 
 # By the name of a parameter and then by key of the hook; in the shape of the local gradient.
 HookState = dict[str, dict[str, torch.Tensor]]

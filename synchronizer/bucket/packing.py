@@ -5,8 +5,8 @@ from operator import attrgetter, is_
 
 import torch
 
-from synchronizer.contract.errors import ReplacedGradientError
-from synchronizer.transport.streams import SideStream
+from syncverify.synchronizer.contract.errors import ReplacedGradientError
+from syncverify.synchronizer.transport.streams import SideStream
 
 from .gradient_view import GradientView
 

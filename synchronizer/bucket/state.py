@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from synchronizer.contract.errors import LateAccumulationError
+from syncverify.synchronizer.contract.errors import LateAccumulationError
 
 from .gradient_view import GradientView
 

@@ -54,7 +54,7 @@ class SynchronizerConfig:
             `zero_grad()`, and `owned_grads()` lists the valid parts. Not with
             `unused="keep_none"` or a comm hook.
         comm_hook: Function that reduces each summed bucket in place of an all-reduce;
-            see `HookBucket`, and `synchronizer.hooks` for ready ones. Must be equal on
+            see `HookBucket`, and `syncverify.synchronizer.hooks` for ready ones. Must be equal on
             all ranks; no check is possible. Where the hook of one rank raises, the
             other ranks wait until their process group gives up.
         check_finite: Whether `wait()` raises on a NaN or an infinity in a gradient of

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from typing_extensions import override
 
-from synchronizer.ranks.scope import ReduceScope, rank_list
+from syncverify.synchronizer.ranks.scope import ReduceScope, rank_list
 
 from .grouping import BucketPlan
 from .wire_format import WireFormat

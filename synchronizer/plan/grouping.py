@@ -33,13 +33,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
-from synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
+from syncverify.synchronizer.contract.errors import (
     InvalidArgumentError,
     UnsupportedPlacementError,
 )
-from synchronizer.ranks.fsdp import ranks_summed_by_fsdp
-from synchronizer.ranks.scope import ReduceScope, rank_list
+from syncverify.synchronizer.ranks.fsdp import ranks_summed_by_fsdp
+from syncverify.synchronizer.ranks.scope import ReduceScope, rank_list
 
 from .alignment import aligned_end, aligned_starts
 from .cutting import cut

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch.distributed.tensor import DTensor
 
-from synchronizer.ranks.scope import ReduceScope, mesh_scope, shard_axes
+from syncverify.synchronizer.ranks.scope import ReduceScope, mesh_scope, shard_axes
 
 from .grouping import BucketPlan, ParameterPlan
 from .ownership import owned_part

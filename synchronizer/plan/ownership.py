@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 
 from .grouping import BucketPlan, ParameterPlan
 

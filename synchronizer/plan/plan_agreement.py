@@ -25,10 +25,10 @@ from typing import Self
 
 from torch.distributed.tensor import DTensor
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import PlanMismatchError
-from synchronizer.ranks.rendezvous import Rendezvous
-from synchronizer.ranks.scope import rank_list
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import PlanMismatchError
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.scope import rank_list
 
 from .grouping import BucketPlan, ParameterPlan
 from .wire_format import WireFormat

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 
 from .grouping import Candidate
 

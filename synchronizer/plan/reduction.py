@@ -21,11 +21,19 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from synchronizer.contract.arguments import AxisReduction
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import InvalidArgumentError, UnsupportedPlacementError
-from synchronizer.ranks.process_groups import usable_ranks
-from synchronizer.ranks.scope import ReduceScope, mesh_scope, reduce_axes, spanned_ranks
+from syncverify.synchronizer.contract.arguments import AxisReduction
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import (
+    InvalidArgumentError,
+    UnsupportedPlacementError,
+)
+from syncverify.synchronizer.ranks.process_groups import usable_ranks
+from syncverify.synchronizer.ranks.scope import (
+    ReduceScope,
+    mesh_scope,
+    reduce_axes,
+    spanned_ranks,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import Self
 import torch
 from typing_extensions import override
 
-from synchronizer.contract.arguments import Scaling
+from syncverify.synchronizer.contract.arguments import Scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from synchronizer.contract.errors import InvalidArgumentError
+from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
 from .rendezvous import default_group_number
 from .scope import ReduceScope

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from synchronizer.contract.errors import PlanMismatchError
+from syncverify.synchronizer.contract.errors import PlanMismatchError
 
 _ROOT = "gradient_synchronizer"
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from synchronizer.contract import arguments
+from syncverify.synchronizer.contract import arguments
 
 from . import refusals
 from .reduced_gradients import ReducedGradients

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.ranks.process_groups import ReductionGroups
-from synchronizer.ranks.scope import ReduceScope
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.ranks.scope import ReduceScope
 
 # A dot product on an accelerator counts elements in 32 bits, and gradients in half
 # precision are measured through a copy, which this bounds.

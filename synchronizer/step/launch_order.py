@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.state import BucketState
-from synchronizer.contract.errors import InFlightWriteError
-from synchronizer.ranks.bound_ranks import BoundRanks
-from synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.contract.errors import InFlightWriteError
+from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 
 from .launch_watch import LaunchWatch
 from .peer_launches import match_peer_launches

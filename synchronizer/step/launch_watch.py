@@ -17,9 +17,9 @@ the user on an AccumulateGrad node, which torch calls after the hooks of the par
 
 from collections.abc import Iterator, Sequence
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.contract.errors import InFlightWriteError
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.contract.errors import InFlightWriteError
 
 
 class LaunchWatch:

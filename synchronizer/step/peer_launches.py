@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.state import BucketState
-from synchronizer.contract.errors import CommHookError
-from synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.contract.errors import CommHookError
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 
 _TOPIC = "launched"
 Ranks = tuple[int, ...]

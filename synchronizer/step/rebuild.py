@@ -20,10 +20,10 @@ from `bind()` to `unbind()`.
 
 from collections.abc import Sequence
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.grouping import BucketPlan, Candidate, cut_buckets
-from synchronizer.plan.readiness import ReadinessOrder
-from synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan.grouping import BucketPlan, Candidate, cut_buckets
+from syncverify.synchronizer.plan.readiness import ReadinessOrder
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 
 from .sequence import BucketSequence
 

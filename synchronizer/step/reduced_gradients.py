@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from synchronizer.bucket.hook_state import HookState
-from synchronizer.contract import arguments
-from synchronizer.contract.errors import LifecycleError
-from synchronizer.plan.ownership import OwnedGradient
+from syncverify.synchronizer.bucket.hook_state import HookState
+from syncverify.synchronizer.contract import arguments
+from syncverify.synchronizer.contract.errors import LifecycleError
+from syncverify.synchronizer.plan.ownership import OwnedGradient
 
 from . import refusals
 from .gradient_norm import clip_factor

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.bucket.state import BucketState
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.contract.errors import (
     BucketNotReadyError,
     LifecycleError,
     NonFiniteGradientError,

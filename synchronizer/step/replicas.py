@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from synchronizer.plan.grouping import local_tensor
-from synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
-from synchronizer.ranks.scope import ReduceScope, mesh_scope, reduce_axes
+from syncverify.synchronizer.plan.grouping import local_tensor
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
+from syncverify.synchronizer.ranks.scope import ReduceScope, mesh_scope, reduce_axes
 
 
 @torch.no_grad()

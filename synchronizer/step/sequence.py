@@ -8,24 +8,27 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
-from synchronizer.backward.autograd_hooks import Attachments
-from synchronizer.backward.backward_watch import BackwardWatch, running_backward
-from synchronizer.bucket.bucket import Bucket
-from synchronizer.bucket.gradient_view import GradientView
-from synchronizer.bucket.hook_state import HookState, joined, parted
-from synchronizer.bucket.state import BucketState
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.contract.errors import (
+from syncverify.synchronizer.backward.autograd_hooks import Attachments
+from syncverify.synchronizer.backward.backward_watch import (
+    BackwardWatch,
+    running_backward,
+)
+from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.bucket.hook_state import HookState, joined, parted
+from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import (
     InvalidArgumentError,
     ReductionFailedError,
     StepFailedError,
     SynchronizerError,
 )
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.ranks.bound_ranks import BoundRanks
-from synchronizer.ranks.process_groups import ReductionGroups
-from synchronizer.ranks.rendezvous import Rendezvous
-from synchronizer.transport.streams import SideStream
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.transport.streams import SideStream
 
 from .launch_order import LaunchOrder
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 
 from .collectives import Pending, choose_transport
 from .comm_hook_transport import HookTransport

@@ -6,9 +6,9 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from synchronizer.contract.config import SynchronizerConfig
-from synchronizer.plan.grouping import BucketPlan
-from synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 
 from .comm_hook_transport import HookTransport, padding_of
 

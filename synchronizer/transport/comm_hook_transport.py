@@ -6,9 +6,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from synchronizer.contract.comm_hook import CommHook, HookBucket
-from synchronizer.contract.errors import CommHookError
-from synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.contract.comm_hook import CommHook, HookBucket
+from syncverify.synchronizer.contract.errors import CommHookError
+from syncverify.synchronizer.plan.grouping import BucketPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

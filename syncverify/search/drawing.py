@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from strategies.scenarios import scenarios
-from strategies.schedules import schedules
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
+from syncverify.strategies.scenarios import scenarios
+from syncverify.strategies.schedules import schedules
 
 # Draws a schedule of up to a number of decisions.
 Draw = Callable[[int], Schedule]

@@ -25,7 +25,7 @@ from syncverify.subjects.subject_api import Synchronizer, check_methods
 from syncverify.subjects.subject_path import imported, module_path_of, path_of
 
 BUILT_IN_SUBJECTS = {
-    "synchronizer": "synchronizer:GradientSynchronizer",
+    "synchronizer": "syncverify.synchronizer:GradientSynchronizer",
     "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
     "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",

@@ -21,7 +21,7 @@ from training import (
 )
 from wrappers import ours
 
-from synchronizer import (
+from syncverify.synchronizer import (
     CommHookError,
     GradientSynchronizer,
     InvalidArgumentError,

@@ -9,7 +9,11 @@ from torch import nn
 from training import assert_averages, inputs_of, layers
 from wrappers import BySynchronizer, ours
 
-from synchronizer import GradientSynchronizer, LifecycleError, StepFailedError
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    LifecycleError,
+    StepFailedError,
+)
 
 
 @pytest.mark.nightly  # the compiler takes ten seconds

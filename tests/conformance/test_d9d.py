@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from training import refused
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     SynchronizerConfig,

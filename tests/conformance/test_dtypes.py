@@ -20,7 +20,11 @@ from training import (
 )
 from wrappers import ours
 
-from synchronizer import GradientMismatchError, GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import (
+    GradientMismatchError,
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
 
 
 def losses_of(model: Any, rank: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:

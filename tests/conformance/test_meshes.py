@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.utils.checkpoint import checkpoint
 from training import inputs_of, layers, mean_over_ranks
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 SHARDED = {"0.weight": Shard(0), "1.weight": Shard(1)}
 

@@ -6,7 +6,7 @@ from torch import nn
 from training import LEARNING_RATE, inputs_of, layers, refused
 from wrappers import ours
 
-from synchronizer import ReplacedGradientError
+from syncverify.synchronizer import ReplacedGradientError
 
 
 @pytest.mark.parametrize("is_bound_first", [False, True])

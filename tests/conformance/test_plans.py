@@ -18,7 +18,7 @@ from training import (
 )
 from wrappers import ours
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     PlanMismatchError,
     SynchronizerConfig,

@@ -23,7 +23,7 @@ from training import (
 )
 from wrappers import ours, wrapped_by
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 
 class WithFrozenParts(nn.Module):

@@ -25,7 +25,7 @@ from training import (
 )
 from wrappers import BySynchronizer, ours
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     SynchronizerConfig,

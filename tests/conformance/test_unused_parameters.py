@@ -20,7 +20,7 @@ from training import (
 )
 from wrappers import ours
 
-from synchronizer import BucketNotReadyError
+from syncverify.synchronizer import BucketNotReadyError
 
 
 class Tasks(nn.Module):

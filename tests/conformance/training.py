@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from synchronizer import SynchronizerError
+from syncverify.synchronizer import SynchronizerError
 
 NUM_RANKS = 2
 LEARNING_RATE = 0.25

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 Future = torch.futures.Future
 # Shape (N,): the gradients of a bucket. The result takes the place of their mean.

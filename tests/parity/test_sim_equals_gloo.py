@@ -12,12 +12,12 @@ import pytest
 import torch
 from hypothesis import given, seed, settings
 
-from strategies import scenarios
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.overflow import same_values
 from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
+from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import RankRun, Run

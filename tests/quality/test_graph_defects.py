@@ -14,7 +14,6 @@ from planted import watching
 from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
 
 from pages.engine_matrix import scenario_of
-from strategies import backwards, uses
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
@@ -23,6 +22,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN, RARE
+from syncverify.strategies import backwards, uses
 from syncverify.subjects.subject import resolve
 
 CORRECT = [

@@ -7,7 +7,6 @@ import torch
 from planted import large_numbers
 from planted.first_drawn import first_drawn
 
-from strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
@@ -18,6 +17,7 @@ from syncverify.scenario.coverage import scenario_features
 from syncverify.scenario.plain_features import PLAIN_VALUES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.subjects.subject import resolve
 from syncverify.verification import verify
 

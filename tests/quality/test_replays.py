@@ -19,7 +19,6 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from planted import bank, timing
 
-from strategies import scenarios, schedules
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.judge.properties import check
@@ -28,6 +27,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.strategies import scenarios, schedules
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
 

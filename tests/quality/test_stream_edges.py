@@ -19,11 +19,11 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-import synchronizer
-from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.contract import arguments
+from syncverify import synchronizer
 from syncverify.judge.ordering.remedies import disorders
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer.contract import arguments
 from syncverify.trace.records import Moment, Phase
 
 PACKAGE = Path(synchronizer.__file__).parent
@@ -252,7 +252,7 @@ class WithoutStatement(ast.NodeTransformer):
 
 def remove(monkeypatch: pytest.MonkeyPatch, edge: Edge) -> None:
     module_name, function, statement = edge.place
-    module = importlib.import_module(f"synchronizer.{module_name}")
+    module = importlib.import_module(f"syncverify.synchronizer.{module_name}")
     assert module.__file__
     without = WithoutStatement(function, statement)
     tree = without.visit(ast.parse(Path(module.__file__).read_text("utf-8")))

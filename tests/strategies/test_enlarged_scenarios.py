@@ -2,9 +2,9 @@
 
 import pytest
 
-from strategies.enlarged_scenarios import _with_elements
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies.enlarged_scenarios import _with_elements
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import InvalidArgument
 
-from strategies import scenarios
-from strategies.bucket_caps import bucket_edges
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.focus import BUCKET_CAP, FOCUS_TOPICS, is_in_focus
 from syncverify.scenario.scenario import Scenario
+from syncverify.strategies import scenarios
+from syncverify.strategies.bucket_caps import bucket_edges
 
 # The others draw a scenario several times to meet a rare value.
 QUICK = (BUCKET_CAP, "event")

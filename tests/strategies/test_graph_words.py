@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import find, given, settings
 
-from strategies import backwards, scenarios, uses
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import NEVER_TOGETHER, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN, RARE
+from syncverify.strategies import backwards, scenarios, uses
 
 PARAMETERS = tuple(ParameterSpec(f"p{i}", (2,), ("R",)) for i in range(4))
 PROMISES_NOTHING = replace(EVERYTHING)

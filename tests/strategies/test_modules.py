@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from strategies import module_parameter_lists, modules, scenarios
 from syncverify.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import PLAIN
+from syncverify.strategies import module_parameter_lists, modules, scenarios
 
 PAIR = MeshSpec((2,), ("dp",))
 LOCAL = Capabilities(tensors="local")

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from strategies import meshes, placements, scenarios
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage, features_outside, scenario_features
@@ -17,6 +16,7 @@ from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec
 from syncverify.search.drawing import Drawing
 from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.strategies import meshes, placements, scenarios
 
 MAX_RANKS = 4
 VALUES = [

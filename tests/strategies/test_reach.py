@@ -9,17 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-import strategies
-from strategies import (
-    accumulations,
-    bucket_caps,
-    meshes,
-    parameters,
-    placements,
-    scenarios,
-    shapes,
-)
-from strategies.combined_scenarios import combined_scenarios
+from syncverify import strategies
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage, scenario_features
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
@@ -28,6 +18,16 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.drawing import Drawing
+from syncverify.strategies import (
+    accumulations,
+    bucket_caps,
+    meshes,
+    parameters,
+    placements,
+    scenarios,
+    shapes,
+)
+from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.subjects.subject import resolve
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
@@ -193,7 +193,9 @@ def test_a_pair_that_is_never_together_is_not_combined(
         frozenset((f"launch={launch}", f"event={event}")): "for this test"
         for launch, event in apart
     }
-    monkeypatch.setattr("strategies.combined_scenarios.NEVER_TOGETHER", table)
+    monkeypatch.setattr(
+        "syncverify.strategies.combined_scenarios.NEVER_TOGETHER", table
+    )
     able = Capabilities(features=frozenset({"launch", "event"}))
     plain = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 8

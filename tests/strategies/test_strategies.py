@@ -10,7 +10,12 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from strategies import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.search.isolation import without_local_constants
+from syncverify.strategies import (
     accumulations,
     bucket_caps,
     caller_streams,
@@ -24,11 +29,6 @@ from strategies import (
     step_events,
     used_by,
 )
-from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.scenario.vocabulary import PLAIN
-from syncverify.search.isolation import without_local_constants
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 LOCAL = Capabilities(reduction="mean", tensors="local", needs_data=True)

@@ -13,10 +13,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-import synchronizer
-from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.bucket.state import BucketState
-from synchronizer.contract.config import DEFAULT_CONFIG
+from syncverify import synchronizer
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
 
 
 class Bench:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
 DDP, MESH = re.findall(r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL)

@@ -14,13 +14,13 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-import synchronizer
-from synchronizer import (
+from syncverify import synchronizer
+from syncverify.synchronizer import (
     GradientSynchronizer,
     LateAccumulationError,
     SynchronizerConfig,
 )
-from synchronizer.hooks import bf16_error_feedback
+from syncverify.synchronizer.hooks import bf16_error_feedback
 
 WORLD_SECONDS = 60
 KIB_MB = 2**-10

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from typing_extensions import override
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientMismatchError,
     GradientSynchronizer,
     InvalidArgumentError,
@@ -20,7 +20,7 @@ from synchronizer import (
     SynchronizerConfig,
     UnfrozenParameterError,
 )
-from synchronizer.ranks.rendezvous import Rendezvous, _Binds
+from syncverify.synchronizer.ranks.rendezvous import Rendezvous, _Binds
 
 
 class Twins(torch.Tensor):

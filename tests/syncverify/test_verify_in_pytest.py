@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 TEST = """
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 from syncverify import verify
 
 

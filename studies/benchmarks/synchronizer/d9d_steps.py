@@ -20,7 +20,7 @@ from benchmarks.synchronizer.ranks import times_of_ranks
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
 from benchmarks.synchronizer.steps import NUM_RANKS, OURS, synchronized
 from stand_ins import idle_streams
-from synchronizer import SynchronizerConfig
+from syncverify.synchronizer import SynchronizerConfig
 
 D9D = "d9d"
 TARGET = 0.8

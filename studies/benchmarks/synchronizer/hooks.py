@@ -17,7 +17,7 @@ from benchmarks.rounds import Contestant, Rounds, Times, take_turns
 from benchmarks.synchronizer.ranks import run_on_ranks
 from benchmarks.synchronizer.sizes import Sizes
 from benchmarks.synchronizer.steps import OURS
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 EMPTY = "empty hook"
 TARGET_US = 1.5

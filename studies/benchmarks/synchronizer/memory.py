@@ -4,7 +4,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from benchmarks.synchronizer.models import make_model
 from benchmarks.synchronizer.sizes import ModelSize
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 
 def memory_of(size: ModelSize, bucket_mib: float) -> dict[str, int]:

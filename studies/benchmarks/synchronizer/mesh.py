@@ -19,7 +19,7 @@ from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
 from benchmarks.synchronizer.ranks import times_of_ranks
 from benchmarks.synchronizer.sizes import Sizes
 from benchmarks.synchronizer.steps import OURS
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 MESH_SHAPE = (2, 2)
 SEQUENTIAL = "all-reduce an axis"

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.func import functional_call
 
 from benchmarks.synchronizer.sizes import ModelSize
-from synchronizer import SynchronizerConfig
+from syncverify.synchronizer import SynchronizerConfig
 
 
 @dataclass(frozen=True, slots=True)

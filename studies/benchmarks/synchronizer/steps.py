@@ -34,7 +34,7 @@ from benchmarks.synchronizer.models import (
 )
 from benchmarks.synchronizer.ranks import times_of_ranks
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 NUM_RANKS = 2
 OURS = "GradientSynchronizer"

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from strategies import scenarios
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.isolation import independent_backend, without_local_constants
+from syncverify.strategies import scenarios
 
 
 class MetError(Exception):

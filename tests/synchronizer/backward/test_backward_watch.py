@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from synchronizer import LifecycleError
-from synchronizer.backward.backward_watch import BackwardWatch
+from syncverify.synchronizer import LifecycleError
+from syncverify.synchronizer.backward.backward_watch import BackwardWatch
 
 
 class Follower:

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.utils.checkpoint import checkpoint
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientMismatchError,
     GradientSynchronizer,
     SynchronizerConfig,

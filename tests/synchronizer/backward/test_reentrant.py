@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.utils.checkpoint import checkpoint
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     LateAccumulationError,
     StepFailedError,

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     LateAccumulationError,

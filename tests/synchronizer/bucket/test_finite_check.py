@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     NonFiniteGradientError,
     StepFailedError,

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.hooks import bf16_error_feedback
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer.hooks import bf16_error_feedback
 
 MIB_BYTES = 2**20
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from simulated_streams import accumulate, parameters
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     HookBucket,
     ReductionFailedError,

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 
 class RecordsOperators(TorchDispatchMode):

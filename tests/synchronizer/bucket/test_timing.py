@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 KIB_MB = 2**-10
 

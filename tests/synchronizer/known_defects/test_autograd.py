@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from synchronizer import BucketNotReadyError, GradientSynchronizer
+from syncverify.synchronizer import BucketNotReadyError, GradientSynchronizer
 
 
 def parameter(mesh: Any) -> nn.Parameter:

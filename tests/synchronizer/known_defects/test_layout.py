@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 POISON = 12345.0
 

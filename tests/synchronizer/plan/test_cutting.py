@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from synchronizer import GradientSynchronizer
-from synchronizer.plan.cutting import FIRST_BUCKET_CAP_BYTES, TAIL_CAP_BYTES, cut
+from syncverify.synchronizer import GradientSynchronizer
+from syncverify.synchronizer.plan.cutting import (
+    FIRST_BUCKET_CAP_BYTES,
+    TAIL_CAP_BYTES,
+    cut,
+)
 
 KIB = 2**10
 MIB = 2**20

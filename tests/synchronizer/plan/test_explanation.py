@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
-from synchronizer.contract.config import DEFAULT_CONFIG
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
 
 KIB_MB = 2**-10
 AVERAGED = SynchronizerConfig(

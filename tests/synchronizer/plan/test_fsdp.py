@@ -10,12 +10,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     SynchronizerConfig,
     UnsupportedPlacementError,
 )
-from synchronizer.ranks.fsdp import ranks_summed_by_fsdp
+from syncverify.synchronizer.ranks.fsdp import ranks_summed_by_fsdp
 
 
 @pytest.fixture(autouse=True)

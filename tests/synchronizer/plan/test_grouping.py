@@ -12,9 +12,9 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import SynchronizerConfig, UnsupportedPlacementError
-from synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
-from synchronizer.ranks.scope import reduce_axes, spanned_ranks
+from syncverify.synchronizer import SynchronizerConfig, UnsupportedPlacementError
+from syncverify.synchronizer.plan.grouping import BucketPlan, local_tensor, plan_buckets
+from syncverify.synchronizer.ranks.scope import reduce_axes, spanned_ranks
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:

@@ -10,12 +10,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     PlanMismatchError,
     SynchronizerConfig,
 )
-from synchronizer.ranks import process_groups
+from syncverify.synchronizer.ranks import process_groups
 
 KIB_MB = 2**-10
 GOT = "  got:      "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from synchronizer.plan.readiness import with_unseen_last
+from syncverify.synchronizer.plan.readiness import with_unseen_last
 
 
 @pytest.mark.parametrize(

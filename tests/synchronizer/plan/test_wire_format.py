@@ -14,12 +14,12 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     SynchronizerConfig,
 )
-from synchronizer.plan.wire_format import WireFormat
+from syncverify.synchronizer.plan.wire_format import WireFormat
 
 Sent = dict[int, list[weakref.ref[torch.Tensor]]]
 FLOAT16_TINY = 2.0**-24  # the smallest subnormal

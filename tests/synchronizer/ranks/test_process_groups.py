@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer.ranks import process_groups
-from synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
-from synchronizer.ranks.scope import ReduceScope
+from syncverify.synchronizer.ranks import process_groups
+from syncverify.synchronizer.ranks.process_groups import ReductionGroups, usable_ranks
+from syncverify.synchronizer.ranks.scope import ReduceScope
 
 
 def test_ranks_come_in_ascending_order_however_the_group_numbers_them(

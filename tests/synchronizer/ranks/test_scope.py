@@ -3,7 +3,7 @@
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 
-from synchronizer.ranks.scope import reduce_axes, shard_axes
+from syncverify.synchronizer.ranks.scope import reduce_axes, shard_axes
 
 
 def test_an_axis_of_one_rank_spreads_nothing(two_ranks) -> None:

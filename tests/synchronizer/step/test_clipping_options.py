@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from synchronizer import GradientSynchronizer, NonFiniteGradientError
+from syncverify.synchronizer import GradientSynchronizer, NonFiniteGradientError
 
 INF = math.inf
 

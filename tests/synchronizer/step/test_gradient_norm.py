@@ -10,13 +10,13 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     NonFiniteGradientError,
     SynchronizerConfig,
 )
-from synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
+from syncverify.synchronizer.step.gradient_norm import CHUNK_NUMEL, _measure
 
 WORLD_SIZE = 4
 # By name: placements on a (2, 2) mesh, local elements by rank.
@@ -256,7 +256,7 @@ def test_there_is_a_norm_without_parameters(one_rank) -> None:
 
 def test_a_large_buffer_is_measured_chunk_by_chunk(monkeypatch) -> None:
     assert CHUNK_NUMEL == 2**24
-    monkeypatch.setattr("synchronizer.step.gradient_norm.CHUNK_NUMEL", 10)
+    monkeypatch.setattr("syncverify.synchronizer.step.gradient_norm.CHUNK_NUMEL", 10)
     flat = torch.arange(25, dtype=torch.bfloat16)
     squares = sum(value**2 for value in range(25))
     assert _measure(flat, 2).item() == squares

@@ -4,7 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig, SynchronizerError
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    SynchronizerConfig,
+    SynchronizerError,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Using backward.. with create_graph"),

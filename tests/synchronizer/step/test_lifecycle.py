@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LifecycleError,

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LateAccumulationError,

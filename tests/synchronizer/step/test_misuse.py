@@ -16,7 +16,7 @@ from misuse_table import (
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-import synchronizer
+from syncverify import synchronizer
 
 
 def page_rows() -> list[str]:

@@ -14,14 +14,14 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
-import synchronizer.bucket.bucket
-from synchronizer import (
+from syncverify import synchronizer
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.synchronizer import (
     GradientSynchronizer,
     PlanMismatchError,
     SynchronizerConfig,
 )
-from synchronizer.bucket.state import BucketState
-from syncverify.sim.machine import SimulatedMachine
+from syncverify.synchronizer.bucket.state import BucketState
 
 KIB_MB = 2**-10
 PAIR = 128  # elements of float32, of which two fill a bucket of 1 KiB

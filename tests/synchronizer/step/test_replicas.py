@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import GradientSynchronizer, SynchronizerConfig
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 
 def test_parameters_and_buffers_of_the_lowest_rank_go_to_all(ranks) -> None:

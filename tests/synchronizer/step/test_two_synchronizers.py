@@ -9,14 +9,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from synchronizer import GradientSynchronizer
-from synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.synchronizer import GradientSynchronizer
+from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.trace.run import Run
 
 BY_RANK = Scenario(

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     InvalidArgumentError,

@@ -11,12 +11,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import (
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InFlightWriteError,
     SynchronizerConfig,
 )
-from syncverify.sim.machine import SimulatedMachine
 
 KIB_MB = 2**-10
 

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.futures import Future
 
-from synchronizer import (
+from syncverify.synchronizer import (
     CommHookError,
     GradientSynchronizer,
     HookBucket,
@@ -19,7 +19,7 @@ from synchronizer import (
     StepFailedError,
     SynchronizerConfig,
 )
-from synchronizer.hooks import bf16_error_feedback
+from syncverify.synchronizer.hooks import bf16_error_feedback
 
 KIB_MB = 2**-10
 

@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synchronizer import (
+from syncverify.synchronizer import (
     GradientSynchronizer,
     InvalidArgumentError,
     LateAccumulationError,

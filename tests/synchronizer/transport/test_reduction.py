@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from synchronizer import (
+from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientMismatchError,
     GradientSynchronizer,

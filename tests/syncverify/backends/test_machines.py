@@ -24,7 +24,7 @@ ON_BOTH = (
 SUBJECT = '''
 import os, pathlib, signal
 import torch.distributed as dist
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 from syncverify.backends import torchrun
 
 torchrun._SILENCE_SECONDS["gloo"] = 6.0

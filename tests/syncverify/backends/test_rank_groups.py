@@ -19,7 +19,6 @@ from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import distributed_c10d as c10d
 from typing_extensions import override
 
-from synchronizer import GradientSynchronizer
 from syncverify.backends import torchrun
 from syncverify.backends.messages import JobOutcome, pack_outcome, pack_result
 from syncverify.backends.process_rank import Membership, play_rank
@@ -29,6 +28,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.torch_internals import forget_backend
 from syncverify.subjects.subject import resolve
+from syncverify.synchronizer import GradientSynchronizer
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun

@@ -32,7 +32,7 @@ TRANSPORTS = [
     ),
 ]
 DEFECTIVE = """
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 class Scales(GradientSynchronizer):
     def __init__(self, groups, bucket_size_mb, require_accumulations):

@@ -9,7 +9,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from strategies import scenarios
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
@@ -19,6 +18,7 @@ from syncverify.scenario.contributions import contribution, magnitude
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies import scenarios
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 WEIGHT = ParameterSpec("w", (17,), ("R", "R"))

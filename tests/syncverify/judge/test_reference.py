@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 
-from strategies import scenarios
 from syncverify.judge.reference import (
     MicroBatchKey,
     _plainly_used,
@@ -18,6 +17,7 @@ from syncverify.scenario.contributions import contribution, magnitude
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies import scenarios
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 WEIGHT = ParameterSpec("w", (5,), ("R", "S0"))

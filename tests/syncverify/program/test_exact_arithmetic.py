@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from synchronizer import GradientSynchronizer
 from syncverify.backends.sim import SimBackend
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from syncverify.synchronizer import GradientSynchronizer
 
 PRODUCTS: Any = torch.backends.cuda.matmul
 ALONE = Scenario(

@@ -8,12 +8,12 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from strategies import scenarios
 from syncverify.scenario.contributions import contribution
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import HALVING
+from syncverify.strategies import scenarios
 
 
 def everything(

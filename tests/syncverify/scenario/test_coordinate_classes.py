@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 
-from strategies import scenarios
 from syncverify.scenario.coordinate_classes import coordinate_classes, representatives
 from syncverify.scenario.layout import coordinates, local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies import scenarios
 
 
 def scenario(shape: tuple[int, ...], *parameters: ParameterSpec) -> Scenario:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 
-from strategies import meshes, placements
 from syncverify.scenario.layout import (
     axis_name,
     contributing_ranks,
@@ -18,6 +17,7 @@ from syncverify.scenario.layout import (
     reduce_axes,
 )
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies import meshes, placements
 
 GRID = MeshSpec((2, 3), ("dp", "tp"))
 

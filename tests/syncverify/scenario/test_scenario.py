@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from strategies import scenarios
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec, shard
+from syncverify.strategies import scenarios
 
 WEIGHT = ParameterSpec("w", (4, 3), ("R", "S0"))
 BIAS = ParameterSpec("b", (3,), None, "bfloat16", "float32", group=1)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import scenarios, schedules
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode, load
+from syncverify.strategies import scenarios, schedules
 
 SMALLEST = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20

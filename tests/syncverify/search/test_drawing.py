@@ -7,7 +7,6 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 
 import syncverify.search.drawing
-from strategies import scenarios
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.features import optional_features, without_clear_errors
 from syncverify.scenario.scenario import Scenario
@@ -16,6 +15,7 @@ from syncverify.search.drawing import Drawing, ReproducedError
 from syncverify.search.parallel import _shares
 from syncverify.search.result import SearchPlan
 from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
 
 NUM_RANKS = 4

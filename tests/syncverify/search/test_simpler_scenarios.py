@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from strategies import scenarios
 from syncverify.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.coverage import features_outside
@@ -14,6 +13,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.result import scenario_size
 from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.strategies import scenarios
 
 ANYTHING = replace(EVERYTHING, varying_accumulations=True)
 UNIFORM = EVERYTHING

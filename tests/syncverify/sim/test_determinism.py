@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import scenarios
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.strategies import scenarios
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
 
@@ -76,7 +76,7 @@ def test_different_scenarios_have_different_transcripts() -> None:
 ELSEWHERE = """
 import hashlib, sys
 from hypothesis import HealthCheck, given, seed, settings
-from strategies import scenarios
+from syncverify.strategies import scenarios
 sys.path.insert(0, {folder!r})
 from test_determinism import transcript
 from syncverify.backends.sim import SimBackend

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from synchronizer import GradientSynchronizer
 from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
@@ -21,6 +20,7 @@ from syncverify.subjects.subject_api import (
     check_methods,
 )
 from syncverify.subjects.subject_path import imported, path_of
+from syncverify.synchronizer import GradientSynchronizer
 
 
 class Complete:

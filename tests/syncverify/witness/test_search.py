@@ -9,8 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import synchronizer.bucket.bucket
-from synchronizer.transport.streams import SideStream
+from syncverify import synchronizer
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
@@ -21,6 +20,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.synchronizer.transport.streams import SideStream
 from syncverify.witness.search import find_witness
 from syncverify.witness.witness import NoWitness, Witness
 

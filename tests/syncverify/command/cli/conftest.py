@@ -12,7 +12,7 @@ from syncverify.command.main import main
 SUBJECTS = '''
 import torch
 import torch.distributed as dist
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 
 class Right(GradientSynchronizer):

@@ -9,7 +9,7 @@ import pytest
 Call = Callable[..., Any]
 HOSTILE = """
 import torch.distributed as dist
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 
 class Surrogate(GradientSynchronizer):

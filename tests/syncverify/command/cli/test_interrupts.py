@@ -18,7 +18,7 @@ import os
 import signal
 from pathlib import Path
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 generations, number, at = (int(word) for word in os.environ["SIGNAL"].split())
 num_binds = 0

@@ -37,7 +37,7 @@ class Unused(Regression):
         self.other = nn.Parameter(torch.empty(3))
 """
 SUBJECT = '''
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 
 class DoublesSmall(GradientSynchronizer):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[4]
 SUBJECT = """
 import os
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 class Dies(GradientSynchronizer):
     def wait(self):

@@ -74,7 +74,7 @@ def test_module_runs_and_leaves_with_its_code(tmp_path: Path) -> None:
 
 TELLS = '''
 import os
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 descriptors = []
 

@@ -13,7 +13,7 @@ from syncverify.scenario.token import Reproducer, encode
 ALTERNATES = '''
 import torch.distributed as dist
 
-from synchronizer import GradientSynchronizer
+from syncverify.synchronizer import GradientSynchronizer
 
 num_made = 0
 

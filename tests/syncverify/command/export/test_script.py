@@ -6,7 +6,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from script_verdicts import verdicts
 
-from strategies import scenarios
 from syncverify.command.export.execution import refuse_words
 from syncverify.command.export.played import Played
 from syncverify.command.export.script import Reproduction
@@ -15,6 +14,7 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer
+from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
 
 HERE = Path(__file__).parent

@@ -10,13 +10,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import synchronizer.bucket.bucket
-from synchronizer.transport.streams import SideStream
+from syncverify import synchronizer
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.synchronizer.transport.streams import SideStream
 from syncverify.trace.records import Access, HostWait, Mark, StorageFreed, StreamWait
 from syncverify.trace.run import Run
 
