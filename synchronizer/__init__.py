@@ -28,6 +28,12 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
+from syncverify.short_names import stand_in
+
+if __name__ == "synchronizer":  # as it lies in a checkout
+    stand_in(__name__, __file__)
+
+# All by long names: with the short one, `.` may be a package of a user by now.
 from syncverify.synchronizer.contract.comm_hook import CommHook, HookBucket
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import (
@@ -49,8 +55,7 @@ from syncverify.synchronizer.contract.errors import (
 )
 from syncverify.synchronizer.plan.explanation import ExplainedBucket, Explanation
 from syncverify.synchronizer.plan.ownership import OwnedGradient
-
-from .synchronizer import GradientSynchronizer
+from syncverify.synchronizer.synchronizer import GradientSynchronizer
 
 __all__ = [
     "BucketNotReadyError",

@@ -21,6 +21,7 @@ from time import monotonic
 
 import pytest
 
+import syncverify
 from mutants.first_violation import FirstViolation, ViolationFoundError
 from mutants.generation import PACKAGE, Mutant
 from mutants.targets import TARGETS
@@ -29,6 +30,7 @@ from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
 ROOT = PACKAGE.parent
+NAME = f"{syncverify.__name__}.{PACKAGE.name}"
 TESTS = ROOT / "tests" / "synchronizer"
 KNOWN_DEFECTS = TESTS / "known_defects"
 
@@ -119,9 +121,14 @@ def _cost(test: Path) -> tuple[bool, str]:
 
 
 def _write(mutant: Mutant, folder: Path) -> None:
-    package = folder / PACKAGE.name
+    """Write a package `syncverify` of the mutant alone, which has the rest from here."""
+    above = folder / syncverify.__name__
+    package = above / PACKAGE.name
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / mutant.path).write_text(mutant.text, encoding="utf-8")
+    rest = Path(syncverify.__file__)
+    head = rest.read_text(encoding="utf-8")
+    (above / rest.name).write_text(f"{head}\n__path__.append({str(rest.parent)!r})\n")
 
 
 def _in_process(stage: Stage, folder: Path) -> tuple[str, int]:
@@ -157,14 +164,14 @@ def _run(stage: Stage, folder: Path, answer: Connection) -> None:
     os.setsid()
     end_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may send it
-    assert PACKAGE.name not in sys.modules, "a stage imports the mutant, nothing else"
-    sys.path.insert(0, str(folder))
+    assert NAME not in sys.modules, "a stage imports the mutant, nothing else"
+    syncverify.__path__.insert(0, str(folder / syncverify.__name__))
     # Processes that a test starts import the mutant as well.
     os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
     output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(output, stream)
-    assert _found(PACKAGE.name).startswith(str(folder)), "the mutant comes first"
+    assert _found(NAME).startswith(str(folder)), "the mutant comes first"
     stage(answer)
 
 

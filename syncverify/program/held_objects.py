@@ -17,7 +17,12 @@ from torch.distributed.tensor import DTensor
 
 from syncverify.trace.source_lines import is_subject_line
 
-_ADAPTERS = ("syncverify.subjects", "syncverify.adapters", "syncverify.bugbank")
+_SUBJECTS = (
+    "syncverify.adapters",
+    "syncverify.bugbank",
+    "syncverify.subjects",
+    "syncverify.synchronizer",
+)
 # Reached through them is the whole program, or what belongs to torch.
 _NOT_FOLLOWED = (
     threading.Thread,
@@ -115,6 +120,6 @@ def _references(held: object) -> Iterable[object]:
 
 
 def _is_ours(kind: type) -> bool:
-    """Tell whether a class is the harness's own, and no adapter."""
+    """Tell whether a class is the harness's own, and no subject's."""
     module = kind.__module__
-    return module.startswith("syncverify.") and not module.startswith(_ADAPTERS)
+    return module.startswith("syncverify.") and not module.startswith(_SUBJECTS)

@@ -83,14 +83,18 @@ def _loaded_file(written: str) -> Path | None:
     """Return the file of the one loaded module whose path ends as written, or None."""
     # A module may be of a class that answers `getattr` by importing something.
     paths = {vars(each).get("__file__") for each in _modules()}
-    files = {Path(path).resolve() for path in paths if isinstance(path, str)}
+    files = {Path(path).absolute() for path in paths if isinstance(path, str)}
     ends = Path(written).parts
-    found = [file for file in files if file.parts[-len(ends) :] == ends]
-    return found[0] if len(found) == 1 else None
+    found = {file.resolve() for file in files if file.parts[-len(ends) :] == ends}
+    return found.pop() if len(found) == 1 else None
 
 
 def _modules() -> Iterator[Any]:
     return (each for each in [*sys.modules.values()] if hasattr(each, "__dict__"))
+
+
+def _resolved(path: object) -> Path | None:
+    return Path(path).resolve() if isinstance(path, str) else None
 
 
 def _definition(subject: str) -> Iterator[SourceLine]:
@@ -99,7 +103,7 @@ def _definition(subject: str) -> Iterator[SourceLine]:
     file = _loaded_file(written) if written.endswith(".py") else None
     for module in _modules():
         own, name = vars(module).get("__file__"), vars(module).get("__name__")
-        if name != written and (file is None or own != str(file)):
+        if name != written and (file is None or _resolved(own) != file):
             continue
         try:
             found = operator.attrgetter(attribute)(module)

@@ -24,6 +24,8 @@ from slipcover.slipcover import Slipcover
 
 _NEVER: Final = 2**31 - 1  # of times a probe is met again before SlipCover takes it out
 _HARNESS: Final = __name__.partition(".")[0]
+# Our own synchronizer is a subject like any other.
+_OWN_SUBJECT: Final = f"{_HARNESS}.synchronizer"
 _FOREIGN: Final = frozenset({"", "torch", _HARNESS, *sys.stdlib_module_names})
 
 _WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
@@ -137,13 +139,19 @@ def _modules(factory: Callable[..., object]) -> list[ModuleType]:
     bases = inspect.getmro(factory) if inspect.isclass(factory) else ()
     imported = vars(own).values() if own else ()
     names = {_module_name(each) for each in (*bases, *imported)}
-    roots = {name.partition(".")[0] for name in names} - _FOREIGN
+    roots = {_package(name) for name in names} - _FOREIGN
     return [
         module
         for name, module in [*sys.modules.items()]
-        if module is own
-        or (name.partition(".")[0] in roots and not _is_installed(module))
+        if module is own or (_package(name) in roots and not _is_installed(module))
     ]
+
+
+def _package(name: str) -> str:
+    """Return the package that a module belongs to, as a subject or as a library does."""
+    if f"{name}.".startswith(f"{_OWN_SUBJECT}."):
+        return _OWN_SUBJECT
+    return name.partition(".")[0]
 
 
 def _module_name(value: object) -> str:

@@ -26,8 +26,10 @@ if _SPEC is None or _SPEC.origin is None:
     )
 
 _HARNESS = str(Path(__file__).parents[1])
-# Adapters and planted defects stand for a subject: their lines count as the subject's.
-_SUBJECTS = tuple(str(Path(_HARNESS) / part) for part in ("subjects", "bugbank"))
+# Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
+_SUBJECTS = tuple(
+    str(Path(_HARNESS) / part) for part in ("subjects", "bugbank", "synchronizer")
+)
 _TORCH = str(Path(_SPEC.origin).parent)
 # torch marks deprecated functions with a wrapper of `typing_extensions`.
 _DEPRECATIONS = typing_extensions.__file__
@@ -194,7 +196,10 @@ def frames_in_dump(dump: str) -> list[str]:
 
 def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
     """Tell whether a thread runs no line of the harness, as one that the subject started."""
-    return not any(frame.filename.startswith(_HARNESS) for frame in stack)
+    return not any(
+        frame.filename.startswith(_HARNESS) and not is_subject_line(frame.filename)
+        for frame in stack
+    )
 
 
 def shown_path(filename: str) -> str:

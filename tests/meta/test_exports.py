@@ -7,9 +7,17 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("synchronizer", "syncverify", "strategies")
-INITS = sorted(file for p in PACKAGES for file in (ROOT / p).rglob("__init__.py"))
-MODULES = [".".join(file.relative_to(ROOT).parent.parts) for file in INITS]
+# Names, and the folders in which they lie; links in `syncverify/` lead there.
+PACKAGES = {
+    "syncverify": ROOT / "syncverify",
+    "syncverify.strategies": ROOT / "strategies",
+    "syncverify.synchronizer": ROOT / "synchronizer",
+}
+MODULES = sorted(
+    ".".join((name, *file.relative_to(folder).parent.parts))
+    for name, folder in PACKAGES.items()
+    for file in folder.rglob("__init__.py")
+)
 
 
 def broken_exports(module: ModuleType) -> list[str]:

@@ -1,4 +1,4 @@
-"""The wheel holds three whole packages, and works without the checkout."""
+"""The wheel holds three whole packages under one name, and works without the checkout."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("synchronizer", "syncverify", "strategies")
+INNER = ("synchronizer", "strategies")
 
 pytestmark = pytest.mark.slow
 
@@ -50,30 +50,35 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_tools_list_the_same_packages() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    assert {*tools["hatch"]["build"]["targets"]["wheel"]["packages"]} == {*PACKAGES}
-    assert {*tools["check-wheel-contents"]["toplevel"]} == {*PACKAGES}
-    assert {*tools["check-wheel-contents"]["package"]} == {*PACKAGES}
-    assert {*tools["coverage"]["run"]["source_pkgs"]} == {*PACKAGES}
-    assert {*tools["coverage"]["report"]["include"]} == {f"{p}/*" for p in PACKAGES}
+    wheel = tools["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["syncverify"]
+    assert wheel["force-include"] == {name: f"syncverify/{name}" for name in INNER}
+    assert tools["check-wheel-contents"]["toplevel"] == ["syncverify"]
+    assert tools["check-wheel-contents"]["package"] == ["syncverify"]
+    assert tools["coverage"]["run"]["source_pkgs"] == ["syncverify"]
+    included = {f"{name}/*" for name in ("syncverify", *INNER)}
+    assert {*tools["coverage"]["report"]["include"]} == included
 
 
 @pytest.mark.long
-def test_wheel_ships_three_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_ships_one_name_and_nothing_else(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    tops = {name.partition("/")[0] for name in names}
-    (metadata,) = tops - {*PACKAGES}
-    assert tops > {*PACKAGES}
+    assert len({*names}) == len(names)
+    (metadata,) = {name.partition("/")[0] for name in names} - {"syncverify"}
     assert metadata.startswith("syncverify-")
     assert metadata.endswith(".dist-info")
-    assert {f"{package}/py.typed" for package in PACKAGES} <= {*names}
+    assert "syncverify/py.typed" in names
 
 
 @pytest.mark.long
 def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
     """An ignore pattern that is too broad drops files from the wheel silently."""
     sources = {
-        file.relative_to(ROOT).as_posix()
-        for package in PACKAGES
+        (inside / file.relative_to(ROOT / package)).as_posix()
+        for package, inside in {
+            "syncverify": Path("syncverify"),
+            **{name: Path("syncverify") / name for name in INNER},
+        }.items()
         for file in (ROOT / package).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
@@ -84,13 +89,14 @@ def test_wheel_ships_every_file_of_the_packages(wheel: Path) -> None:
 def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
     """Of all our modules that the command line loads, not one is the checkout's."""
     script = (
-        f"import sys, syncverify.command.main, {', '.join(PACKAGES)}\n"
+        "import sys, syncverify.verification, syncverify.synchronizer\n"
         "for name, module in sys.modules.items():\n"
-        f"    if name.partition('.')[0] in {PACKAGES}: print(module.__file__)"
+        "    if name.partition('.')[0] == 'syncverify': print(module.__file__)"
     )
     output = python("-c", script, cwd=installed.parent, path=installed)
     files = [Path(line) for line in output.splitlines()]
-    assert {installed / package / "__init__.py" for package in PACKAGES} <= {*files}
+    packages = {installed / "syncverify" / name / "__init__.py" for name in INNER}
+    assert packages <= {*files}
     assert [file for file in files if installed not in file.parents] == []
 
 

@@ -57,9 +57,10 @@ def subject_text(subject: Subject, folder: Path) -> SubjectText:
 
 def _search_path(module: str, folder: Path) -> list[str]:
     """Return lines that let Python find a module that is not installed."""
-    file = Path(getattr(sys.modules[module], "__file__", None) or "").resolve()
+    # Not resolved: a folder of the package may be a link.
+    file = Path(getattr(sys.modules[module], "__file__", None) or "").absolute()
     depth = module.count(".") + (file.name == "__init__.py")
-    root = file.parents[depth]
+    root = file.parents[depth].resolve()
     is_installed = {"site-packages", "dist-packages"} & {*file.parts}
     if is_installed or root == folder.resolve():
         return []

@@ -1,0 +1,182 @@
+"""A user's own packages `strategies` and `synchronizer`, beside a wheel and an editable install.
+
+Each environment has the dependencies of this one by a `.pth` file, so nothing is downloaded.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MINE = ("strategies", "synchronizer")
+PIP = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--ignore-installed")
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+
+def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    if path is not None:
+        variables["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        command, cwd=cwd, env=variables, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def environment(folder: Path) -> Path:
+    """Make a virtual environment that has our dependencies, and not our packages."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment into which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    run(sys.executable, *build, cwd=folder)
+    python = environment(folder / "environment")
+    (built,) = folder.glob("*.whl")
+    run(python, *PIP, built, cwd=folder)
+    return python
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment into which the checkout is installed."""
+    folder = tmp_path_factory.mktemp("editable")
+    python = environment(folder / "environment")
+    run(python, *PIP, "--no-build-isolation", "-e", ROOT, cwd=folder)
+    return python
+
+
+@pytest.fixture(params=["wheel", "editable"])
+def python(request: pytest.FixtureRequest) -> Path:
+    interpreter: Path = request.getfixturevalue(request.param)
+    return interpreter
+
+
+def write_mine(folder: Path) -> Path:
+    """Write packages of a user, whose modules have names of ours."""
+    for name in MINE:
+        package = folder / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("MINE = True\n")
+        for module in ("scenarios", "hooks"):
+            (package / f"{module}.py").write_text("MINE = True\n")
+    return folder
+
+
+BOTH = """
+import strategies, synchronizer
+import strategies.scenarios, synchronizer.hooks
+import syncverify
+from syncverify.strategies.scenarios import scenarios
+from syncverify.subjects.subject import resolve
+assert strategies.MINE and strategies.scenarios.MINE
+assert synchronizer.MINE and synchronizer.hooks.MINE
+assert resolve("synchronizer").factory.__module__.startswith("syncverify.synchronizer")
+"""
+PLAY = ("-m", "syncverify", "run", "synchronizer", "--examples", "2", "--no-beyond")
+FEW = ("--ranks", "1", "--seed", "0")
+
+
+def test_packages_in_the_working_directory(python: Path, tmp_path: Path) -> None:
+    run(python, "-c", BOTH, cwd=write_mine(tmp_path))
+
+
+def test_packages_on_the_path(python: Path, tmp_path: Path) -> None:
+    folder = write_mine(tmp_path / "mine")
+    run(python, "-c", BOTH, cwd=tmp_path, path=folder)
+
+
+@pytest.mark.nightly
+def test_synchronizer_is_verified_beside_them(python: Path, tmp_path: Path) -> None:
+    folder = write_mine(tmp_path)
+    answer = run(python, *PLAY, *FEW, cwd=folder, path=folder)
+    assert "held all properties" in answer
+
+
+@pytest.fixture
+def installed(python: Path, tmp_path: Path) -> Iterator[Path]:
+    """Packages of a user in `mine`, installed as editable ones, whose line comes last."""
+    (packages,) = python.parents[1].glob("lib/python3*/site-packages")
+    line = packages / "zzz_project.pth"
+    line.write_text(str(write_mine(tmp_path / "mine")))
+    yield tmp_path
+    line.unlink()
+
+
+def test_packages_that_are_installed(python: Path, installed: Path) -> None:
+    run(python, "-c", BOTH, cwd=installed)
+
+
+def test_folders_without_init(python: Path, tmp_path: Path) -> None:
+    folder = write_mine(tmp_path)
+    for name in MINE:
+        (folder / name / "__init__.py").unlink()
+    script = BOTH.replace("strategies.MINE and ", "").replace(
+        "synchronizer.MINE and ", ""
+    )
+    run(python, "-c", script, cwd=folder)
+
+
+def test_wheel_has_no_short_names(wheel: Path, tmp_path: Path) -> None:
+    script = (
+        "from importlib.util import find_spec\n"
+        "assert find_spec('strategies') is find_spec('synchronizer') is None\n"
+        "assert find_spec('syncverify.strategies') and find_spec('syncverify.synchronizer')"
+    )
+    run(wheel, "-c", script, cwd=tmp_path)
+
+
+SHORT = """
+import pickle, sys
+import strategies, synchronizer.contract.errors
+from strategies.scenarios import scenarios
+from synchronizer import GradientSynchronizer, SynchronizerError
+from synchronizer.step.sequence import BucketSequence
+import syncverify.strategies, syncverify.synchronizer.step.sequence
+assert strategies is syncverify.strategies
+assert strategies.scenarios is scenarios is syncverify.strategies.scenarios
+assert synchronizer is syncverify.synchronizer
+assert BucketSequence is syncverify.synchronizer.step.sequence.BucketSequence
+assert synchronizer.contract.errors.SynchronizerError is SynchronizerError
+assert pickle.loads(pickle.dumps(GradientSynchronizer)) is GradientSynchronizer
+short = {n for n in sys.modules if n.startswith(("strategies", "synchronizer"))}
+twice = [n for n in short if sys.modules[n] is not sys.modules["syncverify." + n]]
+assert len(short) > 30 and not twice, twice
+"""
+
+
+def test_editable_install_has_short_names(editable: Path, tmp_path: Path) -> None:
+    run(editable, "-c", SHORT, cwd=tmp_path)
+    (tmp_path / "program.py").write_text(SHORT)
+    run(editable, "-m", "program", cwd=tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "place", ["synchronizer:GradientSynchronizer", "subject.py:Mine"]
+)
+@pytest.mark.parametrize("backend", ["sim", "gloo"])
+def test_subject_may_use_short_names(
+    editable: Path, tmp_path: Path, place: str, backend: str
+) -> None:
+    (tmp_path / "subject.py").write_text(
+        "from synchronizer import GradientSynchronizer\n"
+        "class Mine(GradientSynchronizer): ...\n"
+    )
+    play = [*PLAY, *FEW, "--backend", backend]
+    play[play.index("synchronizer")] = place
+    assert "held all properties" in run(editable, *play, cwd=tmp_path)
