@@ -156,32 +156,32 @@ class Edge:
 EDGES = [
     Edge(
         ("bucket.bucket", "launch", "self._side.wait_for(self._writers)"), reduces,
-        "insert `stream 3.wait_stream(default)` before synchronizer/transport/collectives.py in start",
+        "insert `stream 3.wait_stream(default)` before syncverify/synchronizer/transport/collectives.py in start",
     ),
     Edge(
         ("bucket.bucket", "finish", "self._side.wait_for((self._side.current(),))"),
-        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before synchronizer/plan/wire_format.py in unload",
+        scales_by_a_tensor, "insert `stream 3.wait_stream(default)` before syncverify/synchronizer/plan/wire_format.py in unload",
         reads_scale=False,
     ),
     Edge(
         ("bucket.bucket", "borrow", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.scale_grads),
-        "insert `default.wait_stream(stream 3)` before synchronizer/bucket/bucket.py in scale",
+        "insert `default.wait_stream(stream 3)` before syncverify/synchronizer/bucket/bucket.py in scale",
     ),
     Edge(
         ("bucket.bucket", "borrow", "self._side.wait_for((current,))"),
         scales_elsewhere,
-        "insert `default.wait_stream(stream 1)` before synchronizer/bucket/bucket.py in restart",
+        "insert `default.wait_stream(stream 1)` before syncverify/synchronizer/bucket/bucket.py in restart",
     ),
     Edge(
         ("bucket.bucket", "restart", "self._side.release_to(current)"),
         lambda t: waits_elsewhere(t, t.zero_grad),
-        "insert `default.wait_stream(stream 3)` before synchronizer/bucket/bucket.py in restart",
+        "insert `default.wait_stream(stream 3)` before syncverify/synchronizer/bucket/bucket.py in restart",
     ),
     Edge(
         ("bucket.bucket", "restart", "self._side.wait_for(self._writers)"),
         gives_a_step_up_elsewhere,
-        "insert `stream 1.wait_stream(default)` before synchronizer/bucket/bucket.py in restart", sharded=True,
+        "insert `stream 1.wait_stream(default)` before syncverify/synchronizer/bucket/bucket.py in restart", sharded=True,
     ),
     Edge(
         ("bucket.bucket", "release", "self._side.release_to(self._allocation_stream)"),
@@ -192,13 +192,13 @@ EDGES = [
     Edge(
         ("bucket.bucket", "release", "self._allocation_stream.wait_stream(stream)"),
         lambda t: zeroes_elsewhere(t, lambda: None),
-        "insert `tensor.record_stream(stream 1)` after synchronizer/bucket/bucket.py in restart, "
+        "insert `tensor.record_stream(stream 1)` after syncverify/synchronizer/bucket/bucket.py in restart, "
         "or hold a reference until its stream waited for `stream 1`",
     ),
     Edge(
         ("bucket.bucket", "flush", "self._side.wait_for(self._writers)"),
         looks_at_local_gradients,
-        "insert `stream 3.wait_stream(default)` before synchronizer/bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
+        "insert `stream 3.wait_stream(default)` before syncverify/synchronizer/bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
     ),
     Edge(
         ("step.sequence", "finish", "side.release_to(side.current())"), reduces,
