@@ -22,13 +22,9 @@ from typing import NoReturn
 import torch
 
 from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.plan import ownership
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.plan.norm_plan import NormRun, norm_runs
-from syncverify.synchronizer.plan.ownership import (
-    OwnedGradient,
-    owned_gradients,
-    owned_range,
-)
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
 from syncverify.synchronizer.transport.streams import SideStream, Stream
@@ -69,7 +65,7 @@ class Bucket:
         self.is_packed = False
         self._require_accumulations = require_accumulations
         self._side, self._queues = side, side.queues
-        self._owned = owned_range(plan, groups)
+        self._owned = ownership.owned_range(plan, groups)
         self._reduction = BucketReduction(
             plan, groups, config, owned=self._owned, is_last=is_last
         )
@@ -299,9 +295,9 @@ class Bucket:
             for view in self.views:
                 view.drop()
 
-    def owned_gradients(self) -> Iterator[OwnedGradient]:
+    def owned_gradients(self) -> Iterator[ownership.OwnedGradient]:
         """Yield the owned part of each gradient; the bucket is reduced."""
-        return owned_gradients(self.plan, self._buffer, self._owned)
+        return ownership.owned_gradients(self.plan, self._buffer, self._owned)
 
     @cached_property
     def norm_runs(self) -> tuple[NormRun, ...]:

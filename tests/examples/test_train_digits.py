@@ -17,7 +17,7 @@ def test_training_on_two_ranks_equals_training_on_one(torchrun, examples) -> Non
     assert last.endswith(": equal")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_wrong_normalisation_is_reported(torchrun, examples, tmp_path: Path) -> None:
     """Divided by the size of the micro-batch, the gradients are four times too large."""
     source = (examples / "train_digits.py").read_text()

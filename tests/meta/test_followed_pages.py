@@ -28,6 +28,7 @@ def test_tutorial_ends_green() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("with_fixes")
 def test_gallery_shows_real_diagnoses() -> None:
     assert len(SHOWN) == 10
     assert page() == PAGE.read_text(encoding="utf-8"), "run python -m pages.gallery"

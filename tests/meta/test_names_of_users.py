@@ -95,6 +95,7 @@ def test_packages_in_the_working_directory(python: Path, tmp_path: Path) -> None
     run(python, "-c", BOTH, cwd=write_mine(tmp_path))
 
 
+@pytest.mark.nightly
 def test_packages_on_the_path(python: Path, tmp_path: Path) -> None:
     folder = write_mine(tmp_path / "mine")
     run(python, "-c", BOTH, cwd=tmp_path, path=folder)
@@ -117,6 +118,7 @@ def installed(python: Path, tmp_path: Path) -> Iterator[Path]:
     line.unlink()
 
 
+@pytest.mark.nightly
 def test_packages_that_are_installed(python: Path, installed: Path) -> None:
     run(python, "-c", BOTH, cwd=installed)
 

@@ -245,7 +245,7 @@ def test_run_on_real_processes_ends(
     assert len(descendants()) == len(before)  # a dead or hanging process is replaced
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_search_for_a_hang_ends(sim: SimBackend) -> None:
     """Every example would hang: the search gives up after a few."""
     report = run_search(resolve(Spins), sim, ranks=2, examples=50, seed=0)

@@ -51,7 +51,7 @@ def found(subject: Subject, num_examples: int) -> set[Identity]:
     return {*met.counting()}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("entry_id", JOINED)
 def test_two_forms_of_a_defect_are_one_violation(entry_id: str) -> None:
     assert len(found(entry_of(entry_id).defect(), JOINED[entry_id])) == 1

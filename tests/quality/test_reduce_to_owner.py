@@ -29,7 +29,7 @@ def report_on(subject: type[Any], **options: Any) -> Report:
         return violation.report
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("subject", RIGHT)
 @pytest.mark.parametrize("backend", ["sim", "gloo"])
 def test_a_right_reduction_to_owners_is_silent(

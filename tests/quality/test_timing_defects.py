@@ -120,7 +120,7 @@ def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
     assert report.schedules["the default"] > 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("schedules", ["drawn", "all:4"])
 @pytest.mark.parametrize("subject", CORRECT)
 def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:

@@ -62,7 +62,7 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
     )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_interrupt_leaves_no_process_behind() -> None:
     """As Ctrl-C does, it reaches ranks too; they hold stdout open while they live."""
     running = start("--smoke")

@@ -33,7 +33,7 @@ def test_words_are_played_on_the_device() -> None:
     assert result.summary.startswith(f"{len(BACKWARDS)} words of backward")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_modules_and_uses_are_played_on_the_device() -> None:
     result = words.run(CPU, ["module", "use"])
     assert (result.state, result.lines) == ("passed", ())

@@ -128,14 +128,7 @@ def shrunk(wanted: set[tuple[str, str]]) -> Scenario:
     "wanted",
     [
         {("use", "twice")},
-        pytest.param(
-            {("event", "tail"), ("backward", "reentrant")},
-            marks=pytest.mark.xfail(
-                reason="`use=twice` is left: Hypothesis keeps it, and no simpler scenario is "
-                "tried that takes a word away",
-                strict=True,
-            ),
-        ),
+        {("event", "tail"), ("backward", "reentrant")},
         {("readiness", "by_rank"), ("mesh", "3 axes")},
     ],
     ids=lambda wanted: " and ".join(sorted(map("=".join, wanted))),

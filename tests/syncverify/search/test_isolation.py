@@ -43,7 +43,7 @@ STATES: dict[str, Callable[[], AbstractContextManager[object]]] = {
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("subject", ["synchronizer", "ddp"])
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_right_subject_is_right_in_any_state(subject: str, state: str) -> None:
     with STATES[state]():
         assert verify(subject, ranks=2, examples=6, seed=0).examples == 6

@@ -120,7 +120,7 @@ class TwoDefects(SkipsThird, Doubles):
     """Three defects, as the class before it has two: one of all parameters, one of the third."""
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_different_defects_are_different_violations() -> None:
     assert {*explained(Doubles)} == {
         SCALED,

@@ -153,7 +153,7 @@ def third() -> tuple[SearchResult, Counting, Listening]:
     return result, backend, progress
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_defect_of_the_third_parameter_shrinks_to_three(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
@@ -336,7 +336,7 @@ class SkipsThirdAndLeavesHook(SkipsThird):
     unbind = Doubles.unbind
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_shrinking_stops_where_its_runs_are_spent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -361,7 +361,7 @@ def test_shrinking_stops_where_its_runs_are_spent(
     assert {*followed} == {6}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_known_violations_are_not_made_small_again() -> None:
     known = frozenset(identities(look(Doubles)))
     plan = SearchPlan(2, 20, 0, known=known)

@@ -29,7 +29,7 @@ def two_micro_batches(num_ranks: int) -> Scenario:
     return Scenario(MeshSpec((num_ranks,), ("dp",)), (parameter,), (2,), 2**20)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALIKE)
 def test_it_is_silent_on_simulated_ranks(name: str) -> None:
     assert verify(name, ranks=4, examples=8, seed=3).violations == ()

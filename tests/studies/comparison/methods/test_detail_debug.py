@@ -10,7 +10,7 @@ from comparison.rigs import Rigs
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_ranks_that_disagree_are_told_apart(
     case: Callable[[str], Case], rigs: Rigs
 ) -> None:

@@ -162,6 +162,7 @@ def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None
 OBSERVING = ("--examples", "3", *REPORTING)
 
 
+@pytest.mark.nightly
 def test_an_interrupt_while_features_are_observed_keeps_the_report(
     tmp_path: Path,
 ) -> None:
@@ -182,6 +183,7 @@ def test_an_interrupt_while_features_are_observed_keeps_the_report(
     assert words_of == {"right", "not tried"}
 
 
+@pytest.mark.nightly
 def test_a_termination_leaves_the_words_of_observed_features(tmp_path: Path) -> None:
     words = f"1 {int(signal.SIGTERM)} 40"
     code, out, _ = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")

@@ -64,7 +64,7 @@ class StagesInOneBuffer(Plain):
         local.copy_(staged.reshape(local.shape))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "subject",
     [
