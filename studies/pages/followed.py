@@ -26,6 +26,7 @@ from typing import Final
 
 import click
 
+_ROOT: Final = Path(__file__).parents[2]
 _BLOCK: Final = re.compile(
     r'^```(python|diff|console)(?: title="([\w.]+)")?\n(.*?)^```$',
     re.DOTALL | re.MULTILINE,
@@ -69,7 +70,9 @@ def _shown(body: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    lines = (line.rstrip() for line in _PROGRESS.sub("", done.stdout).splitlines())
+    # A reader's copy lies elsewhere, so files of the checkout are named from its root.
+    output = _PROGRESS.sub("", done.stdout).replace(f"{_ROOT}{os.sep}", "")
+    lines = (line.rstrip() for line in output.splitlines())
     return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
 
 
