@@ -133,8 +133,10 @@ class LocalModel:
                 part = local_in_graph(self.parameters[spec.name], spec)
                 # By another name: hooks of the user on the parameter would get no tensor.
                 terms[f"{spec.name}, undefined"] = undefined_gradient(part)
+        if fails and not listed:  # terms of undefined gradients alone would not fail
+            terms[_NO_PARAMETER] = failing_term(device)
         if not any(term.requires_grad for term in terms.values()):
-            terms[_NO_PARAMETER] = failing_term(device) if fails else idle_term(device)
+            terms[_NO_PARAMETER] = idle_term(device)
         return terms
 
     def _term(
@@ -186,11 +188,19 @@ class LocalModel:
             parameter.grad = None
 
     @torch.no_grad()
-    def replace_gradients(self, factor: float) -> None:
-        """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
-        for parameter in self.parameters.values():
+    def replace_gradients(self, factor: float, using: ForwardContext) -> None:
+        """Put products in the place of gradients, as `p.grad = p.grad * factor` does.
+
+        Args:
+            factor: What each gradient is multiplied by.
+            using: Switches to the stream of a parameter's forward. The next accumulation runs on
+                that stream, and may free the product there, so the product is made there.
+        """
+        for name, parameter in self.parameters.items():
             if parameter.grad is not None:
-                parameter.grad = parameter.grad * factor
+                with using(name):
+                    product = parameter.grad * factor
+                parameter.grad = product  # frees the old one after all work on it
 
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
         # One view or local part for each parameter. All uses of a tied parameter then add

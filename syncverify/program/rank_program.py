@@ -268,7 +268,9 @@ class _RankProgram:
     def _replace_gradients(self, event: str, step: int) -> None:
         with self._recorder.optimizing():
             if self._scenario.step_event(step) == event:
-                self._model.replace_gradients(vocabulary.REPLACING[event])
+                self._model.replace_gradients(
+                    vocabulary.REPLACING[event], self._streams.for_forward
+                )
 
     def _recover(self, synchronizer: Synchronizer, step: int) -> None:
         with self._calling("zero_grad", step):

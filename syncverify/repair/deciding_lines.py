@@ -77,8 +77,9 @@ class _Walk:
 
     def run(self) -> None:
         """Follow names from the places, then from their functions, then from calls."""
-        self._follow([*self._statements()])
-        self._follow([*self._functions()])
+        shown = [*self._shown()]
+        self._follow([(near, (*_around(node, line),)) for near, node, line in shown])
+        self._follow([(near, (node,)) for near, node, _ in shown])
         for method in filter(None, map(self.methods.named, self.calls)):
             self._follow([*self._noted(method)])
 
@@ -94,22 +95,15 @@ class _Walk:
             for each in self._found[:_NUM_SHOWN]
         ]
 
-    def _statements(self) -> Iterator[_Nodes]:
+    def _shown(self) -> Iterator[tuple[int, ast.FunctionDef, int]]:
+        """Yield the distance and the function of each line that is shown, and its number."""
         for path, number in self.places:
             source = source_of(str(Path(path).absolute()))
             function = source.function_at(number) if source else None
             if source and function:
                 self._seen.add((source.path, function.lineno))
                 distance = self.methods.distance_of(source.path, function.lineno)
-                yield distance, (*reversed([*_around(function, number)]),)
-
-    def _functions(self) -> Iterator[_Nodes]:
-        for path, number in self.places:
-            source = source_of(str(Path(path).absolute()))
-            function = source.function_at(number) if source else None
-            if source and function:
-                distance = self.methods.distance_of(source.path, function.lineno)
-                yield distance, (function,)
+                yield distance, function, number
 
     def _next(self, distance: int, nodes: Iterable[ast.AST]) -> Iterator[_Nodes]:
         """Note the methods that some code names, and yield their code."""
@@ -126,8 +120,8 @@ class _Walk:
 
 
 def _around(function: ast.FunctionDef, number: int) -> Iterator[ast.AST]:
-    """Yield the heads of the statements around a line, outer ones first, then its own."""
-    for node in ast.walk(function):
+    """Yield the statement of a line, then the heads of the statements around it, outwards."""
+    for node in reversed([*ast.walk(function)]):
         if isinstance(node, ast.stmt) and _has(node, number) and node is not function:
             match node:
                 case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):

@@ -1,12 +1,11 @@
 """Candidates for any other mistake: a statement less, or a simpler expression.
 
 Note [Small changes]
-    A mistake is often something that is there and should not be: a second division, a case of
-    its own for one rank, one step more or less in a comparison. So a statement is left out, an
+    A mistake is often something that is there and should not be: a second division, a special
+    case for one rank, one step more or less in a comparison. So a statement is left out, an
     expression gives way to a part of it, a number to the attribute that other comparisons
-    have in its place. A case of its own gives way to what is done in the other cases, and
-    `structure.py` has changes of the order of statements and of overrides. Otherwise a
-    statement that lacks is not found that way. What counts, communicates
+    have in its place. `structure.py` changes cases, the order of statements, and overrides. A
+    missing statement is found in no other way than these. A statement that counts, communicates
     or registers hooks is never left out: a subject that does nothing breaks no rule of order.
 """
 
@@ -154,8 +153,8 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
     match inner:
         case ast.IfExp(body=body, orelse=orelse):
             yield from (orelse, body)
-        case ast.BoolOp(values=values):
-            yield from values
+        case ast.BoolOp(values=values):  # not the empty value of `x or ()`
+            yield from (each for each in values if not _is_literal(each))
         case ast.BinOp(left=left, right=right):
             yield left
             if not isinstance(right, ast.Constant):
@@ -174,6 +173,11 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
             yield ast.Constant(0)
         case _:
             return
+
+
+def _is_literal(value: ast.expr) -> bool:
+    is_empty = isinstance(value, ast.Tuple | ast.List) and not value.elts
+    return is_empty or isinstance(value, ast.Constant)
 
 
 class _Replacing(ast.NodeTransformer):

@@ -188,13 +188,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 # Events of steps that have no backward.
-WITHOUT_BACKWARD: Final = (
-    *("empty_step", "zero_before_wait/no_backward", "set_to_none/no_backward"),
-)
+_ZERO_ALONE: Final = ("zero_before_wait/no_backward", "set_to_none/no_backward")
+WITHOUT_BACKWARD: Final = ("empty_step", *_ZERO_ALONE)
 # Events of steps that are thrown away by `zero_grad()` without `wait()`.
-WITHOUT_WAIT: Final = (
-    *("zero_before_wait", "zero_before_wait/no_backward", "set_to_none/no_backward"),
-)
+WITHOUT_WAIT: Final = ("zero_before_wait", *_ZERO_ALONE)
 # Events after which gradients are None, with the distance of such gradients.
 DROPPING: Final = {
     "set_to_none": 1,

@@ -46,7 +46,7 @@ class FoundViolation:
         acts: Lines of the subject that wrote memory or communicated in the step of the
             violation, with their code; none until they are looked for.
         deciders: Lines of the subject that decide over the lines of the violation, with
-            their code; none likewise.
+            their code; none until they are looked for.
     """
 
     violation: Violation

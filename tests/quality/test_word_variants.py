@@ -1,5 +1,6 @@
 """Each variant of a word is needed: some defect shows through it, and not through its word."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,12 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, decode, encode
-from syncverify.scenario.vocabulary import PLAIN, VARIANTS, base_word
+from syncverify.scenario.vocabulary import (
+    LAUNCHES,
+    PLAIN,
+    VARIANTS,
+    base_word,
+)
 from syncverify.subjects.subject import resolve
 
 PLAIN_STEPS = Scenario(
@@ -23,6 +29,8 @@ PLAIN_STEPS = Scenario(
     24,
 )
 EVERY_VARIANT = {f"{topic}={each}" for topic in VARIANTS for each in VARIANTS[topic]}
+# Backwards that write `.grad`, or free it, in their own ways.
+_BACKWARDS = (PLAIN, "create_graph", "hook_writes_grad", "reentrant")
 every_defect = pytest.mark.parametrize(
     "defect", VARIANT_DEFECTS, ids=lambda each: each.variant
 )
@@ -56,6 +64,17 @@ def test_defect_shows_through_the_variant_alone(defect: VariantDefect) -> None:
 @every_defect
 def test_twin_gets_the_variant_right(defect: VariantDefect) -> None:
     assert identities(defect.variant, defect.twin) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
+def test_a_right_synchronizer_is_silent_in_every_backward(variant: str) -> None:
+    """On the caller's streams too: what the caller puts in place of gradients is ordered."""
+    subject = resolve("synchronizer")
+    for launch, backward in itertools.product(LAUNCHES, _BACKWARDS):
+        scenario = replace(having(variant), launch=launch, backward=backward)
+        run = SimBackend().run(scenario, subject)
+        assert check(scenario, run, subject.capabilities) == [], (launch, backward)
 
 
 def test_every_variant_has_a_defect() -> None:

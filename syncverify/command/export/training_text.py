@@ -285,7 +285,7 @@ class TrainingText:
                 terms[f"{spec.name}, undefined"] = (
                     f"undefined_gradient({self._part(spec)})"
                 )
-        if not terms and self._fails(step, micro_batch):
+        if not names and self._fails(step, micro_batch):
             terms[""] = f"failing_term({_CPU})"
         return terms or {"": "torch.zeros((), requires_grad=True)"}
 
