@@ -188,20 +188,6 @@ class LocalModel:
             parameter.grad = None
 
     @torch.no_grad()
-    def replace_gradients(self, factor: float, using: ForwardContext) -> None:
-        """Put products in the place of gradients, as `p.grad = p.grad * factor` does.
-
-        Args:
-            factor: What each gradient is multiplied by.
-            using: Switches to the stream of a parameter's forward. The next accumulation runs on
-                that stream, and may free the product there, so the product is made there.
-        """
-        for name, parameter in self.parameters.items():
-            if parameter.grad is not None:
-                with using(name):
-                    product = parameter.grad * factor
-                parameter.grad = product  # frees the old one after all work on it
-
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
         # One view or local part for each parameter. All uses of a tied parameter then add
         # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.

@@ -42,6 +42,7 @@ from syncverify.program.injected_error import InjectedError
 from syncverify.program.leftovers import Before, OwnParameters, calls_of_backward
 from syncverify.program.model import LocalModel, build_model, local_part
 from syncverify.program.optimizer import update
+from syncverify.program.replaced_gradients import ReplacedGradients
 from syncverify.program.subject_error import calling
 from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.scenario import step_plan, vocabulary
@@ -119,6 +120,7 @@ class _RankProgram:
         self._streams = streams
         self._own = OwnParameters(model.parameters)
         self._before = Before(model, self._own)
+        self._replaced = ReplacedGradients(model.parameters.values())
 
     def play(self) -> None:
         synchronizer = self._make()
@@ -128,6 +130,7 @@ class _RankProgram:
             synchronizer = self._play_step(synchronizer, step)
             if self._scenario.num_steps >= MANY["steps"]:
                 self._result.held.append(held_by_subject(synchronizer))
+        self._replaced.let_go()
         self._unbind(synchronizer, self._scenario.num_steps - 1)
         # Drop the last reference, so that only leftovers keep hooks and buffers alive.
         del synchronizer
@@ -268,9 +271,7 @@ class _RankProgram:
     def _replace_gradients(self, event: str, step: int) -> None:
         with self._recorder.optimizing():
             if self._scenario.step_event(step) == event:
-                self._model.replace_gradients(
-                    vocabulary.REPLACING[event], self._streams.for_forward
-                )
+                self._replaced.replace(vocabulary.REPLACING[event])
 
     def _recover(self, synchronizer: Synchronizer, step: int) -> None:
         with self._calling("zero_grad", step):
@@ -352,11 +353,8 @@ class _RankProgram:
     @contextmanager
     def _forward_of(self, name: str) -> Iterator[None]:
         """Switch to the stream of a parameter's part of the forward."""
-        parameter = self._model.parameters[name]
-        with (
-            self._streams.for_forward(name),
-            self._recorder.computing_loss([parameter]),
-        ):
+        used = [self._model.parameters[name]]
+        with self._streams.for_forward(name), self._recorder.computing_loss(used):
             yield
 
     def _fails(self, step: int, micro_batch: int) -> bool:

@@ -17,6 +17,7 @@ from syncverify.scenario.token import Reproducer, decode, encode
 from syncverify.scenario.vocabulary import (
     LAUNCHES,
     PLAIN,
+    REPLACING,
     VARIANTS,
     base_word,
 )
@@ -24,13 +25,16 @@ from syncverify.subjects.subject import resolve
 
 PLAIN_STEPS = Scenario(
     MeshSpec((2,), ("dp",)),
-    tuple(ParameterSpec(f"p{n}", (3,), ("R",)) for n in range(3)),
+    tuple(ParameterSpec(f"p{n}", (3,), ("R",), use="twice") for n in range(3)),
     (2, 2, 2),
     24,
 )
 EVERY_VARIANT = {f"{topic}={each}" for topic in VARIANTS for each in VARIANTS[topic]}
 # Backwards that write `.grad`, or free it, in their own ways.
-_BACKWARDS = (PLAIN, "create_graph", "hook_writes_grad", "reentrant")
+_BACKWARDS = {
+    "synchronizer": (PLAIN, "create_graph", "hook_writes_grad", "reentrant"),
+    "ddp": (PLAIN, "create_graph"),
+}
 every_defect = pytest.mark.parametrize(
     "defect", VARIANT_DEFECTS, ids=lambda each: each.variant
 )
@@ -55,6 +59,17 @@ def identities(word: str, subject: type[Any]) -> set[tuple[str, str]]:
     return {each.identity for each in check(scenario, run, found.capabilities)}
 
 
+def wrong_on_streams(variant: str, name: str) -> dict[tuple[str, str], list[str]]:
+    """Play a variant on each choice of streams; return what is not right, by choice."""
+    found, subject = {}, resolve(name)
+    for launch, backward in itertools.product(LAUNCHES, _BACKWARDS[name]):
+        scenario = replace(having(variant), launch=launch, backward=backward)
+        run = SimBackend().run(scenario, subject)
+        if violations := check(scenario, run, subject.capabilities):
+            found[launch, backward] = [each.summary for each in violations]
+    return found
+
+
 @every_defect
 def test_defect_shows_through_the_variant_alone(defect: VariantDefect) -> None:
     assert defect.identity in identities(defect.variant, defect.subject)
@@ -68,13 +83,15 @@ def test_twin_gets_the_variant_right(defect: VariantDefect) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", sorted(EVERY_VARIANT))
-def test_a_right_synchronizer_is_silent_in_every_backward(variant: str) -> None:
-    """On the caller's streams too: what the caller puts in place of gradients is ordered."""
-    subject = resolve("synchronizer")
-    for launch, backward in itertools.product(LAUNCHES, _BACKWARDS):
-        scenario = replace(having(variant), launch=launch, backward=backward)
-        run = SimBackend().run(scenario, subject)
-        assert check(scenario, run, subject.capabilities) == [], (launch, backward)
+def test_the_synchronizer_is_right_on_each_stream(variant: str) -> None:
+    assert wrong_on_streams(variant, "synchronizer") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("event", sorted(REPLACING))
+def test_ddp_is_right_where_the_caller_replaces_gradients(event: str) -> None:
+    """Its own hooks make the nodes of `bind()`'s stream accumulate, on each stream of a step."""
+    assert wrong_on_streams(f"event={event}", "ddp") == {}
 
 
 def test_every_variant_has_a_defect() -> None:

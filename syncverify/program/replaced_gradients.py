@@ -1,0 +1,31 @@
+"""Other tensors in the place of gradients, as a training program may put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import nn
+
+
+class ReplacedGradients:
+    """Replaces the gradients of parameters, and holds what it took away and what it put there.
+
+    That memory is of one stream's pool, and work of other streams reads it: the optimizer on a
+    side stream, and the next accumulation, which may free it. So the training program holds it
+    until all streams have met.
+    """
+
+    def __init__(self, parameters: Collection[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._held: list[object] = []
+
+    def replace(self, factor: float) -> None:
+        """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
+        for parameter in self._parameters:
+            if (gradient := parameter.grad) is not None:
+                parameter.grad = gradient * factor
+                self._held += [gradient, parameter.grad]
+
+    def let_go(self) -> None:
+        """Hold them no longer: the streams have met."""
+        self._held.clear()
