@@ -187,7 +187,6 @@ class LocalModel:
         for parameter in [*self.parameters.values()][::every]:
             parameter.grad = None
 
-    @torch.no_grad()
     def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
         # One view or local part for each parameter. All uses of a tied parameter then add
         # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.

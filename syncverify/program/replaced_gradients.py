@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
 from torch import nn
 
 
@@ -19,6 +20,7 @@ class ReplacedGradients:
         self._parameters = parameters
         self._held: list[object] = []
 
+    @torch.no_grad()
     def replace(self, factor: float) -> None:
         """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
         for parameter in self._parameters:

@@ -43,8 +43,8 @@ def verdict(report: Report) -> str:
 
 def _violations_in_words(report: Report) -> str:
     scope = (
-        f"{report.examples} scenarios on {report.backend}, seed {report.seed}, "
-        f"{report.seconds:.1f} s"
+        f"{report.examples} scenario{'' if report.examples == 1 else 's'} on "
+        f"{report.backend}, seed {report.seed}, {report.seconds:.1f} s"
     )
     count = len(report.violations)
     if report.examples == count == 0:

@@ -96,7 +96,7 @@ def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
             "E   *.SubjectError: subject 'absent:Synchronizer' cannot be imported: *",
             "*= syncverify =*",
             "test_mine.py::test_decorated",
-            "  1 VIOLATION: raising.py:Raises (1 scenarios on sim, seed 0, * s)",
+            "  1 VIOLATION: raising.py:Raises (1 scenario on sim, seed 0, * s)",
             "  replay: syncverify replay sv2-* raising.py:Raises --backend sim",
             "FAILED test_mine.py::test_decorated - *every_rank_finishes: rank 0 raised *",
             "*2 failed*",
