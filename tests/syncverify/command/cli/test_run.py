@@ -273,7 +273,7 @@ def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) ->
     assert outcome.code == 1
     assert outcome.out.count("FOUND ") == 1
     assert last_line(outcome.out).startswith("1 VIOLATION: cli_subjects:Doubles (")
-    played = int(re.findall(r"\((\d+) scenarios on sim", last_line(outcome.out))[0])
+    played = int(re.findall(r"\((\d+) scenarios? on sim", last_line(outcome.out))[0])
     assert played < 12
     again = call("run", "cli_subjects:Doubles", *SEARCH, "--stop-at-first")
     assert without_seconds(again.out) == without_seconds(outcome.out)
