@@ -4,21 +4,32 @@ Both sum, neither scales, and both zero in place. Ours is measured again with gr
 are set to None, which d9d does not offer. The synchronizer of d9d is made for CUDA, where
 its collectives do not block the host; on CPU they block it inside the hooks. Its streams
 are replaced by streams that do nothing (`idle_streams`).
+
+The limit, as in Note [The measured step], says how much of a step of d9d a synchronizer can save.
 """
 
 import importlib
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from benchmarks.measure import Measure, ratio
 from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
 from benchmarks.synchronizer.models import Training, replicated_training
 from benchmarks.synchronizer.ranks import times_of_ranks
 from benchmarks.synchronizer.sizes import ModelSize, Sizes
-from benchmarks.synchronizer.steps import NUM_RANKS, OURS, synchronized
+from benchmarks.synchronizer.steps import (
+    LIMIT,
+    NUM_RANKS,
+    OURS,
+    one_message,
+    synchronized,
+)
 from stand_ins import idle_streams
 from syncverify.synchronizer import SynchronizerConfig
 
@@ -45,6 +56,10 @@ def measure_d9d(sizes: Sizes, rounds: Rounds) -> list[Measure]:
         *(ratio(k, zeros[m], OURS, D9D, target=TARGET) for m, k in keys.items()),
         *(
             ratio(("step_vs_d9d_to_none", m), nones[m], OURS, D9D, target=TARGET)
+            for m in keys
+        ),
+        *(
+            ratio(("limit_vs_d9d", m), zeros[m], LIMIT, D9D, target=TARGET)
             for m in keys
         ),
     ]
@@ -75,7 +90,20 @@ def _contestants(
     return {
         OURS: synchronized(ours, bucket_mib, config, set_to_none=set_to_none),
         D9D: _d9d(theirs, bucket_mib),
+        LIMIT: _limit(replicated_training(size, mesh), one_message(size)),
     }
+
+
+def _limit(
+    training: Training, exchange: Callable[[list[nn.Parameter]], None]
+) -> Contestant:
+    def step() -> None:
+        training.backward()
+        exchange(training.parameters)
+        for parameter in training.parameters:
+            cast("DTensor", parameter.grad).to_local().zero_()
+
+    return timed(step)
 
 
 def _d9d(training: Training, bucket_mib: float) -> Contestant:

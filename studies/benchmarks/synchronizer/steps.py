@@ -90,7 +90,7 @@ def _contestants(
         OURS: synchronized(training, bucket_mib, mean, set_to_none=set_to_none),
         DDP: ddp(size, bucket_mib, dist.group.WORLD, set_to_none=set_to_none),
         ALONE: alone(size, set_to_none=set_to_none),
-        LIMIT: alone(size, exchange=_one_message(size), set_to_none=set_to_none),
+        LIMIT: alone(size, exchange=one_message(size), set_to_none=set_to_none),
     }
     if label == "small" and not set_to_none:  # where one message a parameter costs most
         contestants[NAIVE] = alone(size, exchange=_average)
@@ -150,7 +150,7 @@ def _average(parameters: list[nn.Parameter]) -> None:
         parameter.grad.mul_(1 / NUM_RANKS)
 
 
-def _one_message(size: ModelSize) -> Callable[[list[nn.Parameter]], None]:
+def one_message(size: ModelSize) -> Callable[[list[nn.Parameter]], None]:
     """Sum as many bytes as the gradients have, but not the gradients: no copy, no mean."""
     buffer = torch.zeros(size.num_layers * size.width**2)
     return lambda _: cast("None", dist.all_reduce(buffer))
