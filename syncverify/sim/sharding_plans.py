@@ -7,9 +7,9 @@ with their run, so each rank would search anew; that was half of the time of a r
 Note [Obvious plans]
     The ops that autograd and `nn.Parameter` issue in every rank program are `detach`, sums
     and copies in place, and conversions. Where all inputs have one shape and one layout, and
-    none is partial, nothing is redistributed, and the output lies as the first input does.
-    All other cases go to torch: other ops, other layouts, several meshes, and a conversion of
-    a tensor that is not row-major, whose output has other strides.
+    none is partial but by sum or mean, nothing is redistributed, and the output lies as the
+    first input does.
+    All other cases go to torch: other ops, other layouts, several meshes.
 
 The only module that touches the private parts of DTensor's dispatcher. It relies on the
 dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own
@@ -18,13 +18,12 @@ caches miss, and a test says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
@@ -70,17 +69,18 @@ def _obvious_output(schema: OpSchema) -> DTensorSpec | None:
         return _as(schema.args_spec[0])
     if schema.op in _IN_PLACE and len(schema.args_spec) == 2:
         first, other = schema.args_spec
-        return _as(first) if _is_whole(first) and _lies_as(other, first) else None
+        return _as(first) if _adds_up(first) and _lies_as(other, first) else None
     if schema.op is _TO_COPY and schema.kwargs_schema.keys() == {"dtype"}:
-        return _converted(schema.args_spec[0], schema.kwargs_schema["dtype"])
+        spec = schema.args_spec[0]
+        return _as(spec, _meta_of_output(schema)) if _adds_up(spec) else None
     return None
 
 
-def _converted(spec: DTensorSpec, dtype: Any) -> DTensorSpec | None:
-    meta = spec.tensor_meta
-    if meta is None or not (_is_whole(spec) and _is_row_major(meta)):
-        return None
-    return _as(spec, TensorMeta(meta.shape, meta.stride, dtype))
+def _meta_of_output(schema: OpSchema) -> TensorMeta | None:
+    """Run the op on a tensor without memory: one that is not dense gets other strides."""
+    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+    meta: TensorMeta = propagator._propagate_tensor_meta(schema)  # noqa: SLF001
+    return meta
 
 
 def _as(spec: DTensorSpec, meta: TensorMeta | None = None) -> DTensorSpec | None:
@@ -91,9 +91,12 @@ def _as(spec: DTensorSpec, meta: TensorMeta | None = None) -> DTensorSpec | None
     return DTensorSpec(spec.mesh, spec.placements, meta, spec.shard_order)
 
 
-def _is_whole(spec: DTensorSpec) -> bool:
-    """Tell whether no rank holds a mere summand."""
-    return not any(placement.is_partial() for placement in spec.placements)
+def _adds_up(spec: DTensorSpec) -> bool:
+    """Tell whether what ranks hold may be added rank by rank: no part of a maximum."""
+    return not any(
+        isinstance(placement, Partial) and placement.reduce_op not in {"sum", "avg"}
+        for placement in spec.placements
+    )
 
 
 def _lies_as(spec: DTensorSpec, other: DTensorSpec) -> bool:
@@ -101,8 +104,3 @@ def _lies_as(spec: DTensorSpec, other: DTensorSpec) -> bool:
         (spec.placements, spec.shard_order, spec.shape)
         == (other.placements, other.shard_order, other.shape)
     )
-
-
-def _is_row_major(meta: TensorMeta) -> bool:
-    strides = [math.prod(meta.shape[dim + 1 :]) for dim in range(len(meta.shape))]
-    return list(meta.stride) == strides
