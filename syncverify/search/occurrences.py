@@ -102,12 +102,12 @@ class Occurrences:
 
     def counting(self) -> list[Identity]:
         """Return the identities that count as violations, in the order of a report."""
-        forms = self._forms()
+        forms = self.forms()
         return [one for one in ranked(self.own) if one not in forms]
 
     def related(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
         """Return the violations that each counting one explains: consequences, then forms."""
-        forms = self._forms()
+        forms = self.forms()
         found: dict[Identity, list[RelatedViolation]] = {}
         for identity in ranked(self.first):
             if identity not in self.own:
@@ -125,7 +125,21 @@ class Occurrences:
             for identity, each in found.items()
         }
 
-    def _forms(self) -> dict[Identity, Identity]:
-        forms = other_forms(ranked(self.own), self.clues)
-        joined = {one: forms.get(other, other) for one, other in self.joined.items()}
-        return forms | joined
+    def forms(self) -> dict[Identity, Identity]:
+        """Return the identity that explains each form of another one.
+
+        That one is no form itself: where two explain each other, one of them counts.
+        """
+        explained: dict[Identity, Identity] = {}
+        for edges in (self.joined, other_forms(ranked(self.own), self.clues)):
+            for form in reversed(ranked(edges)):
+                root = _root(edges[form], explained)
+                if form not in explained and root != form:
+                    explained[form] = root
+        return {form: _root(form, explained) for form in explained}
+
+
+def _root(identity: Identity, explained: Mapping[Identity, Identity]) -> Identity:
+    while identity in explained:
+        identity = explained[identity]
+    return identity

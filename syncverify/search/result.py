@@ -136,15 +136,15 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
                 smallest[entry.violation.identity] = entry
     met = Occurrences.merged([result.met for result in results])
     met.own.update(smallest)
-    related = met.related()
+    related, forms = met.related(), met.forms()
     return SearchResult(
         sum(result.num_examples for result in results),
         max(result.seconds for result in results),
         coverage,
         [
             replace(smallest[identity], related=related.get(identity, ()))
-            for identity in met.counting()
-            if identity in smallest
+            for identity in ranked(smallest)
+            if forms.get(identity) not in smallest  # nothing that was shrunk is lost
         ],
         RunStatistics.merged([result.statistics for result in results]),
         met,

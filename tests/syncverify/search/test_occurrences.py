@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from search_subjects import Doubles, Naive, SkipsThird
 
 from syncverify.backends.sim import SimBackend
@@ -155,3 +157,41 @@ def test_what_is_first_met_while_shrinking_is_listed_with_what_was_shrunk() -> N
     assert related(occurrences) == {shrunk: [(own, False)]}
     occurrences.note_while_shrinking(run_of(shrunk), shrunk)  # known already
     assert related(occurrences) == {shrunk: [(own, False)]}
+
+
+def test_what_explains_is_no_form_of_what_it_explains() -> None:
+    """A variant showed the first by rank, of which the shrunk violation is a form."""
+    occurrences = met((LOCAL,))
+    occurrences.note_while_shrinking(run_of(SCALED), LOCAL)
+    assert occurrences.counting() == [LOCAL]
+    assert related(occurrences) == {LOCAL: [(SCALED, False)]}
+
+
+def test_of_two_that_explain_each_other_in_two_searches_one_counts() -> None:
+    one, other = met((LOCAL,)), met((STALE,))
+    one.note_while_shrinking(run_of(STALE), LOCAL)
+    other.note_while_shrinking(run_of(LOCAL), STALE)
+    both = Occurrences.merged([one, other])
+    assert both.counting() == [STALE]
+    assert related(both) == {STALE: [(LOCAL, False)]}
+
+
+IDENTITIES = [SCALED, STALE, LOCAL, DIFFER, DEADLOCK]
+
+
+@given(
+    st.lists(st.sets(st.sampled_from(IDENTITIES), min_size=1), min_size=1),
+    st.dictionaries(st.sampled_from(IDENTITIES), st.sampled_from(IDENTITIES)),
+)
+def test_some_violation_counts_where_a_run_has_any(
+    runs: list[set[Identity]], joined: dict[Identity, Identity]
+) -> None:
+    occurrences = met(*(tuple(run) for run in runs))
+    occurrences.joined = {
+        one: joined[one]
+        for one in occurrences.own
+        if joined.get(one) in occurrences.own
+    }
+    counting = set(occurrences.counting())
+    assert counting
+    assert set(occurrences.forms().values()) <= counting
