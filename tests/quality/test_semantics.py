@@ -37,6 +37,18 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("subject", [
+    semantics.SendsOnWhatComes, semantics.SendsOnAndForgets,
+])  # fmt: skip
+def test_a_result_that_is_sent_on_needs_an_order(subject: type[Any]) -> None:
+    violations = [each.violation for each in report_on(subject).violations]
+    assert {each.property for each in violations} & {
+        "gradient_equals_reference", "wait_orders_reads_after_reduce",
+        "bucket_is_exclusive_while_reducing",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
 def test_what_is_right_on_gloo_only_is_found() -> None:
     violations = [
         each.violation for each in report_on(semantics.TakesReturnForDone).violations
@@ -49,6 +61,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
 @pytest.mark.parametrize("subject", [
     semantics.RefillsInOrder, semantics.RefillsOnNccl, futures.WaitsForTheFuture,
     futures.WaitsForTheCallback, futures.WaitsOnTwoStreams,
+    semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts,
 ])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
     assert report_on(subject).violations == ()

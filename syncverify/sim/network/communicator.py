@@ -124,6 +124,17 @@ class SimulatedCommunicator(dist.ProcessGroup):
         done, self._in_order = self._in_order[:position], self._in_order[position + 1 :]
         return [earlier for earlier in done if earlier.runs_on == work.runs_on]
 
+    def _settle_what_is_sent_on(self, call: Call, stream: str) -> None:
+        """Await the results of earlier collectives on a stream that a call has as its input.
+
+        In order, the earlier one has written them when the later one reads; no host waits for
+        that on NCCL, and no stream is ordered by it here.
+        """
+        for earlier in tuple(self._in_order):
+            is_first = earlier.runs_on == stream and not self.is_held_back(earlier)
+            if is_first and earlier.writes_any_of(call.inputs):
+                earlier.settle_in_turn()
+
     def _is_batching(self) -> bool:
         # torch knows no batches of this backend: it passes their messages one by one.
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
@@ -135,6 +146,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
             raise not_simulated(name)
         self.world.scheduler.count_step()
         ranks, (source, *callers) = self.global_ranks, calling_frames()
+        stream = self.recorder.communication_stream(
+            self.group_name, ranks, is_async=self._is_async
+        )
+        self._settle_what_is_sent_on(call, stream)
         launched = self.recorder.launch(
             call.operation,
             tensors,
@@ -145,9 +160,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             communicator=self.group_name,
             root=None if call.root is None else ranks[call.root],
             written=call.written_by(self.rank()),
-            communication_stream=self.recorder.communication_stream(
-                self.group_name, ranks, is_async=self._is_async
-            ),
+            communication_stream=stream,
             is_batched=None if peers is None else self._is_batching(),
         )
         rendezvous = self.world.rendezvous(launched.key)

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from syncverify.sim.device.futures import LazyFuture
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.network.collectives import Call, compute, deliver
+from syncverify.sim.network.collectives import Call, Tensors, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
@@ -87,7 +87,7 @@ class SimulatedWork(dist.Work):
             dist.DistBackendError: The collective has failed.
         """
         if not self._group.is_held_back(self):
-            self._settle()
+            self.settle_in_turn()
             self.order()
             self._check()
             if timeout:  # NCCL then blocks the host as well; no time passes here
@@ -160,12 +160,13 @@ class SimulatedWork(dist.Work):
         Raises:
             dist.DistBackendError: The collective has failed.
         """
-        self._settle()
+        self.settle_in_turn()
         self._check()
 
-    def _settle(self) -> None:
+    def settle_in_turn(self) -> None:
+        """Do the same after all earlier works; a failure is told by the wait of the caller."""
         for earlier in self._group.completed_before(self):
-            earlier._settle()  # noqa: SLF001  # of this class; its own wait tells of a failure
+            earlier.settle_in_turn()
         if not self._delivered:
             self._complete(self._await_and_deliver)
 
@@ -173,6 +174,11 @@ class SimulatedWork(dist.Work):
     def runs_on(self) -> str:
         """Name of the stream on which the collective runs."""
         return self._launched.runs_on
+
+    def writes_any_of(self, tensors: Tensors) -> bool:
+        """Tell whether results will share memory with any of the tensors."""
+        written = {output.untyped_storage().data_ptr() for output in self._outputs}
+        return any(each.untyped_storage().data_ptr() in written for each in tensors)
 
     def order(self) -> None:
         """Order the current stream after the collective, and let go of its inputs."""

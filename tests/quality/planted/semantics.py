@@ -1,8 +1,13 @@
 """Planted defects that show on one of NCCL and gloo only."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from typing_extensions import override
 
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
 
@@ -40,6 +45,65 @@ class RefillsInOrder(ViewBuckets):
         first.wait()
         sent.zero_()
         second.wait()
+
+
+def sums(gradient: torch.Tensor) -> Iterator[tuple[torch.Tensor, dist.ProcessGroup]]:
+    """List the sums that a gradient needs: its local elements, and the ranks of each axis."""
+    if isinstance(gradient, DTensor):
+        for axis, placement in enumerate(gradient.placements):
+            if placement.is_replicate():
+                group = gradient.device_mesh.get_group(axis)
+                yield gradient.to_local().detach(), group
+
+
+class SendsOnWhatComes(PlainGrads):
+    """Reduces to one rank, which sends the sum on; waits for the second collective only."""
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        for local, group in sums(gradient):
+            root = dist.get_global_rank(group, 0)
+            dist.reduce(local, root, group=group, async_op=True)
+            sent = dist.broadcast(local, root, group=group, async_op=True)
+            assert sent is not None
+            self.await_sent(sent)
+
+    def await_sent(self, work: dist.Work) -> None:
+        """Wait for the sum that is sent on."""
+        work.wait()
+
+
+class SendsOnWhatComesOnNccl(SendsOnWhatComes):
+    """Correct: says that it runs on NCCL only."""
+
+    capabilities = Capabilities(needs_nccl=True)
+
+
+class SendsOnAndForgets(SendsOnWhatComesOnNccl):
+    """Waits for neither, which is wrong on NCCL too."""
+
+    @override
+    def await_sent(self, work: dist.Work) -> None:
+        """Forget it."""
+
+
+class SendsOnParts(PlainGrads):
+    """Correct on NCCL: scatters sums and gathers them, and waits for the second only."""
+
+    capabilities = Capabilities(needs_nccl=True)
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        for local, group in sums(gradient):
+            size = dist.get_world_size(group)
+            flat = local.new_zeros(-(-local.numel() // size) * size)
+            flat[: local.numel()].copy_(local.view(-1))
+            part = flat.new_empty(flat.numel() // size)
+            dist.reduce_scatter_single(part, flat, group=group, async_op=True)
+            gathered = dist.all_gather_single(flat, part, group=group, async_op=True)
+            assert gathered is not None
+            gathered.wait()
+            local.view(-1).copy_(flat[: local.numel()])
 
 
 class TakesReturnForDone(ViewBuckets):
