@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from timemachine.pairs import table
 from timemachine.playing import ROOT
 from timemachine.results import Result
 
@@ -28,9 +29,12 @@ def _shown(result: Result) -> str:
     found = result.bad
     if found is None:
         return ""
+    pair = table()[_PAIR]
+    release = f"{pair.package}=={pair.bad}"
     effort = f"{found.examples} scenarios and {found.seconds:.0f} s of processor time"
     return f"""\
 ```console
+$ pip install --no-deps {release}
 $ {found.command}
 ```
 

@@ -2,8 +2,9 @@
 
 Note [A fix was played]
     A change counts if the scenario then holds every property, and if scenarios that were
-    drawn show no violation that they do not show without it. So a fix is right as far as it
-    was played; it need not be the fix that the author would make.
+    drawn hold the property that it mends and those that depend on it, and show no violation that
+    they do not show without it.
+    So a fix is right as far as it was played; it need not be the fix that the author would make.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.properties import check
+from syncverify.judge.properties.consequences import consequences_of
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.repair.missing_orders import candidates
@@ -61,7 +63,7 @@ def find_fix(
     """Return a change of the subject's source that mends a violation; None if none is known."""
     if found.violation.cause in _SLOW:
         return None
-    game = _Game(found, subject, backend)
+    game = Game(found, subject, backend)
     for edit in itertools.islice(_candidates(game), _MAX_PLAYED):
         if game.num_slow_runs > _MAX_SLOW_RUNS:
             return None
@@ -70,7 +72,7 @@ def find_fix(
     return None
 
 
-def _candidates(game: _Game) -> Iterator[Edit]:
+def _candidates(game: Game) -> Iterator[Edit]:
     if game.found.violation.unordered is not None:
         for disorder in game.disorders():
             yield from candidates(disorder, game.first_line_of, game.look)
@@ -82,7 +84,7 @@ def _candidates(game: _Game) -> Iterator[Edit]:
 
 
 @dataclass(slots=True)
-class _Game:
+class Game:
     """The plays of one violation's scenario with changes."""
 
     found: FoundViolation
@@ -98,7 +100,14 @@ class _Game:
         return self._identities(self.found.scenario, edit) == set()
 
     def harmless_in(self, edit: Edit) -> int | None:
-        """Return the number of other scenarios without a new violation; None if one has one."""
+        """Return the number of other scenarios that a change leaves right; None if one is not.
+
+        A violation of another property may stay: the subject may have another defect. But the
+        property that is mended has to hold, and those that its violation may violate: a change
+        after which nothing is reduced has no wrong collective either.
+        """
+        mended = self.found.violation.property
+        depending = {mended, *consequences_of(mended)}
         if self._others is None:
             capabilities = self.subject.capabilities
             drawing = Drawing(capabilities, _MAX_RANKS, _NUM_OTHERS, _SEED)
@@ -108,7 +117,7 @@ class _Game:
             ]
         for scenario, before in self._others:
             after = self._identities(scenario, edit)
-            if after is None or not after <= before:
+            if after is None or not after <= before or depending & dict(after).keys():
                 return None
         return len(self._others)
 

@@ -5,10 +5,13 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
-from syncverify.repair.search import find_fix
+from syncverify.judge.violation import Violation
+from syncverify.repair.search import Game, find_fix
+from syncverify.repair.source_edit import Edit
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject
 from syncverify.witness.fix import Fix
 
@@ -60,3 +63,34 @@ def test_the_fix_of_a_defect(entry_id: str, place: str, lines: tuple[str, ...]) 
     assert (fix.lines, fix.num_others) == (lines, 6)
     # The subject is as it was.
     assert violation(entry_of(entry_id).defect()) is not None
+
+
+MISMATCH = ("collectives_match_across_ranks", "foreign_contribution")
+LOST = ("gradient_equals_reference", "not_reduced")
+LEFT = ("unbind_restores_parameters", "hook_left")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "num_others"),
+    [
+        ({MISMATCH, LOST}, set(), 6),
+        ({LOST}, {LOST}, None),  # nothing is reduced, and nothing can mismatch
+        ({MISMATCH}, {MISMATCH}, None),
+        ({LEFT}, {LEFT}, 6),  # another defect
+        (set(), {LEFT}, None),
+    ],
+)
+def test_a_change_has_to_hold_what_it_mends_in_other_scenarios(
+    monkeypatch: pytest.MonkeyPatch,
+    before: set[Identity],
+    after: set[Identity],
+    num_others: int | None,
+) -> None:
+    def identities(_: Game, __: Scenario, edit: Edit | None) -> set[Identity]:
+        return before if edit is None else after
+
+    monkeypatch.setattr(Game, "_identities", identities)
+    found = FoundViolation(Violation(*MISMATCH, "", (), (), {}), PAIR)
+    game = Game(found, entry_of("final-join-missing").defect(), BACKEND)
+    edit = Edit("sync.py", 1, 1, ("return",), 4)
+    assert game.harmless_in(edit) == num_others
