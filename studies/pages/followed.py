@@ -76,10 +76,14 @@ def _shown(body: str, folder: Path) -> str:
     return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
 
 
+# They change what commands print.
+_LEFT_OUT = {"CI", "PYTEST_ADDOPTS"}
+
+
 def _environment() -> Mapping[str, str]:
     """Return an environment in which commands are those of this Python."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if name != "CI"}
+    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
     return {**kept, "PATH": path, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
 
 

@@ -172,10 +172,12 @@ def _token_of_report(text: str, name: str, index: str | None) -> str:
         raise ScenarioFormatError(
             f"{name!r} holds neither a token nor a report"
         ) from error
-    if index is None and len(tokens) != 1:
+    if not tokens:
+        raise ScenarioFormatError(f"{name!r} has no violation to play")
+    if index is None and len(tokens) > 1:
         raise ScenarioFormatError(
-            f"{name!r} has {len(tokens)} violations: choose one with {name}#1"
-            + (f" to {name}#{len(tokens)}" if tokens else ", if there were one")
+            f"{name!r} has {len(tokens)} violations: choose one with {name}#1 "
+            f"to {name}#{len(tokens)}"
         )
     if index is not None and not (index.isdecimal() and 1 <= int(index) <= len(tokens)):
         raise ScenarioFormatError(
