@@ -3,8 +3,8 @@
 Note [A fix was played]
     A change counts if the scenario then holds every property, and if scenarios that were
     drawn hold the property that it mends and those that depend on it, and show no violation that
-    they do not show without it.
-    So a fix is right as far as it was played; it need not be the fix that the author would make.
+    they do not show without it. So a fix is right as far as it was played; it need not be the
+    fix that the author would make.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ Note [Obvious plans]
     The ops that autograd and `nn.Parameter` issue in every rank program are `detach`, sums
     and copies in place, and conversions. Where all inputs have one shape and one layout, and
     none is partial but by sum or mean, nothing is redistributed, and the output lies as the
-    first input does.
-    All other cases go to torch: other ops, other layouts, several meshes.
+    first input does. All other cases go to torch: other ops, other layouts, several meshes.
 
 The only module that touches the private parts of DTensor's dispatcher. It relies on the
 dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whenever its own

@@ -87,11 +87,14 @@ def _contestants(
 ) -> dict[str, Contestant]:
     ours, theirs = (replicated_training(size, mesh) for _ in range(2))
     config = SynchronizerConfig()
-    return {
+    contestants = {
         OURS: synchronized(ours, bucket_mib, config, set_to_none=set_to_none),
         D9D: _d9d(theirs, bucket_mib),
-        LIMIT: _limit(replicated_training(size, mesh), one_message(size)),
     }
+    if not set_to_none:  # d9d zeros in place, and so does the limit
+        training = replicated_training(size, mesh)
+        contestants[LIMIT] = _limit(training, one_message(size))
+    return contestants
 
 
 def _limit(

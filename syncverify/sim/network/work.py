@@ -23,6 +23,7 @@ from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.source_lines import is_subject_line
 
 
@@ -164,7 +165,10 @@ class SimulatedWork(dist.Work):
         self._check()
 
     def settle_in_turn(self) -> None:
-        """Do the same after all earlier works; a failure is told by the wait of the caller."""
+        """Block this rank until the results, and all earlier ones, are in memory.
+
+        A collective that failed raises where its own work is waited for.
+        """
         for earlier in self._group.completed_before(self):
             earlier.settle_in_turn()
         if not self._delivered:
@@ -176,9 +180,9 @@ class SimulatedWork(dist.Work):
         return self._launched.runs_on
 
     def writes_any_of(self, tensors: Tensors) -> bool:
-        """Tell whether results will share memory with any of the tensors."""
-        written = {output.untyped_storage().data_ptr() for output in self._outputs}
-        return any(each.untyped_storage().data_ptr() in written for each in tensors)
+        """Tell whether a result and any of the tensors have a byte in common."""
+        written = [_bytes_of(output) for output in self._outputs]
+        return any(_bytes_of(each).overlaps(one) for each in tensors for one in written)
 
     def order(self) -> None:
         """Order the current stream after the collective, and let go of its inputs."""
@@ -237,6 +241,10 @@ class SimulatedWork(dist.Work):
         self._rendezvous.calls[self._seat] = dataclasses.replace(
             delivered[self._seat], outputs=[]
         )
+
+
+def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
+    return tensor_region(tensor, tensor.untyped_storage().data_ptr())
 
 
 class CoalescedWork(dist.Work):

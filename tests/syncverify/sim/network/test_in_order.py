@@ -1,0 +1,50 @@
+"""On NCCL a collective reads what an earlier one of its communicator has written."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify.sim.machine import SimulatedMachine
+
+
+def summed_twice(first: slice, second: slice) -> tuple[list[float], list[float]]:
+    """Sum parts of a buffer of ones on two ranks, one after the other.
+
+    Returns:
+        The buffer of rank 0 when both sums are issued, and after the second one's wait.
+    """
+    seen: list[Any] = []
+
+    def play(rank: int) -> None:
+        buffer = torch.ones(4)
+        dist.all_reduce(buffer[first], async_op=True)
+        work = dist.all_reduce(buffer[second], async_op=True)
+        issued = buffer.tolist()
+        assert work is not None
+        work.wait()
+        if rank == 0:
+            seen.extend([issued, buffer.tolist()])
+
+    machine = SimulatedMachine(2, completes_in_order=True)
+    _, stall = machine.run(play)
+    assert stall is None
+    issued, waited = seen
+    return issued, waited
+
+
+def test_a_sum_of_a_sum_reads_it() -> None:
+    assert summed_twice(slice(0, 4), slice(0, 4))[1] == [4.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(slice(0, 2), slice(2, 4)), (slice(0, 4, 2), slice(1, 4, 2)), (slice(0, 0), slice(0, 4))],
+)  # fmt: skip
+def test_other_bytes_of_a_buffer_are_as_late_as_before(
+    first: slice, second: slice
+) -> None:
+    issued, waited = summed_twice(first, second)
+    assert issued == [1.0] * 4
+    assert waited == [2.0] * 4
