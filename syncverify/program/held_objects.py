@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -15,6 +16,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from syncverify.program.process_groups import num_groups
+from syncverify.trace.run import Held
 from syncverify.trace.source_lines import is_subject_line
 
 _SUBJECTS = (
@@ -23,6 +26,9 @@ _SUBJECTS = (
     "syncverify.subjects",
     "syncverify.synchronizer",
 )
+# Statements of a module make them; its name is an attribute of theirs.
+_CACHED = type(functools.cache(lambda: None))
+_DEFINED = (type, types.FunctionType, _CACHED)
 # Reached through them is the whole program, or what belongs to torch.
 _NOT_FOLLOWED = (
     threading.Thread,
@@ -39,16 +45,16 @@ _NOT_FOLLOWED = (
 )
 
 
-def held_by_subject(synchronizer: object) -> tuple[int, int]:
+def held_by_subject(synchronizer: object) -> Held:
     """Count the tensors and handles of collectives that a synchronizer refers to.
 
     Returns:
-        Their number, and the bytes of the tensors' memory. They are found by attributes,
-        containers, class attributes, what functions enclose, and the global variables of the
-        modules of the synchronizer's classes; not by other globals, which lead to the whole
-        program.
+        What is found by attributes, containers, class attributes, what functions enclose and
+        remember, and the global variables of the modules of the synchronizer's classes; not by
+        other globals, which lead to the whole program.
     """
-    return _count([synchronizer, *_globals_of(type(synchronizer))])
+    owners = [synchronizer, *_globals_of(type(synchronizer))]
+    return Held(*_count(owners), groups=num_groups())
 
 
 def holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
@@ -98,7 +104,7 @@ def _globals_of(kind: type) -> Iterator[object]:
         if not is_subject_line(getattr(module, "__file__", None) or "<none>"):
             continue
         for variable, value in vars(module).items():
-            made_by = value if isinstance(value, type) else type(value)
+            made_by = value if isinstance(value, _DEFINED) else type(value)
             is_own = isinstance(value, Collection) or made_by.__module__ == name
             if is_own and not variable.startswith("__"):
                 yield value
@@ -106,17 +112,29 @@ def _globals_of(kind: type) -> Iterator[object]:
 
 def _references(held: object) -> Iterable[object]:
     if isinstance(held, types.FunctionType):
-        own = is_subject_line(held.__code__.co_filename)
-        return (*(held.__closure__ or ()), *(held.__defaults__ or ())) if own else ()
+        return _kept_by(held) if is_subject_line(held.__code__.co_filename) else ()
     if isinstance(held, type):
         # torch's and Python's own classes hold nothing of a subject.
         own = held.__module__.partition(".")[0] not in {"torch", "builtins"}
         return vars(held).values() if own and not _is_ours(held) else ()
     if isinstance(held, _NOT_FOLLOWED) or _is_ours(type(held)):
         return ()
-    if isinstance(held, deque) and held.maxlen is not None:
+    if _has_a_bound(held):
         return ()  # such as the norms of the last 100 steps
     return gc.get_referents(held)
+
+
+def _kept_by(function: types.FunctionType) -> Iterable[object]:
+    """Return what a function encloses, its default values, and its attributes."""
+    enclosed, positional = function.__closure__ or (), function.__defaults__ or ()
+    by_name = (function.__kwdefaults__ or {}).values()
+    return (*enclosed, *positional, *by_name, *vars(function).values())
+
+
+def _has_a_bound(held: object) -> bool:
+    if isinstance(held, _CACHED):
+        return held.cache_parameters()["maxsize"] is not None
+    return isinstance(held, deque) and held.maxlen is not None
 
 
 def _is_ours(kind: type) -> bool:

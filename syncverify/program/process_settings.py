@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from syncverify.program import relied_functions
 from syncverify.program.generators import Generators, restored_generators
@@ -50,6 +51,14 @@ def _of_cudnn(name: str) -> _Setting:
     )
 
 
+class _Callbacks(list[Any]):
+    """Functions that are called later; told by their number, since addresses differ."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{len(self)} functions"
+
+
 def _flushes_denormal() -> bool:
     # torch has no getter. The CPU's mode is one of Python's arithmetic too.
     return sys.float_info.min / 2 == 0.0
@@ -73,6 +82,10 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "cuDNN's use of TF32": _of_cudnn("allow_tf32")._replace(read=_allows_tf32),
     "Python's cycle collector": _Setting(
         gc.isenabled, lambda mode: gc.enable() if mode else gc.disable()
+    ),
+    "Python's list of callbacks of its cycle collector": _Setting(
+        lambda: _Callbacks(gc.callbacks),
+        lambda before: gc.callbacks.__setitem__(slice(None), before),
     ),
 }
 # Settings of the thread that sets them; a rank of `sim` is a thread.

@@ -111,7 +111,8 @@ _HINTS = {
         "close a bucket before a gradient that would bring it over the cap; count bytes of "
         "local parts"
     ),
-    "piles_up": "drop handles, copies and records of a step in wait() or zero_grad()",
+    "piles_up": "drop handles, copies and records of a step in wait() or zero_grad(), and make "
+    "process groups once, in bind()",
     "failure_hidden": "let errors of `wait()` pass; nothing that a failed group sends is right",
     "collective_after_unbind": "remove all hooks in unbind()",
     "backward_not_plain": "restore in unbind() all that bind() changed",

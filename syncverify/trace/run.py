@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -115,6 +115,20 @@ class Fault:
     error: str = ""
 
 
+class Held(NamedTuple):
+    """What a subject holds after a step.
+
+    Attributes:
+        objects: Number of tensors and handles of collectives.
+        tensor_bytes: Bytes of the tensors' memory.
+        groups: Process groups of the rank, the training program's own among them.
+    """
+
+    objects: int
+    tensor_bytes: int
+    groups: int
+
+
 @dataclass(slots=True)
 class RankRun:
     """One rank's part of a run, filled while the rank program plays.
@@ -125,15 +139,14 @@ class RankRun:
         leftovers: Remains of the subject after `unbind()`; None if the run ended before.
         owned: Names of the parameters with gradients that this rank owns, by the subject's
             method `owner()`; None if there is none.
-        held: Number of tensors and handles that the subject held after each step, and bytes
-            of the tensors, of programs with many steps.
+        held: What the subject held after each step, of programs with many steps.
     """
 
     observations: list[Observation] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     leftovers: Leftovers | None = None
     owned: frozenset[str] | None = None
-    held: list[tuple[int, int]] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None

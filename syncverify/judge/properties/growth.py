@@ -11,26 +11,30 @@ from syncverify.scenario.vocabulary import PLAIN
 
 
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
-    """The tensors and handles that a subject holds do not grow with the steps.
+    """The tensors, handles and process groups of a subject do not grow with the steps.
 
-    For all ranks, where a program has many steps: their number, and their bytes, are not
-    larger after every step than before it, the first two steps left out. In a program
+    For all ranks, where a program has many steps: their number, and the tensors' bytes, are
+    not larger after every step than before it, the first two steps left out. In a program
     without step events, whose first two steps have as many micro-batches as any later one,
-    they are not larger after every step than two steps before either.
+    they are not larger after every step than two steps before either. Process groups are
+    counted in such a program only, since `bind()` may make them.
 
     Catches: handles, copies and records of each step, or of each second step, that are kept
-    for good, on the subject or in a global variable of its module; a tensor that becomes
-    longer. Does not judge a history with a bound of a few steps.
+    for good, on the subject, in a global variable of its module, or by a cache without a
+    bound; a tensor that becomes longer; process groups that are made in `wait()`. Does not
+    judge a history with a bound of a few steps.
     """
     for rank, rank_run in enumerate(judgement.run.ranks):
         if len(rank_run.held) < MANY["steps"]:
             continue
-        numbers, sizes = zip(*rank_run.held, strict=True)
+        numbers, sizes, groups = zip(*rank_run.held, strict=True)
+        needs_no_more = _needs_no_more_later(judgement.scenario)
         for counted, what in (
             (numbers, "tensors and handles of collectives"),
             (sizes, "bytes of tensors"),
+            (groups if needs_no_more else (), "process groups"),
         ):
-            if _grows(counted, judgement.scenario):
+            if _grows(counted, spans=(1, 2) if needs_no_more else (1,)):
                 summary = (
                     f"rank {rank} holds more {what} from step to step: "
                     f"{', '.join(map(str, counted))}"
@@ -40,10 +44,9 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
                 break
 
 
-def _grows(counted: Sequence[int], scenario: Scenario) -> bool:
+def _grows(counted: Sequence[int], *, spans: tuple[int, ...]) -> bool:
     later = counted[1:]
-    spans = (1, 2) if _needs_no_more_later(scenario) else (1,)
-    return any(
+    return len(later) > max(spans) and any(
         all(before < after for before, after in zip(later, later[span:], strict=False))
         for span in spans
     )

@@ -130,6 +130,17 @@ class HooksAllOptimizers(OnBind):
         register_optimizer_step_post_hook(lambda *_: None)
 
 
+class WatchesCollections(OnBind):
+    """The collector of cycles calls a function of the synchronizer for good."""
+
+    @override
+    def change(self) -> None:
+        gc.callbacks.append(self.note)
+
+    def note(self, phase: str, info: dict[str, int]) -> None:
+        """Count nothing."""
+
+
 class ChangesForABlock(ViewBuckets):
     """Right: all settings are as before at the end of the call, ranks that wait included."""
 
@@ -148,6 +159,8 @@ class ChangesForABlock(ViewBuckets):
             super().wait()
         hook.remove()
         gc.disable()
+        gc.callbacks.append(lambda *_: None)
+        gc.callbacks.pop()
         torch.set_flush_denormal(True)
         os.environ["A_VARIABLE"] = "1"
         del os.environ["A_VARIABLE"]
@@ -166,5 +179,6 @@ CHANGING = [
     SilencesWarnings,
     HooksAllModules,
     HooksAllOptimizers,
+    WatchesCollections,
 ]
 RIGHT = [DrawsApart, ChangesForABlock]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from planted import process_changes
+from planted import growth, process_changes
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
@@ -317,6 +317,7 @@ REMAINS = [
     Remains(KeepsEveryOtherHandle, "piles_up", GROWTH),
     Remains(KeepsInAGlobal, "piles_up", GROWTH),
     Remains(GrowsAHistory, "piles_up", GROWTH),
+    *(Remains(each, "piles_up", GROWTH) for each in growth.GROWING),
     *(Remains(each, "generator_seeded") for each in process_changes.SEEDING),
     *(Remains(each, "generator_rewound") for each in process_changes.REWINDING),
     *(Remains(each, "setting_changed") for each in process_changes.CHANGING),
@@ -327,5 +328,6 @@ RIGHT = [
     ChangesDtypeForABlock,
     KeepsFewHandles,
     KeepsAFewSteps,
+    *growth.RIGHT,
     *process_changes.RIGHT,
 ]
