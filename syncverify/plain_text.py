@@ -39,6 +39,11 @@ def message_of(error: BaseException) -> str:
     )
 
 
+def in_one_line(text: str) -> str:
+    """Return a text of several lines as one, for summaries."""
+    return " | ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
 def without_ids(text: str) -> str:
     """Return a text without numbers of objects, which are others in each run."""
     return _ID.sub("(an id)", text)

@@ -296,6 +296,7 @@ def run_search(
         contract_choice=subject.contract_choice,
         fails_on_wrong=subject.capabilities.fail_on_wrong,
         lines=LineCoverage.of(result.statistics.lines),
+        num_refused=result.statistics.num_refused,
     )
     if observing is None or (stop_at_first and result.violations):
         return report

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
-from syncverify.plain_text import kind_of, message_of, without_ids
+from syncverify.plain_text import in_one_line, kind_of, message_of, without_ids
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
@@ -21,7 +21,8 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
     """Return an exception of the subject on a global rank, with the subject's lines."""
     original = error.original
     kind = kind_of(original)
-    raised = f"{kind} in {error.moment}: {without_ids(message_of(original))}"
+    message = in_one_line(without_ids(message_of(original)))
+    raised = f"{kind} in {error.moment}: {message}"
     lines = outermost_frames(traceback.extract_tb(original.__traceback__))
     return Fault(
         "raised",

@@ -87,8 +87,8 @@ def _storage(tensor: torch.Tensor) -> Mapping[int, int]:
     """Return the address of a tensor's memory with its bytes; views have one memory."""
     with torch.no_grad():
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    # Sparse tensors have several, and some wrappers none.
-    with suppress(NotImplementedError, RuntimeError):
+    # Sparse tensors have several, and some wrappers none, such as a DTensor without a part.
+    with suppress(NotImplementedError, RuntimeError, AttributeError):
         storage = local.untyped_storage()
         return {storage.data_ptr(): storage.nbytes()}
     return {}

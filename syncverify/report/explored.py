@@ -15,6 +15,11 @@ def explored_lines(
 ) -> Iterator[str]:
     """Yield one line for each kind of run; `num_failing` violations are in replayed ones."""
     yield from _replay_lines(num_replayed, num_failing)
+    if statistics.num_refused:
+        yield (
+            f"refused by a clear error, as the contract allows: {statistics.num_refused} "
+            "scenario(s)"
+        )
     yield from _schedule_lines(statistics.schedules)
     yield from _overlap_lines(statistics.num_overlaps, statistics.num_overlaps_possible)
     yield from _memory_lines(statistics.held)

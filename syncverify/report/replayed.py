@@ -49,6 +49,9 @@ class _LastRun:
         """Keep a run."""
         self.run = run
 
+    def scenario_refused(self, scenario: Scenario) -> None:
+        """Ignore that the subject refused it."""
+
     def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
         """Ignore schedules: one is played."""
 

@@ -36,6 +36,7 @@ class Report:
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
+        num_refused: Number of scenarios of plain steps that the subject refused, as it may.
     """
 
     subject: str
@@ -54,6 +55,12 @@ class Report:
     fails_on_wrong: bool = False
     is_interrupted: bool = False
     lines: LineCoverage = field(default_factory=LineCoverage)
+    num_refused: int = 0
+
+    @property
+    def verifies_nothing(self) -> bool:
+        """Tell whether no scenario was judged, or none but those that the subject refused."""
+        return not self.violations and self.num_refused >= self.examples
 
     @property
     def has_failed(self) -> bool:
@@ -77,6 +84,11 @@ class Report:
         """
         if self.examples == 0 and not self.violations:  # saved ones are played first
             return "no scenario was judged, so nothing is known; raise the time limit"
+        if self.verifies_nothing:
+            return (
+                "the subject refused every scenario, so nothing is known; take the values that "
+                "it is for out of `refused` of its contract"
+            )
         gap = None
         if percent_of_pairs is not None:
             gap = self.summary.gap(percent_of_pairs)

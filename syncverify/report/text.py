@@ -47,7 +47,7 @@ def _violations_in_words(report: Report) -> str:
         f"{report.backend}, seed {report.seed}, {report.seconds:.1f} s"
     )
     count = len(report.violations)
-    if report.examples == count == 0:
+    if report.verifies_nothing:
         return f"NOTHING VERIFIED: {report.subject} ({scope})"
     if count == 0:
         title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"

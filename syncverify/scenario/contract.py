@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, Self
 
@@ -76,7 +76,8 @@ class Capabilities:
         features: Features that the subject is asked for, each with the promise of the
             table: the right gradient, or the right gradient or a clear error.
         right: Features that the subject is asked to get right.
-        refused: Features that the subject may refuse by a clear error.
+        refused: Features that the subject may refuse by a clear error; and values of plain
+            steps, where its error may come in any scenario that has one of them.
         outside: Features that the subject is not asked for, though another field names
             their topic; and values of plain steps, of which no scenario that is drawn
             has one, see `syncverify.scenario.plain_features`. Example: `dtype=float16`.
@@ -143,7 +144,8 @@ class Capabilities:
     @property
     def asks_plain_steps_alone(self) -> bool:
         """Tell whether the contract names no feature beyond plain training steps."""
-        return not (self.features or self.right or self.refused)
+        refused = self.refused - _plain_names(self.refused)
+        return not (self.features or self.right or refused)
 
     @property
     def layer_paths(self) -> dict[str, str]:
@@ -153,14 +155,15 @@ class Capabilities:
     def plain(self) -> Self:
         """Return the contract without features beyond plain training steps."""
         none = frozenset[str]()
-        outside = frozenset(
-            name for name in self.outside if is_plain(*name.partition("=")[::2])
+        refused, outside = _plain_names(self.refused), _plain_names(self.outside)
+        return replace(
+            self, features=none, right=none, refused=refused, outside=outside
         )
-        return replace(self, features=none, right=none, refused=none, outside=outside)
 
     def observing(self, features: frozenset[str]) -> Self:
         """Return the contract of plain steps and some features, which may be refused."""
-        return replace(self.plain(), refused=features, layers=())
+        plain = self.plain()
+        return replace(plain, refused=plain.refused | features, layers=())
 
     def covers(self, topic: str, value: str) -> bool:
         """Tell whether the contract covers a feature, or a value of plain steps."""
@@ -182,7 +185,11 @@ class Capabilities:
                 return False
             if name in self.refused:
                 return True
-        return OPTIONAL_FEATURES[topic][value] == "right_or_error"
+        return OPTIONAL_FEATURES.get(topic, {}).get(value) == "right_or_error"
+
+
+def _plain_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if is_plain(*name.partition("=")[::2]))
 
 
 def _check_layers(paths: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from syncverify.scenario.plain_features import (
     Feature,
     dtype_features,
     is_large,
+    is_plain,
     mesh_features,
     placement_features,
 )
@@ -134,6 +135,14 @@ def _parameter_features(scenario: Scenario, spec: ParameterSpec) -> Iterator[Fea
     }
     if len(shapes) > 1:
         yield "parameters", "uneven or empty shard"
+
+
+def refuses_plain_steps(scenario: Scenario, capabilities: Capabilities) -> bool:
+    """Tell whether a contract allows a clear error for a plain value of a scenario."""
+    return any(
+        is_plain(*feature) and capabilities.may_refuse(*feature)
+        for feature in scenario_features(scenario)
+    )
 
 
 def features_outside(scenario: Scenario, capabilities: Capabilities) -> list[Feature]:

@@ -21,6 +21,8 @@ _OPTIONAL: Final = frozenset(
     for topic, values in OPTIONAL_FEATURES.items()
     for name in (topic, *(f"{topic}={value}" for value in values))
 )
+# Fields that may name values of plain steps too.
+_OF_PLAIN_STEPS: Final = ("refused", "outside")
 _PLAIN: Final = frozenset(
     f"{topic}={value}" for topic, values in PLAIN_VALUES.items() for value in values
 )
@@ -60,15 +62,17 @@ def _mistakes(capabilities: Capabilities) -> Iterator[str]:
 
 
 def _unknown(name: str, field: str) -> Iterator[str]:
-    if name in _OPTIONAL or (field == "outside" and _is_plain_value(name)):
+    takes_plain = field in _OF_PLAIN_STEPS
+    if name in _OPTIONAL or (takes_plain and _is_plain_value(name)):
         return
     if _is_plain_value(name):
         yield (
             f"{name!r} in `{field}` has no effect: it is a value of plain training steps, "
-            "which every contract asks for unless `outside` names them; take it out"
+            "which every contract asks for unless `outside` or `refused` names them; take "
+            "it out"
         )
         return
-    known = _OPTIONAL | _PLAIN if field == "outside" else _OPTIONAL
+    known = _OPTIONAL | _PLAIN if takes_plain else _OPTIONAL
     yield (
         f"unknown feature {name!r} in `{field}`, expected `topic` or `topic=value`"
         f"{_nearest(name, known)}"

@@ -12,6 +12,7 @@ from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
+from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
 from syncverify.search.budget import Budget, OutOfBudgetError
@@ -73,6 +74,9 @@ class RunListener(Protocol):
 
     def run_judged(self, scenario: Scenario, run: Run) -> None:
         """Receive one run, after its properties were checked."""
+
+    def scenario_refused(self, scenario: Scenario) -> None:
+        """Receive a scenario of plain steps that the subject may refuse, and did."""
 
     def schedules_played(self, scenario: Scenario, coverage: ScheduleCoverage) -> None:
         """Receive the part of a scenario's schedules that was played."""
@@ -244,6 +248,9 @@ class Judge:
             self.budget.num_slow_runs += _is_slow(run)
         if self.listener is not None:
             self.listener.run_judged(scenario, run)
+            is_refused = run.fault is not None and not verdict.violations
+            if is_refused and refuses_plain_steps(scenario, self.subject.capabilities):
+                self.listener.scenario_refused(scenario)
         turns, taken = decisions.turn_log, tuple(decisions.taken)
         return JudgedRun(
             {

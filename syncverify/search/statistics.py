@@ -24,6 +24,8 @@ class RunStatistics:
         held: The most memory that `record_stream` held back in one run.
         schedules: The schedules that were played, one entry per scenario.
         remarks: Remarks on runs, in words.
+        num_refused: Number of scenarios in which the subject refused a value of plain steps by
+            a clear error, as its contract allows.
         lines: Lines of the subject that ran, by file; none on backends with processes.
     """
 
@@ -32,6 +34,7 @@ class RunStatistics:
     held: HeldMemory = field(default_factory=HeldMemory)
     schedules: tuple[ScheduleCoverage, ...] = ()
     remarks: tuple[str, ...] = ()
+    num_refused: int = 0
     lines: Mapping[str, PlayedLines] = field(default_factory=dict)
 
     @classmethod
@@ -43,6 +46,7 @@ class RunStatistics:
             max((part.held for part in parts), key=lambda held: held.extent),
             tuple(each for part in parts for each in part.schedules),
             tuple(each for part in parts for each in part.remarks),
+            sum(part.num_refused for part in parts),
             merged_lines([part.lines for part in parts]),
         )
 
@@ -54,6 +58,7 @@ class StatisticsCollector:
         self._of_runs = RunStatistics()
         # A scenario that is drawn twice counts once.
         self._schedules: dict[bytes, ScheduleCoverage] = {}
+        self._refused: set[bytes] = set()
 
     def run_judged(self, scenario: Scenario, run: Run) -> None:
         """Count the overlaps of one run and measure its held memory."""
@@ -68,6 +73,14 @@ class StatisticsCollector:
         """Note the part of a scenario's schedules that was played."""
         self._schedules[scenario.digest()] = coverage
 
+    def scenario_refused(self, scenario: Scenario) -> None:
+        """Note that the subject refused a scenario, as its contract allows."""
+        self._refused.add(scenario.digest())
+
     def statistics(self) -> RunStatistics:
         """Return the statistics of all runs so far."""
-        return replace(self._of_runs, schedules=tuple(self._schedules.values()))
+        return replace(
+            self._of_runs,
+            schedules=tuple(self._schedules.values()),
+            num_refused=len(self._refused),
+        )

@@ -22,7 +22,12 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.subject_api import Synchronizer, check_methods
-from syncverify.subjects.subject_path import imported, module_path_of, path_of
+from syncverify.subjects.subject_path import (
+    classes_in,
+    imported,
+    module_path_of,
+    path_of,
+)
 
 BUILT_IN_SUBJECTS = {
     "synchronizer": "syncverify.synchronizer:GradientSynchronizer",
@@ -195,6 +200,9 @@ def _check_signature(factory: SubjectFactory, name: str) -> None:
 def _load(path: str) -> SubjectFactory:
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
+        if classes := classes_in(Path(module_name)):
+            paths = ", ".join(f"{module_name}:{each}" for each in classes)
+            raise SubjectError(f"name one class of {module_name!r}: {paths}")
         raise SubjectError(
             f"unknown subject {path!r}: expected one of "
             f"{', '.join(sorted(BUILT_IN_SUBJECTS))}, module:attribute or file.py:attribute"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 import sysconfig
@@ -33,6 +34,15 @@ def path_of(found: object) -> str:
     if "site-packages" in file.parts:
         return path
     return f"{file.resolve().relative_to(here)}:{attribute}"
+
+
+def classes_in(file: Path) -> list[str]:
+    """Return the names of a file's classes, which is not imported; none if it is no module."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [each.name for each in statements if isinstance(each, ast.ClassDef)]
 
 
 def module_path_of(found: object) -> str | None:

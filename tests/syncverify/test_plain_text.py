@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncverify.plain_text import MAX_MESSAGE_LENGTH, kind_of, message_of, plain
+from syncverify.plain_text import (
+    MAX_MESSAGE_LENGTH,
+    in_one_line,
+    kind_of,
+    message_of,
+    plain,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,8 @@ def test_every_exception_has_a_message(error: Exception, said: str) -> None:
 def test_class_of_an_exception_has_a_short_name() -> None:
     strange = type("\x1b\n" + "x" * 500, (Exception,), {})
     assert kind_of(strange()) == r"\x1b " + "x" * 95
+
+
+def test_lines_of_a_message_become_one() -> None:
+    assert in_one_line("expected one\n  got two\n\n") == "expected one | got two"
+    assert in_one_line("\n") == ""

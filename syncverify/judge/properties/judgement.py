@@ -12,6 +12,7 @@ from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Clues, Violation
+from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.features import may_raise, overflows
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (
@@ -73,7 +74,9 @@ class Judgement:
         if fault is None or fault.kind != "raised":
             return None
         capabilities = self.reference.capabilities
-        may_refuse = may_raise(self.scenario, capabilities, fault.step)
+        may_refuse = may_raise(
+            self.scenario, capabilities, fault.step
+        ) or refuses_plain_steps(self.scenario, capabilities)
         # Many synchronizers look for gradients that are not finite, and say so.
         looks = fault.is_clear and overflows(self.scenario)
         return fault.step if may_refuse or looks else None

@@ -42,7 +42,7 @@ def page_model(
         "subject": report.subject,
         "verdict": verdict(report),
         "failed": report.has_failed,
-        "judged": report.examples > 0,
+        "judged": not report.verifies_nothing,
         "facts": _facts(report),
         "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
         "contract": contract_table(report, capabilities),

@@ -63,9 +63,8 @@ def _storage(tensor: Any) -> torch.UntypedStorage | None:
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
     try:
         storage: torch.UntypedStorage = local.untyped_storage()
-    except (
-        NotImplementedError,
-        RuntimeError,
-    ):  # no place in memory, such as sparse ones
-        return None
+    except (NotImplementedError, RuntimeError, AttributeError):
+        return (
+            None  # no place in memory, such as sparse ones, or a DTensor without a part
+        )
     return storage

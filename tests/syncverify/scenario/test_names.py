@@ -14,7 +14,7 @@ BEYOND_IN_VAIN = (
 )
 PLAIN_IN_VAIN = (
     "has no effect: it is a value of plain training steps, which every contract asks for "
-    "unless `outside` names them; take it out"
+    "unless `outside` or `refused` names them; take it out"
 )
 REFUSED: dict[str, tuple[dict[str, set[str]], str]] = {
     "slip in a value": (

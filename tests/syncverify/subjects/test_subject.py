@@ -321,3 +321,11 @@ def test_instances_are_checked_like_classes() -> None:
         "subject 'bad' lacks bind(), wait(), zero_grad(), unbind(): "
         "a subject has bind(), wait(), zero_grad(), unbind()"
     )
+
+
+def test_a_file_without_a_class_names_its_classes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class One: pass\nclass Two: pass\nraise SystemExit\n")
+    with pytest.raises(SubjectError, match="name one class") as caught:
+        resolve(str(file))
+    assert str(caught.value).endswith(f": {file}:One, {file}:Two")

@@ -1,0 +1,27 @@
+"""A fault is one sentence, whatever the subject's exception says."""
+
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 64
+)
+
+
+class SaysMuch(PlainGrads):
+    @override
+    def wait(self) -> None:
+        raise ValueError("expected one rank\n\n  got two\n")
+
+
+def test_an_exception_of_several_lines_is_told_in_one() -> None:
+    fault = SimBackend().run(SCENARIO, resolve(SaysMuch)).fault
+    assert fault is not None
+    assert fault.summary == (
+        "rank 0 raised ValueError in step 0, wait: expected one rank | got two"
+    )

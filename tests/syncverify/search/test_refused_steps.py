@@ -1,0 +1,109 @@
+"""A contract may let a subject refuse values of plain steps, and the report counts that."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from typing_extensions import override
+
+import syncverify
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.errors import UsageError
+from syncverify.report.report import Report
+from syncverify.report.text import verdict
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.names import check_names
+
+PAIRS = Capabilities(refused=frozenset({"ranks=2"}))
+REFUSED = "refused by a clear error, as the contract allows: "
+
+
+class RefusesPairs(PlainGrads):
+    """A world of two ranks is too large for the model."""
+
+    capabilities = PAIRS
+
+    @override
+    def bind(self) -> None:
+        if dist.get_world_size() == 2:
+            raise ValueError("the world is too large for the model: use one rank")
+
+
+class StumblesOverPairs(PlainGrads):
+    """A world of two ranks ends in an error that explains nothing."""
+
+    capabilities = PAIRS
+
+    @override
+    def bind(self) -> None:
+        if dist.get_world_size() == 2:
+            raise KeyError(2)
+
+
+class RefusesTriples(RefusesPairs):
+    """The contract allows no error for three ranks."""
+
+    @override
+    def bind(self) -> None:
+        if dist.get_world_size() == 3:
+            raise ValueError("three ranks")
+
+
+class LeavesPairsLocal(PlainGrads):
+    """To refuse is allowed; to be wrong is not."""
+
+    capabilities = PAIRS
+
+    @override
+    def reduce(self, gradient: torch.Tensor) -> None:
+        if dist.get_world_size() != 2:
+            super().reduce(gradient)
+
+
+def verified(subject: type[PlainGrads], ranks: int = 3) -> Report:
+    return syncverify.verify(subject, examples=20, seed=0, ranks=ranks)
+
+
+def test_refused_scenarios_are_counted() -> None:
+    report = verified(RefusesPairs)
+    assert 0 < report.num_refused < report.examples
+    assert f"{REFUSED}{report.num_refused} scenario(s)" in report.explored
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (StumblesOverPairs, ("every_rank_finishes", "unclear_error")),
+        (RefusesTriples, ("every_rank_finishes", "raised_ValueError")),
+        (LeavesPairsLocal, ("gradient_equals_reference", "not_reduced")),
+    ],
+)
+def test_what_is_not_a_clear_error_of_a_refused_value_is_found(
+    subject: type[PlainGrads], expected: tuple[str, str]
+) -> None:
+    with pytest.raises(syncverify.PropertyViolation) as raised:
+        verified(subject)
+    assert raised.value.report.violations[0].violation.identity == expected
+
+
+def test_a_subject_that_refuses_everything_is_no_pass() -> None:
+    pairs_alone = Capabilities(
+        refused=frozenset({"ranks=2"}), outside=frozenset({"ranks=1"})
+    )
+    with pytest.raises(
+        syncverify.CoverageGap, match="refused every scenario"
+    ) as raised:
+        syncverify.verify(RefusesPairs, contract=pairs_alone, examples=5, ranks=2)
+    assert verdict(raised.value.report).startswith("NOTHING VERIFIED")
+
+
+def test_plain_values_stay_plain() -> None:
+    check_names(PAIRS, subject="mine")
+    assert PAIRS.asks_plain_steps_alone
+    assert PAIRS.plain() == PAIRS
+    assert PAIRS.observing(frozenset({"event=tail"})).may_refuse("ranks", "2")
+    assert not PAIRS.may_refuse("ranks", "3")
+
+
+def test_right_takes_no_plain_value() -> None:
+    with pytest.raises(UsageError, match="unless `outside` or `refused` names them"):
+        check_names(Capabilities(right=frozenset({"ranks=2"})), subject="mine")
