@@ -108,7 +108,7 @@ class SimBackend:
             decisions=decisions,
             hang_timeout_seconds=self._hang_timeout_seconds,
             recorders=recorders,
-            completes_in_order=subject.capabilities.needs_nccl,
+            completes_in_order=subject.capabilities.is_for_nccl,
         )
         if "failing_collectives" in scenario.events:
             failing = scenario.events.index("failing_collectives")

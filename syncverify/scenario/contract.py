@@ -68,7 +68,8 @@ class Capabilities:
             `all ranks` that replicate it, or one `owner` among them (`dist.reduce`, ZeRO-1).
             A subject with a method `owner(parameter)` names the owner.
         device: Device on which `sim` tells the subject that its tensors are: `cpu`, or `cuda`
-            for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only.
+            for a subject with branches for GPUs. With `cuda` it runs on `sim` and `nccl` only,
+            and is judged by NCCL's rules alone, as with `needs_nccl`.
         layers: Modules of the user's own that scenarios train, each as `module:attribute`,
             which is imported. The attribute's name is the layer's word in scenarios.
         fail_on_wrong: A feature beyond the contract that is wrong without a word fails
@@ -146,6 +147,11 @@ class Capabilities:
         """Tell whether the contract names no feature beyond plain training steps."""
         refused = self.refused - _plain_names(self.refused)
         return not (self.features or self.right or refused)
+
+    @property
+    def is_for_nccl(self) -> bool:
+        """Tell whether the subject runs on NCCL alone, so that gloo's rules do not count."""
+        return self.needs_nccl or self.device == "cuda"
 
     @property
     def layer_paths(self) -> dict[str, str]:

@@ -61,7 +61,7 @@ def test_what_is_right_on_gloo_only_is_found() -> None:
 @pytest.mark.parametrize("subject", [
     semantics.RefillsInOrder, semantics.RefillsOnNccl, futures.WaitsForTheFuture,
     futures.WaitsForTheCallback, futures.WaitsOnTwoStreams,
-    semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts,
+    semantics.SendsOnWhatComesOnNccl, semantics.SendsOnParts, semantics.SendsOnPartsOnGpus,
 ])  # fmt: skip
 def test_correct_twin_is_silent(subject: type[Any]) -> None:
     assert report_on(subject).violations == ()

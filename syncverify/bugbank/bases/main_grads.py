@@ -35,8 +35,8 @@ class Bucket:
     def __init__(
         self, parameters: list[nn.Parameter], groups: Groups, dtype: torch.dtype
     ) -> None:
-        numel = sum(local(parameter).numel() for parameter in parameters)
-        self.buffer = torch.zeros(numel, dtype=dtype)
+        device, numel = parameters[0].device, sum(local(p).numel() for p in parameters)
+        self.buffer = torch.zeros(numel, dtype=dtype, device=device)
         self.slots = dict(slices(self.buffer, parameters))
         self.groups = groups
 

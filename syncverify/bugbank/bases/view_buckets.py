@@ -36,8 +36,8 @@ class Bucket:
         self.groups = groups
         self.counts: Counter[nn.Parameter] = Counter()
         self.work: dist.Work | None = None
-        numel = sum(local(parameter).numel() for parameter in parameters)
-        self.buffer = torch.zeros(numel, dtype=grad_dtype(parameters[0]))
+        first, numel = parameters[0], sum(local(p).numel() for p in parameters)
+        self.buffer = torch.zeros(numel, dtype=grad_dtype(first), device=first.device)
         self.attach(self.buffer)
 
     def attach(self, buffer: torch.Tensor) -> None:

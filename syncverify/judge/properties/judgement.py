@@ -63,7 +63,7 @@ class Judgement:
         """
         traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
         found = disorders(traces, "stream")
-        if found or self.reference.capabilities.needs_nccl:
+        if found or self.reference.capabilities.is_for_nccl:
             return "stream", found
         return "host", disorders(traces, "host")
 

@@ -115,3 +115,9 @@ class TakesReturnForDone(ViewBuckets):
         with torch.cuda.stream(side):
             for group in bucket.groups:
                 dist.all_reduce(bucket.buffer, group=group)
+
+
+class SendsOnPartsOnGpus(SendsOnParts):
+    """Correct: is for GPUs, and so for NCCL, whether it says that or not."""
+
+    capabilities = Capabilities(device="cuda")
