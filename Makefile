@@ -76,8 +76,9 @@ conformance: $(INSTALLED)
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m gpu --markdown docs/gpu.md
 
-# Real defects of real releases: downloads and plays the pairs that are not stored yet, minutes
-# each, and writes docs/timemachine.md. To play a pair again: ARGS="--only NAME".
+# Real defects of real releases: downloads and plays all pairs, twenty minutes, and writes
+# docs/timemachine.md. ARGS="--only NAME" plays one pair, ARGS="" what is not stored yet.
+timemachine: ARGS ?= --again
 timemachine: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m timemachine $(ARGS)
 

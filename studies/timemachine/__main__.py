@@ -1,6 +1,7 @@
 """Play the pairs and write the page.
 
     python -m timemachine                         # all sides that are not stored yet
+    python -m timemachine --again                 # all sides
     python -m timemachine --only megatron-3670    # one, again
     python -m timemachine --render                # the page alone
 
@@ -34,20 +35,26 @@ _NAMES = [pair.name for pair in table().played]
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
 def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> None:
     """Play real defects of real releases, and write their page."""
-    releases, failed = Releases(cache), False
-    for pair in () if render else table().played:
-        if only and pair.name not in only:
-            continue
-        for side in pair.sides:
-            known = stored().get(pair.name)
-            if only or again or known is None or known.side(side) is None:
-                result = with_side(known, pair, side, releases)
-                store({**stored(), pair.name: result})
-                click.echo(_line(pair, side, result))
-        failed |= not stored()[pair.name].holds(pair)
+    chosen = [each for each in table().played if not only or each.name in only]
+    for pair in () if render else chosen:
+        _play(pair, Releases(cache), again=again or bool(only))
     PAGE.write_text(page(table(), stored()), encoding="utf-8")
     README.write_text(readme(stored()), encoding="utf-8")
-    sys.exit(failed)
+    results = stored()
+    as_told = [p for p in chosen if p.name in results and results[p.name].holds(p)]
+    click.echo(f"{len(as_told)} of {len(chosen)} pairs are as the table says: {PAGE}")
+    sys.exit(len(as_told) < len(chosen))
+
+
+def _play(pair: Pair, releases: Releases, *, again: bool) -> None:
+    """Play the sides of a pair that are not stored, or all of them."""
+    for side in pair.sides:
+        result = stored().get(pair.name)
+        if again or result is None or result.side(side) is None:
+            click.echo(f"{pair.name}: {side}: playing, a minute or two", err=True)
+            result = with_side(result, pair, side, releases)
+            store({**stored(), pair.name: result})
+        click.echo(_line(pair, side, result))
 
 
 def _line(pair: Pair, side: str, result: Result) -> str:

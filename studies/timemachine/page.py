@@ -20,14 +20,14 @@ report applied to the release with the defect. Nothing of the releases is change
 is built, and no GPU is used.
 
 ```console
-$ make timemachine                                      # downloads and plays what is not stored
+$ make timemachine                                      # downloads and plays all, 20 minutes
 $ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
 ```
 
 *Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first
 violation that it reports has the property, the cause and the place of the table. *Silent* means: all
-scenarios hold. A side that is *not measured* has not been played yet: `make timemachine` goes on
-with it. Seconds are processor time of `syncverify run`, its start and the shrinking included.
+scenarios hold. A side that is *not measured* has not been played yet: `make timemachine ARGS=` goes
+on with it. Seconds are processor time of `syncverify run`, its start and the shrinking included.
 """
 
 

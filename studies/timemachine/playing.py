@@ -101,8 +101,11 @@ def play(
         )  # fmt: skip
         seconds = _seconds_of_children() - before
         if done.returncode not in _JUDGED:
-            said = (done.stdout + done.stderr).strip()[-4000:]
-            raise click.ClickException(f"{pair.name}: no verdict from {paths}: {said}")
+            # Releases print warnings of their own, hundreds of lines.
+            said = re.findall(r"^.*syncverify: .*$", done.stderr, re.MULTILINE)
+            raise click.ClickException(
+                f"{pair.name}: no verdict from {paths}: {' '.join(said)[-4000:]}"
+            )
         content = json.loads(report.read_text(encoding="utf-8"))
     command = f"syncverify run {' '.join(arguments)}"
     return _played(command, content, done.stdout, seconds)

@@ -22,6 +22,8 @@ from syncverify.repair.source_edit import Edit, Source
 from syncverify.repair.structure import LIMIT, WORK, structural
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
+# Longest statement, in lines, that may be left out.
+_MOST_LINES = 6
 
 
 def mutations(
@@ -51,6 +53,9 @@ def mutations(
 
 def _may_go(node: ast.stmt) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
+    # A mistake that is one statement too many is a short one; a long block has a purpose.
+    if (node.end_lineno or node.lineno) - node.lineno >= _MOST_LINES:
+        return False
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
     return not (is_text or isinstance(node, kept) or WORK.search(ast.unparse(node)))

@@ -59,6 +59,14 @@ def test_a_statement_is_left_out_with_its_block() -> None:
     assert changed(text) == ["b()", "", "pass", "", "pass"]
 
 
+def test_a_long_block_stays() -> None:
+    def left_out(num_lines: int) -> int:
+        lines = "".join(f"        x[{index}] = y\n" for index in range(num_lines))
+        return changed(f"def f(self):\n    for a in b:\n{lines}    return c").count("")
+
+    assert (left_out(5), left_out(6)) == (6, 6)  # the loop too, and its lines alone
+
+
 def test_a_docstring_stays() -> None:
     assert changed('def f(self):\n    """Say."""\n    return a') == []
 
