@@ -38,9 +38,10 @@ $ pip install --no-deps {release}
 $ {found.command}
 ```
 
-and it answers after {effort}, on a CPU ({result.date}):
+and it answers after {effort}, on a CPU ({result.date}; paths are those inside of the
+release):
 
 ```text
-{found.diagnosis}
+{found.shown_diagnosis}
 ```
 """

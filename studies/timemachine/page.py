@@ -26,8 +26,9 @@ $ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
 
 *Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first
 violation that it reports has the property, the cause and the place of the table. *Silent* means: all
-scenarios hold. A side that is *not measured* has not been played yet: `make timemachine ARGS=` goes
-on with it. Seconds are processor time of `syncverify run`, its start and the shrinking included.
+scenarios hold. Paths are those inside of the release. A side that is *not measured* has not been
+played yet: `make timemachine ARGS=` goes on with it. Seconds are processor time of `syncverify run`,
+its start and the shrinking included.
 """
 
 
@@ -95,7 +96,7 @@ def _section(pair: Pair, result: Result | None) -> Iterator[str]:
     yield "```"
     yield ""
     yield "```text"
-    yield result.bad.diagnosis
+    yield result.bad.shown_diagnosis
     yield "```"
     if pair.remedy:
         yield ""

@@ -21,6 +21,7 @@ from timemachine.pairs import FOLDER, Pair
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0
+_FOLDER: Final = re.compile(r"build/timemachine/(?:releases|repaired)/[^/\s]+/")
 _JUDGED: Final = (0, 1)  # exit codes of `syncverify run` that are a verdict
 
 
@@ -51,6 +52,11 @@ class Played:
         """Read what `dataclasses.asdict` wrote as JSON."""
         lists = {name: tuple(entry[name]) for name in ("violations", "summaries")}
         return cls(**{**entry, **lists})
+
+    @property
+    def shown_diagnosis(self) -> str:
+        """Return the diagnosis with paths as they are inside of the release."""
+        return _FOLDER.sub("", self.diagnosis)
 
     @property
     def is_silent(self) -> bool:

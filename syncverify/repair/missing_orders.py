@@ -51,13 +51,19 @@ def candidates(
         look: Plays the scenario with an added line, and returns the names in scope there.
     """
     edges = disorder.remedy.edges if disorder.remedy else ()
-    for edge in edges:
-        for place in _places(edge, disorder, phases):
-            scope = look(place.edit(NOTE))
-            for lines in _waits(edge, scope):
-                yield place.edit(*lines)
-        if isinstance(edge, WaitForWork):
-            yield from _kept_handles(edge)
+    scopes: dict[Edit, Scope] = {}
+    # A training loop may run on a stream of its own, so the default one is named last.
+    for names_default in (False, True):
+        for edge in edges:
+            for place in _places(edge, disorder, phases):
+                note = place.edit(NOTE)
+                if note not in scopes:
+                    scopes[note] = look(note)
+                for lines in _waits(edge, scopes[note]):
+                    if names_default == (_DEFAULT in "".join(lines)):
+                        yield place.edit(*lines)
+            if isinstance(edge, WaitForWork) and not names_default:
+                yield from _kept_handles(edge)
 
 
 def statement(line: str) -> tuple[str, ast.stmt] | None:
@@ -111,8 +117,14 @@ def _frames(use: MemoryUse) -> tuple[str, ...]:
 def _at(lines: Sequence[str], *, is_before: bool) -> Iterator[Place]:
     for line in lines:
         found = statement(line)
-        if found is not None:
-            yield Place(*found, is_before=is_before)
+        if found is None:
+            continue
+        path, node = found
+        yield Place(path, node, is_before=is_before)
+        source = source_of(path)
+        # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
+        for block in source.contexts_around(node) if source else ():
+            yield Place(path, block, is_before=is_before)
 
 
 def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:

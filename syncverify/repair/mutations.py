@@ -19,11 +19,9 @@ from typing import Any
 from typing_extensions import override
 
 from syncverify.repair.source_edit import Edit, Source
-from syncverify.repair.structure import LIMIT, WORK, structural
+from syncverify.repair.structure import LIMIT, MOST_LINES, WORK, structural
 
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
-# Longest statement, in lines, that may be left out.
-_MOST_LINES = 6
 
 
 def mutations(
@@ -46,15 +44,14 @@ def mutations(
             if not LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
                 yield edit
     yield from structural(source, function, statements)
-    for node in filter(_may_go, statements):
+    for node in (each for each in statements if _may_go(source, each)):
         yield Edit.instead(source.path, node)
         yield Edit.instead(source.path, node, "pass")
 
 
-def _may_go(node: ast.stmt) -> bool:
+def _may_go(source: Source, node: ast.stmt) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
-    # A mistake that is one statement too many is a short one; a long block has a purpose.
-    if (node.end_lineno or node.lineno) - node.lineno >= _MOST_LINES:
+    if len(source.text(node)) > MOST_LINES:
         return False
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
@@ -174,6 +171,12 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
             yield from attributes
             if attributes:
                 yield from (ast.Constant(each) for each in (0, 1) if each != number)
+        case ast.Call(
+            func=ast.Attribute(value=value, attr="default_stream"), args=args
+        ):
+            # A training loop may run on a stream of its own.
+            current = ast.Attribute(value, "current_stream", ast.Load())
+            yield ast.Call(current, args, [])
         case ast.UnaryOp(op=ast.USub()):
             yield ast.Constant(0)
         case _:

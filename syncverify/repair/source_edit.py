@@ -78,6 +78,19 @@ class Source:
                 found = node
         return found
 
+    def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
+        """Return the `with` blocks around a statement, within its function, innermost first."""
+        function = self.function_at(statement.lineno)
+        blocks = [] if function is None else ast.walk(function)
+        found = [
+            node
+            for node in blocks
+            if isinstance(node, ast.With)
+            and node is not statement
+            and _has(node, statement.lineno)
+        ]
+        return found[::-1]
+
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""
         end = node.end_lineno or node.lineno

@@ -25,6 +25,9 @@ from syncverify.repair.source_edit import Edit, Source
 WORK = re.compile(
     r"\b(register\w*|all_\w+|\w*reduce\w*|broadcast\w*|scatter|gather|i?send|i?recv|barrier)\("
 )
+# Most lines that a change leaves out. A mistake that is one statement too many is a short one; a
+# long block has a purpose.
+MOST_LINES = 6
 # Another cap of buckets, or none, only avoids a mistake.
 LIMIT = re.compile(r"cap_|_cap\b|bucket_size|size_mb")
 
@@ -58,6 +61,8 @@ def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:
     is_limit = LIMIT.search(ast.unparse(node.test))
     for case in filter(None, (node.orelse, node.body)):
         lines = [line for each in case for line in source.text(each)]
+        if len(source.text(node)) - len(lines) > MOST_LINES:
+            continue
         if not is_limit or WORK.search("\n".join(lines)):
             yield Edit.instead(source.path, node, *lines)
 

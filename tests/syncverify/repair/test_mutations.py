@@ -3,6 +3,8 @@
 import ast
 import textwrap
 
+import pytest
+
 from syncverify.repair.mutations import compared_attributes, mutations
 from syncverify.repair.source_edit import Edit, Source
 
@@ -65,6 +67,21 @@ def test_a_long_block_stays() -> None:
         return changed(f"def f(self):\n    for a in b:\n{lines}    return c").count("")
 
     assert (left_out(5), left_out(6)) == (6, 6)  # the loop too, and its lines alone
+
+
+@pytest.mark.parametrize(("num_lines", "may_go"), [(4, True), (5, False)])
+def test_a_long_case_does_not_give_way(num_lines: int, may_go: bool) -> None:  # noqa: FBT001
+    lines = "".join(f"        x[{index}] = y\n" for index in range(num_lines))
+    text = f"def f(self):\n    if a:\n{lines}    else:\n        z()\n    return c"
+    assert ("z()" in changed(text)) == may_go
+
+
+def test_the_default_stream_gives_way_to_the_current_one() -> None:
+    assert changed("def f(self):\n    s.wait_stream(torch.cuda.default_stream())") == [
+        "s.wait_stream(torch.cuda.current_stream())",
+        "",
+        "pass",
+    ]
 
 
 def test_a_docstring_stays() -> None:

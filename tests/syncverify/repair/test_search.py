@@ -47,6 +47,14 @@ def fix_of(entry_id: str) -> Fix | None:
             ),
         ),
         (
+            "comm-stream-not-after-producer",
+            "side_streams.py:26 in launch",
+            (
+                "  self.fork()",
+                "+ self.comm.wait_stream(torch.cuda.current_stream())",
+            ),
+        ),
+        (
             "double-accumulation-division",
             "double_accumulation_division.py:20 in divisor",
             (

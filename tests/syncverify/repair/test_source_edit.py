@@ -8,7 +8,12 @@ from types import ModuleType
 
 import pytest
 
-from syncverify.repair.source_edit import Edit, LiveFile, NotEditableError
+from syncverify.repair.source_edit import (
+    Edit,
+    LiveFile,
+    NotEditableError,
+    source_of,
+)
 
 TEXT = """\
 class Counts:
@@ -57,3 +62,14 @@ def test_a_file_that_changed_since_its_import_is_refused(module: ModuleType) -> 
     file, edit = edit_of(module, 3, "return 7")
     with pytest.raises(NotEditableError), file.in_force(edit):
         pass
+
+
+def test_contexts_around_a_statement_come_innermost_first(module: ModuleType) -> None:
+    text = "def f():\n with a:\n  with b:\n   with c:\n    d()\n  e()\n"
+    path = Path(str(module.__file__)).with_name("contexts.py")
+    path.write_text(text)
+    source = source_of(str(path))
+    assert source is not None
+    call = source.statement_at(5)
+    assert call is not None
+    assert [each.lineno for each in source.contexts_around(call)] == [4, 3, 2]
