@@ -13,6 +13,7 @@ from syncverify.report.text import verdict
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.names import check_names
 
+pytestmark = pytest.mark.slow
 PAIRS = Capabilities(refused=frozenset({"ranks=2"}))
 REFUSED = "refused by a clear error, as the contract allows: "
 
@@ -60,7 +61,7 @@ class LeavesPairsLocal(PlainGrads):
 
 
 def verified(subject: type[PlainGrads], ranks: int = 3) -> Report:
-    return syncverify.verify(subject, examples=20, seed=0, ranks=ranks)
+    return syncverify.verify(subject, examples=12, seed=0, ranks=ranks)
 
 
 def test_refused_scenarios_are_counted() -> None:
