@@ -115,7 +115,8 @@ class _Walk:
         place = (method.path, method.node.lineno)
         if place not in self._seen:
             self._seen.add(place)
-            self._found.append(method)
+            if not method.is_inherited_blank:
+                self._found.append(method)
             yield method.distance, (method.node,)
 
 

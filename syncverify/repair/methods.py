@@ -28,6 +28,12 @@ class Method:
     node: ast.FunctionDef
     distance: int
 
+    @property
+    def is_inherited_blank(self) -> bool:
+        """Tell whether a base defines the method, without code; an override may be a mistake."""
+        blank = all(isinstance(n, ast.Pass) or not _is_code(n) for n in self.node.body)
+        return self.distance > 0 and blank
+
     def deciding(self, asked: re.Pattern[str] | None) -> ast.stmt:
         """Return the statement that decides over the effect of the method.
 

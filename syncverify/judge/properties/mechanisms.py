@@ -25,10 +25,12 @@ from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.evidence import Evidence, memory, until, where
+from syncverify.judge.properties.judgement import launches_of
 from syncverify.judge.properties.lost_views import moved, view_lost
 from syncverify.judge.properties.sent import elements, senders, sends, sent_parameters
 from syncverify.trace.records import (
     AUTOGRAD,
+    REDUCING_OPERATIONS,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -170,8 +172,14 @@ def _not_reduced(evidence: Evidence) -> Cause | None:
     names = [senders(expected.reference, expected.rank, launch) for launch in launches]
     if any(sent is None or expected.spec.name in sent for sent in names):
         return None
-    named = sorted({name for sent in names if sent for name in sent})
     rank = expected.rank
+    for launch in _launches_alone(evidence):
+        text = (
+            f"it is rank {rank}'s own gradient: it was reduced {where(launch)}, over rank "
+            f"{rank} alone"
+        )
+        return Cause("not_reduced", text)
+    named = sorted({name for sent in names if sent for name in sent})
     themselves = {
         f"the parameter {name!r} itself"
         for launch in launches
@@ -179,11 +187,17 @@ def _not_reduced(evidence: Evidence) -> Cause | None:
     }
     has = ", ".join([*named, *sorted(themselves)]) or "zeros"
     told = f"they have {has}" if launches else "there is none"
-    text = (
-        f"it is rank {evidence.expected.rank}'s own gradient, and no collective of the step "
-        f"has it: {told}"
-    )
+    text = f"it is rank {rank}'s own gradient, and no collective of the step has it: {told}"
     return Cause("not_reduced", text)
+
+
+def _launches_alone(evidence: Evidence) -> Iterator[CollectiveLaunch]:
+    """Yield the reductions of the gradient that its rank shares with nobody."""
+    step, name = evidence.expected.step, evidence.expected.spec.name
+    for launch in launches_of(evidence.trace):
+        is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
+        if is_alone and launch.moment.step == step and name in launch.parameters:
+            yield launch
 
 
 def _reduced_twice(evidence: Evidence) -> Cause | None:

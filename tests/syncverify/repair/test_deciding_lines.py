@@ -18,6 +18,10 @@ class Base:
     def send(self) -> None:
         if self.is_ready():
             self.n = self.divisor()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Do nothing."""
 
     def is_ready(self) -> bool:
         return self.count == 1
@@ -37,6 +41,15 @@ class Own(Base):
 
     def count_up(self) -> None:
         pass
+
+
+class OwnBlank(Base):
+    """Overrides a method without code by another one."""
+
+    def prepare(self) -> None: ...
+
+    def is_ready(self) -> bool:
+        return True
 
 
 class LeavesStream(Base):
@@ -80,6 +93,16 @@ def test_methods_of_the_own_class_come_before_those_of_bases() -> None:
         "count_up: pass",
         "is_ready: return self.count == 1",
     ]
+
+
+def test_only_an_override_may_be_without_code() -> None:
+    told = violation("scaled", "it is wrong", place("self.n = self.divisor()"))
+    assert texts(deciding_lines(told, (), OwnBlank)) == [
+        "is_ready: return True",
+        "prepare: def prepare(self) -> None: ...",
+        "divisor: return 1",
+    ]
+    assert "prepare" not in "".join(deciding_lines(told, (), Base))
 
 
 def test_a_call_that_the_summary_names_is_followed() -> None:

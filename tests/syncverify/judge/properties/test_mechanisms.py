@@ -337,3 +337,21 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
     run = Run("sim", (later, RankRun()))
     found = accumulation_is_local_until_reduced(Judgement(SCENARIO, run, ORACLE))
     assert [finding.cause for finding in found] == ["never_written"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "said"),
+    [
+        (launch(names=("w",)), "reduced at a.py:7 in launch (step 1, micro-batch 1, "),
+        (launch(names=("other",)), "no collective of the step has it: there is none"),
+        (
+            launch(names=("w",), step=0),
+            "no collective of the step has it: there is none",
+        ),
+    ],
+    ids=["of_it", "of_another", "of_another_step"],
+)
+def test_a_reduction_over_one_rank_is_told(alone: CollectiveLaunch, said: str) -> None:
+    _, cause = told(OWN, replace(alone, ranks=(0,)))
+    assert cause.kind == "not_reduced"
+    assert said in cause.text
