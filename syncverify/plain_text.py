@@ -39,6 +39,11 @@ def message_of(error: BaseException) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 scenario` and `2 scenarios`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def in_one_line(text: str) -> str:
     """Return a text of several lines as one, for summaries."""
     return " | ".join(line.strip() for line in text.splitlines() if line.strip())

@@ -17,6 +17,7 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
+from syncverify.plain_text import counted
 from syncverify.report.beyond import ObservationInterrupted
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import table_lines
@@ -118,8 +119,8 @@ def _search(
     ranks = options.ranks or most
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
-        f"verifying {options.subject} on {options.backend}: {options.examples} scenarios, "
-        f"up to {ranks} rank(s), seed {seed}"
+        f"verifying {options.subject} on {options.backend}: "
+        f"{counted(options.examples, 'scenario')}, up to {ranks} rank(s), seed {seed}"
         + (f", focus {options.focus}" if options.focus else ""),
     )
     progress.report.begin(subject, backend.name, seed)

@@ -55,7 +55,9 @@ def _lines_of_word(word: Word, listed: Sequence[ObservedFeature]) -> Iterator[st
         for each in listed:
             by_reason[each.reason].append(each.feature)
         for reason, names in by_reason.items():
-            yield from _wrapped(f"{', '.join(names)}: {reason}")
+            # An end that came early says nothing about one feature or another.
+            shown = 3 if reason in (OUT_OF_TIME, INTERRUPTED) else len(names)
+            yield from _wrapped(f"{_few(names, shown)}: {reason}")
     else:
         by_topic = defaultdict[str, list[str]](list)
         for each in listed:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import certainty, hint
@@ -43,8 +44,8 @@ def verdict(report: Report) -> str:
 
 def _violations_in_words(report: Report) -> str:
     scope = (
-        f"{report.examples} scenario{'' if report.examples == 1 else 's'} on "
-        f"{report.backend}, seed {report.seed}, {report.seconds:.1f} s"
+        f"{counted(report.examples, 'scenario')} on {report.backend}, seed {report.seed}, "
+        f"{report.seconds:.1f} s"
     )
     count = len(report.violations)
     if report.verifies_nothing:

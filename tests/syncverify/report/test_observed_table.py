@@ -7,6 +7,7 @@ from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, verdict
+from syncverify.search.observation import INTERRUPTED
 
 
 def wrong(feature: str, num_lines: int) -> ObservedFeature:
@@ -59,3 +60,16 @@ def test_a_table_beside_violations_says_that_words_may_come_from_them() -> None:
     said = "  the contract is violated as well: a word may come from that violation"
     assert said in list(table_lines(REPORT.beyond, is_violated=True))
     assert said not in list(table_lines(REPORT.beyond))
+
+
+def test_an_early_end_names_a_few_of_the_features_that_were_left() -> None:
+    left = tuple(
+        ObservedFeature(f"use={number}", "not tried", {}, reason=INTERRUPTED)
+        for number in range(90)
+    )
+    other = ObservedFeature("use=far", "not tried", {}, reason="it moves no data")
+    lines = list(table_lines((*left, other, replace(other, feature="use=near"))))
+    assert lines[2:] == [
+        "    use=0, use=1, use=2 and 87 more: the run was interrupted",
+        "    use=far, use=near: it moves no data",
+    ]
