@@ -24,6 +24,7 @@ from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
+from syncverify.scenario.focus import check_focus
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import (
     Observing,
@@ -117,6 +118,8 @@ def _search(
     """Say which search follows, and search."""
     most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
     ranks = options.ranks or most
+    if options.focus:
+        check_focus(options.focus, subject.capabilities, ranks)
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: "

@@ -64,6 +64,8 @@ def find_fix(
     if found.violation.cause in _SLOW:
         return None
     game = Game(found, subject, backend)
+    if not game.shows_violation():
+        return None
     for edit in itertools.islice(_candidates(game), _MAX_PLAYED):
         if game.num_slow_runs > _MAX_SLOW_RUNS:
             return None
@@ -94,6 +96,11 @@ class Game:
     _others: list[tuple[Scenario, set[tuple[str, str]]]] | None = None
     _num_looks: int = 0
     num_slow_runs: int = 0
+
+    def shows_violation(self) -> bool:
+        """Tell whether one play shows the violation; of chance, it takes two that differ."""
+        shown = self._identities(self.found.scenario, None) or set()
+        return self.found.violation.property in dict(shown)
 
     def mends(self, edit: Edit) -> bool:
         """Tell whether the scenario holds every property with a change."""

@@ -102,3 +102,14 @@ def test_a_change_has_to_hold_what_it_mends_in_other_scenarios(
     game = Game(found, entry_of("final-join-missing").defect(), BACKEND)
     edit = Edit("sync.py", 1, 1, ("return",), 4)
     assert game.harmless_in(edit) == num_others
+
+
+def test_no_change_mends_what_one_play_does_not_show() -> None:
+    subject = entry_of("final-join-missing").defect()
+    found = violation(subject)
+    assert found is not None
+    assert Game(found, subject, BACKEND).shows_violation()
+    chance = Violation("subject_is_deterministic", "acts_otherwise", "", (), (), {})
+    by_chance = FoundViolation(chance, PAIR)
+    assert not Game(by_chance, subject, BACKEND).shows_violation()
+    assert find_fix(by_chance, subject, BACKEND) is None
