@@ -4,7 +4,8 @@ Note [A process may end for any reason]
     A process that dies, is stopped or does not answer is a fault of the subject only if
     nothing else explains that: an earlier scenario may have left a thread behind, and a user
     or the kernel ends processes too. So the scenario is played again, in new processes in
-    the place of those. The same fault of the same ranks is then the scenario's. A scenario
+    the place of those. The same fault of the same ranks is then the scenario's; SIGKILL and
+    SIGTERM, which come from outside as well, have to end it a third time. A scenario
     that ends is judged by that run, with a remark. Processes that end again and again,
     without a scenario that explains it, are an error: a verdict would mean nothing.
 
@@ -29,7 +30,7 @@ from syncverify.backends.announcement import announce
 from syncverify.backends.gathering import WorkerGathering
 from syncverify.backends.messages import Job, pack_subject
 from syncverify.backends.pool import WorkerPool
-from syncverify.backends.process_faults import doubt_about, processes_fault
+from syncverify.backends.process_faults import Doubt, doubt_about, processes_fault
 from syncverify.errors import InternalError
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.scenario.scenario import Scenario
@@ -77,7 +78,7 @@ class GlooBackend:
             SubjectError: The instance that the factory made lacks a part of the subject API.
         """
         announce(scenario)
-        doubts: list[str] = []
+        doubts: list[Doubt] = []
         while len(doubts) < _MAX_ATTEMPTS:
             gathering = self._gathered(scenario, subject)
             is_used_up = True
@@ -89,16 +90,18 @@ class GlooBackend:
             finally:
                 if is_used_up:
                     self._discard(gathering)
-            if not doubt or (doubt in doubts and gathering.has_started(fault)):
+            if doubt is None or (
+                doubts.count(doubt) >= doubt.num_before and gathering.has_started(fault)
+            ):
                 # Ranks that disagree abort a process or not, as their timing has it: a run
                 # with a fault explains the ends before it.
                 unexplained = doubts if fault is None else ()
-                remarks = self._remarks(unexplained)
+                remarks = self._remarks([each.words for each in unexplained])
                 return Run(self.name, gathering.rank_runs(), fault, remarks=remarks)
             doubts.append(doubt)
         raise InternalError(
             f"worker processes end by themselves, {_MAX_ATTEMPTS} times in one scenario: "
-            f"{'; '.join(doubts)}"
+            f"{'; '.join(each.words for each in doubts)}"
         )
 
     def _gathered(self, scenario: Scenario, subject: Subject) -> WorkerGathering:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from syncverify.backends.faults import (
@@ -29,31 +30,48 @@ def processes_fault(gathering: Gathering[Any]) -> Fault | None:
     return fault
 
 
-def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> str:
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A reason why a loss may not be the scenario's fault.
+
+    Attributes:
+        words: The loss in words.
+        num_before: How often the same loss has to come before, in other processes, until it
+            is the scenario's fault.
+    """
+
+    words: str
+    num_before: int = 1
+
+
+def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None:
     """Say why a process that was lost, or a connection, may not be the scenario's fault.
 
     Returns:
-        The loss in words, or "" if there is none, or no doubt: the process was new, it had
-        taken the job, and nothing outside of it ends or stops it like that.
+        None if there is no loss, or no doubt: the process was new, it had taken the job, and
+        nothing outside of it ends or stops it like that.
     """
     if fault is not None and _is_broken_connection(fault, gathering):
-        return "a connection of gloo broke, though no process was lost"
+        return Doubt("a connection of gloo broke, though no process was lost")
     if fault is not None and _names_every_rank(fault, gathering):
-        return "no rank went on"
+        return Doubt("no rank went on")
     if fault is not None and _is_in_no_line_of_the_subject(fault):
-        return f"{fault.summary}, in no line of the subject"
+        return Doubt(f"{fault.summary}, in no line of the subject")
     lost = {*gathering.died, *gathering.silent()}
     for rank in () if fault is None else fault.ranks:
         worker = gathering.processes[rank]
+        may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
         is_proven = (
             worker.num_jobs == 1
             and rank in gathering.started
-            and gathering.died.get(rank) not in _FROM_OUTSIDE
+            and not may_be_ended
             and not worker.is_stopped()
         )
         if rank in lost and not is_proven:
-            return f"the process of rank {rank} {_end(gathering, rank)}"
-    return ""
+            words = f"the process of rank {rank} {_end(gathering, rank)}"
+            # Whoever ends processes at random meets two in a row now and then.
+            return Doubt(words, num_before=2 if may_be_ended else 1)
+    return None
 
 
 def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:

@@ -196,6 +196,21 @@ def test_scenario_that_ends_in_a_new_process_is_not_at_fault(
     )
 
 
+@pytest.mark.parametrize("end", ["signal 9", "signal 15"])
+def test_a_signal_from_outside_has_to_end_a_process_three_times(
+    playing: Play, end: str
+) -> None:
+    def ended() -> tuple[Part, Part]:
+        return fine(), Part(end=end)
+
+    run = playing(ended(), ended(), (fine(), fine()))
+    assert run.fault is None
+    assert len(run.remarks) == 2
+    run = playing(ended(), ended(), ended())
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("process_died", (1,))
+
+
 @pytest.mark.parametrize("lost", [{"stopped": True}, {"end": "signal 9"}])
 def test_groups_that_a_lost_peer_was_to_join_are_no_fault_of_ours(
     playing: Play, lost: dict[str, Any]
