@@ -32,8 +32,12 @@ $ python -m redteam --only averages-at-bind        # one
 
 
 def write(scores: Sequence[Score], examples: int) -> None:
-    """Write the figures and the page."""
-    rows = {score.name: asdict(score) for score in scores}
+    """Write the figures, those of other programs as they are stored, and the page."""
+    stored = json.loads(FIGURES.read_text(encoding="utf-8"))
+    known = stored["programs"] if stored["examples"] == examples else {}
+    new = {score.name: asdict(score) for score in scores}
+    names = [program.name for program in programs()]
+    rows = {name: row for name in names if (row := new.get(name) or known.get(name))}
     text = json.dumps({"examples": examples, "programs": rows}, indent=1)
     FIGURES.write_text(f"{text}\n", encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -247,3 +248,47 @@ class LeavesGlobalHooks(PlainGrads):
 
     def note(self, *_: object) -> None:
         """Count nothing yet."""
+
+
+@functools.cache
+def _scaled(gradient: torch.Tensor, step: int) -> torch.Tensor:
+    return gradient / (1 + step)
+
+
+@wrong("leftovers", trigger="many steps: memory grows")
+class RemembersEachStep(PlainGrads):
+    """A function of the module with `functools.cache` gets each step's gradient."""
+
+    @override
+    def bind(self) -> None:
+        self.step = 0
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        self.step += 1
+        for parameter in self.parameters[:1]:
+            if parameter.grad is not None:
+                _scaled(local_of(parameter.grad), self.step)
+
+
+@wrong("leftovers", trigger="many steps: communicators pile up")
+class MakesAGroupEachStep(PlainGrads):
+    """`wait()` makes a process group of all ranks, and destroys none."""
+
+    @override
+    def wait(self) -> None:
+        dist.new_group([*range(dist.get_world_size())])
+        super().wait()
+
+
+@wrong("leftovers", trigger="any: the collector of cycles calls on")
+class WatchesCollections(PlainGrads):
+    """A callback of Python's collector is added in `bind()` and never removed."""
+
+    @override
+    def bind(self) -> None:
+        gc.callbacks.append(self.note)
+
+    def note(self, phase: str, info: dict[str, int]) -> None:
+        """Count nothing."""
