@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from typing_extensions import override
 
+from syncverify.plain_text import counted
 from syncverify.program import relied_functions
 from syncverify.program.generators import Generators, restored_generators
 from syncverify.program.global_hooks import GlobalHooks
@@ -56,7 +57,7 @@ class _Callbacks(list[Any]):
 
     @override
     def __str__(self) -> str:
-        return f"{len(self)} functions"
+        return counted(len(self), "function")
 
 
 def _flushes_denormal() -> bool:

@@ -64,7 +64,6 @@ def _storage(tensor: Any) -> torch.UntypedStorage | None:
     try:
         storage: torch.UntypedStorage = local.untyped_storage()
     except (NotImplementedError, RuntimeError, AttributeError):
-        return (
-            None  # no place in memory, such as sparse ones, or a DTensor without a part
-        )
+        # Sparse tensors have no one place in memory, and a DTensor may lack its local part.
+        return None
     return storage
