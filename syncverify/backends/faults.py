@@ -169,6 +169,11 @@ def threads_fault(
         return _mismatch_fault(mismatch.ranks, mismatch.lines)
     for thread in threads:
         match thread.error:
+            # Nothing ended the run: the subject keeps such an error, and raises it again.
+            case RunEndedError(__cause__=SubjectRaisedError() as error) if (
+                stall is None
+            ):
+                return raised_fault(error, thread.rank)
             case None | RunEndedError():
                 continue
             case SubjectRaisedError() as error:

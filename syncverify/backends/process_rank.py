@@ -15,13 +15,13 @@ from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import JobOutcome, pack_result
 from syncverify.backends.rank_groups import KeptTransports, end_groups
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.errors import UsageError
+from syncverify.errors import RunEndedError, UsageError
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.process_settings import restored_settings
 from syncverify.program.rank_environment import missing_rank_variables
 from syncverify.program.rank_program import play
-from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.program.subject_error import SubjectRaisedError, raised_by_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
@@ -99,9 +99,10 @@ def _play(
                 result=result,
                 recorder=recorder,
             )
-    except SubjectRaisedError as error:
-        fault = raised_fault(error, membership.rank)
-        aftershock = _is_about_a_lost_peer(error.original)
+    except (SubjectRaisedError, RunEndedError) as error:
+        raised = raised_by_subject(error)
+        fault = raised_fault(raised, membership.rank)
+        aftershock = _is_about_a_lost_peer(raised.original)
         return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
     except UsageError as error:
         return JobOutcome(usage_error=str(error))

@@ -79,6 +79,8 @@ class Child:
         reading: Reading end of the pipe on which the child talks.
         lifeline: Writing end of a pipe, with which the child ends.
         patience: How long the owner waits.
+        key: First word of each line of the child. A subject that writes to descriptors at
+            random says nothing to the owner.
 
     Attributes:
         end: What is known of the end of the child.
@@ -86,12 +88,13 @@ class Child:
     """
 
     def __init__(
-        self, pid: int, reading: int, lifeline: int, patience: Patience
+        self, pid: int, reading: int, lifeline: int, patience: Patience, key: str
     ) -> None:
         self._pid = pid
         self._reading = reading
         self._lifeline = lifeline
         self._patience = patience
+        self._key = key
         self._deadline = float("inf")
         self._rest = b""
         self.end = End()
@@ -134,7 +137,10 @@ class Child:
         self.silence.end()
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            word, _, text = line.decode().partition(" ")
+            key, _, rest = line.decode(errors="replace").partition(" ")
+            word, _, text = rest.partition(" ")
+            if key != self._key:
+                continue
             if word == "plays":
                 self.end.token = text
                 self.end.num_runs += 1
@@ -172,6 +178,9 @@ class Child:
         """Send a signal to the child and all that it started."""
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.killpg(self._pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(self._pid) != self._pid:  # the subject has moved it
+                os.kill(self._pid, number)
 
     def fileno(self) -> int:
         """Return the descriptor on which the child is heard."""
@@ -217,12 +226,13 @@ def start(
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    key = os.urandom(8).hex()
     reading, writing = os.pipe()
     lifeline, held = os.pipe()
     with interrupts_blocked():
         pid = os.fork()
         if pid:
-            note(child := Child(pid, reading, held, patience))
+            note(child := Child(pid, reading, held, patience, key))
         else:
             prepare()
     if pid:
@@ -233,7 +243,7 @@ def start(
     os.close(held)
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())
-    _link(writing)
+    _link(writing, key)
     dump_on_request(writing)
     if is_quiet:
         silence = os.open(os.devnull, os.O_WRONLY)
@@ -243,12 +253,12 @@ def start(
     return None
 
 
-def _link(descriptor: int) -> None:
-    """Connect this process with the owner that reads a pipe."""
+def _link(descriptor: int, key: str) -> None:
+    """Connect this process with the owner that reads a pipe, and knows the key."""
     lock = threading.Lock()
 
     def write(word: Word, text: str) -> None:
-        line = f"{word} {text}\n".encode()
+        line = f"{key} {word} {text}\n".encode()
         with lock:
             while line:
                 line = line[os.write(descriptor, line) :]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import signal
 import sys
 import traceback
+from contextlib import suppress
+from typing import NoReturn
 
 import click
 
@@ -22,13 +26,12 @@ from syncverify.command.process_exit import (
 )
 from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
 from syncverify.plain_text import plain
+from syncverify.trace.source_lines import working_directory
 
 
 def main() -> None:
     """Run the command line and exit."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal may know fewer characters
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_process()
     try:
         with leaving_when_interrupted(COMMAND_NAME):
             result = cli.main(standalone_mode=False)
@@ -42,7 +45,7 @@ def main() -> None:
     except UsageError as error:
         complain(COMMAND_NAME, str(error), BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         tell_end(BROKEN_PIPE)
         sys.exit(BROKEN_PIPE)
     except NoVerdictError as error:
@@ -50,10 +53,42 @@ def main() -> None:
         leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
         complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
-    except Exception:  # noqa: BLE001  # the last resort: a fault of ours
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            _complain_of_a_fault()
+        _drop_stdout()
+        complain(COMMAND_NAME, "cannot print: No space left on device", BAD_USAGE)
+    except Exception:  # noqa: BLE001  # the last resort
+        _complain_of_a_fault()
+
+
+def _complain_of_a_fault() -> NoReturn:
+    """Report a fault of ours, in an `except` block."""
+    with suppress(AttributeError, OSError, ValueError):  # as in `complain`
         traceback.print_exc()
-        complain(
-            COMMAND_NAME,
-            "the harness itself failed; please report the traceback above",
-            HARNESS_FAILED,
-        )
+    words = "the harness itself failed; please report the traceback above"
+    complain(COMMAND_NAME, words, HARNESS_FAILED)
+
+
+def _drop_stdout() -> None:
+    """Let nothing more be printed: Python flushes stdout once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_process() -> None:
+    """Make the process what the command relies on, whoever started it.
+
+    Raises:
+        SystemExit: The working directory is gone.
+    """
+    for name in ("stdin", "stdout", "stderr"):  # a descriptor is free if one is closed
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):  # a terminal may know fewer characters
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    # An ignored signal is inherited, and the kernel keeps no exit codes of children then.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if not working_directory():
+        words = "the working directory was deleted; change to another one"
+        complain(COMMAND_NAME, words, BAD_USAGE)

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -131,8 +132,10 @@ def tell_end(code: int) -> None:
     Every end of a process that may play scenarios comes here. The owner takes no code from
     elsewhere: the subject can exit as well.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A subject may have closed it, or put an object without this method in its place.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.flush()
     tell_owner("ends", lambda: str(code))
 
 
@@ -140,6 +143,8 @@ def complain(name: str, message: str, code: int) -> NoReturn:
     """Print one complaint on stderr, in one line if it is bad usage, and exit."""
     text = plain(message)
     line = " ".join(text.split()) if code == BAD_USAGE else text
-    click.echo(f"{name}: {line}", err=True)
+    # The disk may be full, and the subject may have closed or replaced the stream.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        click.echo(f"{name}: {line}", err=True)
     tell_end(code)
     sys.exit(code)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from syncverify.errors import UsageError
+from syncverify.defaults import BACKEND_NAMES
+from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.scenario.token import decode, file_text
 
 
@@ -23,10 +24,10 @@ def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, A
     Raises:
         UsageError: No subject is named, or there is neither a token nor a file.
     """
-    report = _report(token_or_file)
-    recorded = {"backend": report.get("backend", "sim")}
+    report = _checked(_report(token_or_file), token_or_file)
+    recorded = {"backend": report.get("backend") or "sim"}
     if options["subject"] is None:
-        if "subject" not in report:
+        if not report.get("subject"):
             if file_text(token_or_file) is None:
                 decode(token_or_file)  # has an error of its own for a missing file
             raise UsageError(
@@ -36,6 +37,23 @@ def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, A
         recorded["subject"] = report["subject"]
         recorded["contract"] = report.get("contract_choice") or None
     return {**options, **{k: v for k, v in recorded.items() if options[k] is None}}
+
+
+def _checked(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a report; its file may come from anybody.
+
+    Raises:
+        ScenarioFormatError: A field that a replay takes over has a value of another kind.
+    """
+    for field in ("subject", "backend", "contract_choice"):
+        value = report.get(field) or ""
+        names = ("", *BACKEND_NAMES) if field == "backend" else (value,)
+        if not isinstance(value, str) or value not in names:
+            raise ScenarioFormatError(
+                f"{name!r} is no report of `syncverify run --json`: its {field} is "
+                f"{value!r:.40}"
+            )
+    return report
 
 
 def _report(token_or_file: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from syncverify.command.child import (
     attend,
     start,
 )
+from syncverify.processes.orphans import end_orphans
 
 
 class Plays:
@@ -185,6 +186,7 @@ class Plays:
         """End the children, then this process, by the signal."""
         for child in self._children():
             child.send(signal.SIGKILL)
+        end_orphans()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(signal.Signals(number))
 

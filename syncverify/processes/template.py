@@ -124,6 +124,9 @@ def become_worker(connection: Connection) -> None:
 def main() -> None:
     """Import the modules that the arguments name; then serve on an inherited socket."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # A module of the subject may have it ignored in the process that asks; no exit code of
+    # a worker would come here then.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     descriptor, *modules = sys.argv[1:]
     for module in modules:
         importlib.import_module(module)

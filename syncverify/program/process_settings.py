@@ -23,6 +23,7 @@ from syncverify.program import relied_functions
 from syncverify.program.generators import Generators, restored_generators
 from syncverify.program.global_hooks import GlobalHooks
 from syncverify.program.rank_environment import RANK_VARIABLES
+from syncverify.trace.source_lines import working_directory
 
 
 class _Setting(NamedTuple):
@@ -50,6 +51,15 @@ def _of_cudnn(name: str) -> _Setting:
     return _Setting(
         lambda: getattr(cudnn, name), functools.partial(setattr, cudnn, name)
     )
+
+
+def _of_stream(name: str) -> _Setting:
+    return _Setting(lambda: getattr(sys, name), functools.partial(setattr, sys, name))
+
+
+def _go_to(folder: str) -> None:
+    with suppress(OSError):  # it may be gone
+        os.chdir(folder)
 
 
 class _Callbacks(list[Any]):
@@ -103,6 +113,13 @@ _THREAD_SETTINGS: Final[Mapping[str, _Setting]] = {
         _flushes_denormal, torch.set_flush_denormal
     ),
 }
+# Restored, and judged by nobody: `with` blocks put them back, as `redirect_stdout` does, and
+# blocks of ranks that are threads overlap.
+_RESTORED: Final[Mapping[str, _Setting]] = {
+    "sys.stdout": _of_stream("stdout"),
+    "sys.stderr": _of_stream("stderr"),
+    "the working directory": _Setting(working_directory, _go_to),
+}
 # Variables that torch and its launchers write themselves.
 _VARIABLES_OF_TORCH: Final = (
     *RANK_VARIABLES,
@@ -117,6 +134,7 @@ class ProcessSettings:
 
     def __init__(self) -> None:
         self._settings = _values(_SETTINGS)
+        self._restored = _values(_RESTORED)
         self._thread_settings = _values(_THREAD_SETTINGS)
         self._generators = Generators()
         self._surroundings = _Surroundings()
@@ -141,6 +159,7 @@ class ProcessSettings:
     def restore(self) -> None:
         """Give settings their values back."""
         _restore(_SETTINGS, self._settings)
+        _restore(_RESTORED, self._restored)
         _restore(_THREAD_SETTINGS, self._thread_settings)
         self._surroundings.restore()
         relied_functions.restore()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 
-from syncverify.errors import RunEndedError, SyncverifyError
+from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment
@@ -34,18 +34,33 @@ def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
     Raises:
         SubjectRaisedError: The subject raised, or destroyed the default process group.
         SyncverifyError: The harness raised below the subject: an injected error, a refusal.
-        RunEndedError: The run has ended.
+        RunEndedError: The run has ended, or the subject says so; its cause is the
+            `SubjectRaisedError` that holds in the second case.
     """
     try:
         with recorder.calling(moment):
             yield
         require_process_group()
-    except (SyncverifyError, RunEndedError):
+    except SyncverifyError:
         raise
+    except RunEndedError as error:  # who ended the run knows whether it has
+        raise RunEndedError from SubjectRaisedError(moment, error)
     # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and no
     # rank plays there.
     except BaseException as error:  # the subject's, of any class
         raise SubjectRaisedError(moment, error) from error
+
+
+def raised_by_subject(error: SubjectRaisedError | RunEndedError) -> SubjectRaisedError:
+    """Return the error of the subject where nothing ends a run but its ranks.
+
+    Raises:
+        InternalError: The harness itself ended the run.
+    """
+    raised = error.__cause__ if isinstance(error, RunEndedError) else error
+    if not isinstance(raised, SubjectRaisedError):
+        raise InternalError("the run was ended by no rank") from error
+    return raised
 
 
 def require_process_group() -> None:

@@ -47,6 +47,8 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
             f"unknown contract {str(choice)!r}: expected one of "
             f"{', '.join(contract_names())}, or a TOML file"
         )
+    if path.exists() and not path.is_file():  # a pipe may never say a word
+        raise UsageError(f"the contract {str(path)!r} is no regular file")
     return read_contract(path, own)
 
 

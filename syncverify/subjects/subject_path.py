@@ -7,6 +7,7 @@ import importlib
 import sys
 import sysconfig
 import traceback
+from contextlib import chdir
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -64,15 +65,19 @@ def imported(path: str, noun: str) -> Any:
 
     Raises:
         SubjectError: The import fails; `noun` is for its text.
+        KeyboardInterrupt: The user wants no more.
     """
     written, _, attribute = path.partition(":")
     # As `python script.py` would find it: the user's module may lie in this folder.
     _find_modules_in(Path.cwd())
     try:
-        found = _module(written)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # a script may exit
+        with chdir(Path.cwd()):  # all paths of a command are meant from here
+            found = _module(written)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a script may exit, in its own way
         words = f"{kind_of(error)}: {message_of(error)}"
         own = _without_imports(error.__traceback__)
         raise SubjectError(

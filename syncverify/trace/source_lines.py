@@ -204,10 +204,19 @@ def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
 
 def shown_path(filename: str) -> str:
     """Return a path that an editor opens: below the current folder, or absolute."""
-    return _shown(filename, os.getcwd())  # noqa: PTH109  # asked for every operator
+    return _shown(filename, working_directory())
+
+
+def working_directory() -> str:
+    """Return the working directory; "" if it was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # asked for every operator
+    except FileNotFoundError:
+        return ""
 
 
 @functools.cache
 def _shown(filename: str, folder: str) -> str:
     path = Path(filename)
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+    is_below = folder and path.is_relative_to(folder)
+    return str(path.relative_to(folder) if is_below else path)

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.errors import RunEndedError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.report.text import violation_text
@@ -100,6 +101,15 @@ class RaisesOwnEnd(ViewBuckets):
         super().zero_grad()
 
 
+class RaisesTheEndOfARun(ViewBuckets):
+    """As a subject does that keeps an error of an earlier run."""
+
+    def wait(self) -> None:
+        if dist.get_rank() == 1:
+            raise RunEndedError
+        super().wait()
+
+
 class Exits(ViewBuckets):
     def wait(self) -> None:
         if dist.get_rank() == 1:
@@ -137,6 +147,10 @@ ANYWHERE = [
         RaisesOwnEnd, "raised_OwnEnd", (1,),
         r"\S*quality/test_hangs\.py:\d+ in zero_grad: raise OwnEnd",
     ),
+    (
+        RaisesTheEndOfARun, "raised_RunEndedError", (1,),
+        r"\S*quality/test_hangs\.py:\d+ in wait: raise RunEndedError",
+    ),
 ]  # fmt: skip
 SIMULATED = (
     SkipsFirstCollective, "collective_mismatch", (0, 1),
@@ -155,6 +169,7 @@ PROPERTIES = {
     "raised_KeyboardInterrupt": "every_rank_finishes",
     "raised_GeneratorExit": "every_rank_finishes",
     "raised_OwnEnd": "every_rank_finishes",
+    "raised_RunEndedError": "every_rank_finishes",
     "process_died": "every_rank_finishes",
 }
 

@@ -49,6 +49,14 @@ def locks(path):
     # Wait in C, and keep the GIL, for a lock that ends with its process.
     ctypes.PyDLL(None).flock(os.open(path, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
 
+def says(text):
+    # Write to all descriptors, as a subject may that closes or uses those of others.
+    for descriptor in range(3, 40):
+        try:
+            os.write(descriptor, text)
+        except OSError:
+            pass
+
 def naps(seconds):
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
@@ -95,9 +103,12 @@ def start(
     descriptors: tuple[int, ...] = (),
     patience: dict[str, float] | None = None,
     parent: list[str] | None = None,
+    shell: str = "",
     **variables: str,
 ) -> subprocess.Popen[str]:
     """Start an owner, as a child of a process with such arguments if there are any.
+
+    A shell executes `shell` first, in the process that becomes the owner.
 
     pytest's timeout is the bound of a test that fails.
     """
@@ -105,6 +116,8 @@ def start(
     if parent is not None:
         launcher = f"import subprocess, sys; sys.exit(subprocess.call({command!r}))"
         command = [sys.executable, "-c", launcher, *parent]
+    if shell:
+        command = ["sh", "-c", f'{shell}; exec "$@"', "sh", *command]
     own = {"PYTHONPATH": str(ROOT), "PATIENCE": repr(patience or {})}
     return subprocess.Popen(
         command,

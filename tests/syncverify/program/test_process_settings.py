@@ -1,7 +1,11 @@
 """Settings of the process: what stays, and what another rank undoes."""
 
+import os
 import random
+import sys
 from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ from syncverify.program.generators import other_chance
 from syncverify.program.leftovers import drop_what_is_undone
 from syncverify.program.process_settings import ProcessSettings, restored_settings
 from syncverify.trace.run import Leftovers, RankRun
+from syncverify.trace.source_lines import shown_path
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +76,24 @@ def test_other_chance_ends_with_its_block_and_is_the_same_for_a_seed() -> None:
             drawn.append(draw())
     assert drawn[0] == drawn[1] != drawn[2]
     assert (torch.initial_seed(), random.getstate()) == before
+
+
+def test_streams_and_the_working_directory_are_restored_and_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`redirect_stdout` and `chdir` put them back, in another order where ranks are threads."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    stdout = sys.stdout
+    with restored_settings() as before:
+        os.chdir("other")
+        (tmp_path / "other").rmdir()
+        monkeypatch.setattr(sys, "stdout", StringIO())
+        assert before.changed() == ()
+        assert shown_path(f"{tmp_path}/other/file.py") == f"{tmp_path}/other/file.py"
+    assert Path.cwd() == tmp_path
+    assert sys.stdout is stdout
+    assert shown_path(f"{tmp_path}/other/file.py") == "other/file.py"
 
 
 def test_a_function_that_a_verdict_relies_on_is_missed_and_put_back() -> None:

@@ -1,0 +1,67 @@
+"""Streams and signals of a process: no state of them makes a verdict, or hides one."""
+
+import signal
+import sys
+
+import pytest
+from played_commands import DIES, PLAYS, played, start
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize(
+    "closed", ["exec >&-", "exec 2>&-", "exec <&-", "exec <&- >&- 2>&-"]
+)
+def test_closed_streams_change_no_exit_code(closed: str, code: int) -> None:
+    """The descriptors of closed streams are free for pipes, which nobody may print on."""
+    assert played(f"{PLAYS};ends({code})", "bank", shell=closed)[0] == code
+
+
+def test_a_full_disk_under_stdout_is_told_in_one_line() -> None:
+    code, _, err = played(f"{PLAYS};ends(1)", "bank", shell="exec >/dev/full")
+    assert code == 2
+    assert err == "syncverify: cannot print: No space left on device\n"
+    everywhere = "exec >/dev/full 2>&1"
+    assert played(f"{PLAYS};ends(1)", "bank", shell=everywhere)[0] == 2
+
+
+def test_exit_codes_of_children_come_although_their_signal_is_ignored() -> None:
+    ignored = "trap '' CHLD"
+    assert played(f"{PLAYS};ends(1)", "bank", shell=ignored)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "setattr(sys,'stdout',None)",
+        "setattr(sys,'stderr',object())",
+        "sys.stdout.close()",
+        "(sys.stdout.close(),sys.stderr.close())",
+    ],
+)
+def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
+    assert played(f"{PLAYS};{change};ends(0)")[0] == 0
+    assert played(f"{PLAYS};{change};complain('', '', 2)")[0] == 2
+
+
+@pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n", "alive\\n", "plays\\n"])
+def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
+    words = f"says(b'{text}')"
+    assert played(f"{PLAYS};{words};ends(0)")[0] == 0
+    assert played(f"{PLAYS};{words};os._exit(0)", f"{words};{DIES}")[0] == 1
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux lets a process adopt orphans"
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_child_that_leaves_its_group_ends_with_the_command(number: int) -> None:
+    """It holds stdout open while it lives."""
+    joins = "os.setpgid(0,os.getpgid(os.getppid()))"
+    running = start(f"signal.signal(2,signal.SIG_IGN);{joins};block()")
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
+    running.send_signal(number)
+    running.communicate()
+    assert running.returncode == (130 if number == signal.SIGINT else -number)
