@@ -29,10 +29,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import FrameType
 
 from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
 from syncverify.processes.hang_detector import HangDetector
 from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import calling_line, outermost_frames
@@ -71,8 +73,12 @@ class RankThread:
 
     def stack(self) -> list[str]:
         """List the subject's lines in the thread's stack, outermost call first."""
-        frame = sys._current_frames().get(self.thread.ident or 0)  # documented
+        frame = self.frame()
         return outermost_frames(traceback.extract_stack(frame)) if frame else []
+
+    def frame(self) -> FrameType | None:
+        """Return the innermost frame of the thread; None if it has ended."""
+        return sys._current_frames().get(self.thread.ident or 0)  # documented
 
 
 class Scheduler:
@@ -117,7 +123,8 @@ class Scheduler:
             The threads in their last state, and the stall if the run was ended early.
 
         Raises:
-            EnvironmentNotSupportedError: A thread that is no rank communicates.
+            EnvironmentNotSupportedError: A thread that is no rank communicates, or a rank
+                waits for a lock that ranks share as threads.
         """
         for rank in range(self._num_ranks):
             thread = threading.Thread(
@@ -259,6 +266,8 @@ class Scheduler:
             chosen.turn.release()
             if not self._await_return():
                 stack = tuple(chosen.stack())
+                if self._num_ranks > 1:
+                    self._refusal = refusal_of_lock(last, chosen.frame())
                 _interrupt(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
             if chosen.error is not None or self._refusal is not None:
