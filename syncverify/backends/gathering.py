@@ -4,8 +4,9 @@ Note [Patience with processes]
     A rank that waits for a peer uses no processor time, and a rank that works uses some,
     however busy the machine is. So after each window without an outcome, processor time
     decides, as on `sim` (`HangDetector`): the run is over when no rank used any, or when one
-    used a whole window of it and recorded nothing. A wall clock alone would accuse right
-    subjects on a busy machine.
+    used a whole window of it and recorded nothing. A rank whose child works is slow as well;
+    see Note [A rank may wait for a process]. A wall clock alone would accuse right subjects
+    on a busy machine.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from syncverify.backends.faults import launches_of, unmatched_fault
 from syncverify.backends.messages import (
     JobOutcome,
     JobStarted,
+    OfJob,
     Status,
     StatusRequest,
     unpack_result,
 )
 from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SubjectError
+from syncverify.processes.descendants import Work
 from syncverify.processes.hang_detector import Finding, HangDetector
 from syncverify.trace.run import Fault, RankRun
 
@@ -47,6 +50,9 @@ class RankProcess(Protocol):
 
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""
+
+    def work_of_descendants(self) -> Work:
+        """Return the work of the processes that the process has started."""
 
 
 Process = TypeVar("Process", bound=RankProcess)
@@ -154,7 +160,11 @@ class Gathering(ABC, Generic[Process]):
 
         process = self.processes[rank]
         return HangDetector(
-            self.patience_seconds, progress, process.processor_seconds, pid=process.pid
+            self.patience_seconds,
+            progress,
+            process.processor_seconds,
+            pid=process.pid,
+            helpers=process.work_of_descendants,
         )
 
     def _is_over(self, findings: dict[int, Finding]) -> bool:
@@ -192,15 +202,17 @@ class Gathering(ABC, Generic[Process]):
         """Ask each pending rank for its status; an outcome may come instead."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class WorkerGathering(Gathering[WorkerProcess]):
     """The outcomes that workers of this machine send on their connections.
 
     Attributes:
         processes: The workers, one for each rank, in rank order.
+        job: Number of the job; messages about other jobs come too late.
         started: Ranks of which the worker has taken the job.
     """
 
+    job: int
     started: set[int] = field(default_factory=set)
 
     def has_started(self, fault: Fault | None) -> bool:
@@ -231,10 +243,13 @@ class WorkerGathering(Gathering[WorkerProcess]):
         """Receive one message of a rank; return it if it is a status."""
         worker = self.processes[rank]
         try:
-            message = worker.connection.recv()
+            received = worker.connection.recv()
         except (EOFError, OSError):
             self.died[rank] = worker.exit_reason()
             return None
+        if not isinstance(received, OfJob) or received.number != self.job:
+            return None
+        message = received.message
         if isinstance(message, JobStarted):
             self.started.add(rank)
         elif isinstance(message, JobOutcome):

@@ -128,9 +128,11 @@ class GlooBackend:
                 "127.0.0.1", 0, is_master=True, wait_for_workers=False
             )
         workers = self._pool.take(scenario.mesh.num_ranks)
-        gathering = WorkerGathering(workers, self._hang_timeout_seconds)
         packed, port = pack_subject(subject), self._store.port
         self._num_jobs += 1
+        gathering = WorkerGathering(
+            workers, self._hang_timeout_seconds, job=self._num_jobs
+        )
         for rank in range(len(workers)):
             job = Job(self._num_jobs, scenario.to_json(), packed, rank, port)
             gathering.send(rank, job)

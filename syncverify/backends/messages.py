@@ -23,6 +23,7 @@ import cloudpickle
 import torch
 
 from syncverify.errors import InternalError
+from syncverify.processes.descendants import Work
 from syncverify.subjects.subject import Subject
 from syncverify.trace import records, regions, run, slots
 from syncverify.trace.records import CollectiveLaunch
@@ -56,6 +57,19 @@ class JobStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class OfJob:
+    """A message of a worker about one job.
+
+    Attributes:
+        number: Number of the job. A message about an earlier one may come late.
+        message: The message.
+    """
+
+    number: int
+    message: JobStarted | Status | JobOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRequest:
     """A request for the status of a worker."""
 
@@ -86,12 +100,14 @@ class SignOfLife:
         job: Number of the job that the rank plays, or has played last.
         status: Position of the rank in the job.
         processor_seconds: Processor time of the process so far.
+        helpers: Work of the descendants of the process.
     """
 
     number: int
     job: int
     status: Status
     processor_seconds: float
+    helpers: Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,7 @@ _DATA_CLASSES: Final = (
     JobOutcome,
     SignOfLife,
     Status,
+    Work,
     bytes,  # an outcome without a result has empty ones
     frozenset,
     *(

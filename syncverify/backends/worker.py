@@ -8,6 +8,12 @@
 
 A job needs a new thread because torch keeps caches of DTensor operators by thread. The
 caches hold meshes, and the process groups of a mesh hold sockets.
+
+Note [A copy of a rank]
+    A subject that calls `os.fork` and goes on in both processes makes a copy of its rank. The
+    copy has the connection to the parent, and would tell the outcome a second time, as that of
+    the next scenario, or in the middle of a message of the rank. Only the thread that forked
+    goes on in the copy, so it ends where that thread would send: the rank alone is judged.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from syncverify.backends.messages import (
     Job,
     JobOutcome,
     JobStarted,
+    OfJob,
     Ready,
     StatusRequest,
     unpack_subject,
@@ -50,6 +57,8 @@ class Worker:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._pid = os.getpid()
+        self._job_number = 0
         self._send_lock = threading.Lock()
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._recorder = Recorder()
@@ -70,16 +79,21 @@ class Worker:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, StatusRequest):
-                    self._send(status_of(self._player, self._recorder))
+                    status = status_of(self._player, self._recorder)
+                    self._send(OfJob(self._job_number, status))
                 else:
-                    self._send(JobStarted())
+                    self._job_number = message.number
+                    self._send(OfJob(message.number, JobStarted()))
                     self._jobs.put(message)
         except (EOFError, OSError):
             pass  # the parent is gone
         finally:
             os._exit(0)  # also after an error: without this thread no other one ends it
 
-    def _send(self, message: object) -> None:
+    def _send(self, message: Ready | OfJob) -> None:
+        # Before the lock, which another thread of the rank may have held at the fork.
+        if os.getpid() != self._pid:
+            os._exit(0)  # see Note [A copy of a rank]
         try:
             with self._send_lock:
                 self._connection.send(message)
@@ -87,12 +101,15 @@ class Worker:
             os._exit(0)  # as in `_control`: the parent is gone
 
     def _play_and_send(self, job: Job) -> None:
+        def tell(outcome: JobOutcome) -> None:
+            self._send(OfJob(job.number, outcome))
+
         self._recorder = Recorder()
         try:
             subject = unpack_subject(job.subject)
             provide_layers(subject.capabilities)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
-            self._send(JobOutcome(harness_error=traceback.format_exc()))
+            tell(JobOutcome(harness_error=traceback.format_exc()))
             return
         scenario = Scenario.from_json(job.scenario)
         membership = Membership(
@@ -108,7 +125,7 @@ class Worker:
             subject,
             device=torch.device("cpu"),
             recorder=self._recorder,
-            tell=self._send,
+            tell=tell,
         )
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,13 @@ class Spins(Naive):
         while rank == 1:
             pass
         super().wait()
+
+
+class Forks(Naive):
+    """Goes on in two processes, as a slip around `os.fork` has it."""
+
+    def unbind(self) -> None:
+        os.fork()
 
 
 class LeavesByExit(Naive):
@@ -221,6 +229,18 @@ def test_a_collective_without_a_peer_holds_no_later_scenario_up(
     """The end of its group joins the thread that waits for the peer, which lives on."""
     play(backend, leaving)
     assert play(backend, CollectsGarbage, ALONE).fault is None
+
+
+@pytest.mark.long
+def test_a_copy_of_a_rank_answers_in_no_scenario(backend: GlooBackend) -> None:
+    """A copy has the connection of the worker, and would tell the same outcome again."""
+    wide = Scenario(MeshSpec((2,), ("dp",)), (replace(WEIGHT, name="v"),), (1,), 64)
+    for scenario in (PAIR, wide) * 5:
+        run = play(backend, Forks, scenario)
+        assert run.fault is None
+        (name,) = (each.name for each in scenario.parameters)
+        observed = [rank.at("reduced", 0) for rank in run.ranks]
+        assert [each and [*each.gradients] for each in observed] == [[name], [name]]
 
 
 @pytest.mark.long

@@ -15,8 +15,15 @@ from typing_extensions import override
 
 from syncverify.backends.gathering import WorkerGathering
 from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.messages import JobOutcome, JobStarted, Status, pack_result
+from syncverify.backends.messages import (
+    JobOutcome,
+    JobStarted,
+    OfJob,
+    Status,
+    pack_result,
+)
 from syncverify.errors import InternalError
+from syncverify.processes.descendants import Work
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -27,6 +34,7 @@ PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
 )
 WINDOW_SECONDS = 0.01
+JOB = 2
 ENDED = JobOutcome(pack_result(RankRun()))
 RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
 NO_CONNECTION = JobOutcome(
@@ -51,7 +59,7 @@ class OwnEnd(Connection):
     @override
     def send(self, obj: object) -> None:
         if self.answer is not None:
-            self.worker.send(self.answer)
+            self.worker.send(OfJob(JOB, self.answer))
 
 
 @dataclass
@@ -66,6 +74,7 @@ class Part:
     answer: Status | None = None
     pid: None = None
     seconds_per_window: float = 0.0
+    of_descendants: bool = False
     used_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +83,8 @@ class Part:
         self.connection.answer = self.answer
         self.connection.worker = workers
         for message in self.sends:
-            workers.send(message)
+            is_late = isinstance(message, OfJob)
+            workers.send(message if is_late else OfJob(JOB, message))
         if self.end:
             workers.close()
 
@@ -95,6 +105,12 @@ class Part:
         return self.end
 
     def processor_seconds(self) -> float:
+        return 0.0 if self.of_descendants else self._use()
+
+    def work_of_descendants(self) -> Work:
+        return Work(self._use()) if self.of_descendants else Work()
+
+    def _use(self) -> float:
         self.used_seconds += self.seconds_per_window
         return self.used_seconds
 
@@ -117,7 +133,7 @@ def playing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
 
         def start(*_arguments: object) -> WorkerGathering:
             workers: Any = [*next(left)]
-            return WorkerGathering(workers, WINDOW_SECONDS)
+            return WorkerGathering(workers, WINDOW_SECONDS, job=JOB)
 
         monkeypatch.setattr(opened, "_start", start)
         monkeypatch.setattr(opened._pool, "discard", lambda _rank: None)
@@ -156,6 +172,23 @@ def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
     run = playing((waits_for_a_peer(), works))
     assert run.fault is not None
     assert works.used_seconds >= WINDOW_SECONDS
+
+
+def test_rank_whose_child_works_while_its_peers_wait_has_time(playing: Play) -> None:
+    """It is ended in the end, as one that sleeps and wakes is."""
+    builds = Part(seconds_per_window=WINDOW_SECONDS, of_descendants=True)
+    run = playing((waits_for_a_peer(), builds))
+    assert run.fault is not None
+    assert builds.used_seconds > 10 * WINDOW_SECONDS
+
+
+def test_messages_about_an_earlier_scenario_are_dropped(playing: Play) -> None:
+    late = (OfJob(JOB - 1, RAISED), OfJob(JOB - 1, WAITS))
+    run = playing((fine(), Part((JobStarted(), *late, ENDED))))
+    assert (run.fault, run.remarks) == (None, ())
+    run = playing((waits_for_a_peer(), Part((JobStarted(), *late))))
+    assert run.fault is not None
+    assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
 
 
 def test_no_rank_that_answers_is_a_fault_of_them_all(playing: Play) -> None:
