@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
 from syncverify.processes.child_process import interrupts_blocked
+from syncverify.processes.descendants import Work, work_of_descendants
 from syncverify.processes.forked_process import start_process
 from syncverify.processes.process_state import (
     is_stopped,
@@ -116,6 +117,10 @@ class WorkerProcess:
     def processor_seconds(self) -> float:
         """Return the processor time that the process has used."""
         return processor_seconds(self.pid)
+
+    def work_of_descendants(self) -> Work:
+        """Return the work of the processes that the process has started."""
+        return work_of_descendants(self.pid)
 
     def exit_reason(self) -> str:
         """Return how a process ended that cannot be heard: its signal or its exit code."""

@@ -3,15 +3,16 @@
 Note [Signs of life]
     The ranks of a job may be on other machines, where no kernel can be asked about them. So
     a thread of each rank writes a sign of life once a second: a number, the status of the
-    rank, and the processor time that it has used. A rank whose number stays the same has
-    died, is stopped, keeps Python from running, or is cut off; from afar these look alike.
-    Clocks of two machines are never compared: a reader counts the seconds since it saw
-    another number.
+    rank, the processor time that it has used, and the work of its descendants. A rank whose
+    number stays the same has died, is stopped, keeps Python from running, or is cut off; from
+    afar these look alike. Clocks of two machines are never compared: a reader counts the
+    seconds since it saw another number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 
@@ -19,9 +20,30 @@ import torch.distributed as dist
 
 from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
+from syncverify.processes.descendants import Work, work_of_descendants
 from syncverify.trace.recorder import Recorder
 
 _PERIOD_SECONDS = 1.0
+_IDLE_SECONDS = 0.1  # more than a rank uses that waits, in one period
+
+
+class Helpers:
+    """The descendants of this process, which are looked at only while it is idle itself."""
+
+    def __init__(self) -> None:
+        self._used_seconds = 0.0
+        self._work = Work()
+
+    def look(self, used_seconds: float) -> Work:
+        """Return the work of the descendants at the last look.
+
+        Args:
+            used_seconds: Processor time of this process so far.
+        """
+        if used_seconds - self._used_seconds < _IDLE_SECONDS:
+            self._work = work_of_descendants(os.getpid())
+        self._used_seconds = used_seconds
+        return self._work
 
 
 class Pulse:
@@ -36,6 +58,7 @@ class Pulse:
         self._store = store
         self._key = f"sign/{rank}"
         self._playing = (0, threading.current_thread(), Recorder())
+        self._helpers = Helpers()
         threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
 
     def play(self, job: int, recorder: Recorder) -> None:
@@ -54,7 +77,10 @@ class Pulse:
 
     def _sign(self, number: int) -> SignOfLife:
         job, player, recorder = self._playing
-        return SignOfLife(number, job, status_of(player, recorder), time.process_time())
+        used_seconds = time.process_time()
+        helpers = self._helpers.look(used_seconds)
+        status = status_of(player, recorder)
+        return SignOfLife(number, job, status, used_seconds, helpers)
 
 
 class RemoteRank:
@@ -117,3 +143,7 @@ class RemoteRank:
     def processor_seconds(self) -> float:
         """Return the processor time of the last sign."""
         return 0.0 if self._last is None else self._last.processor_seconds
+
+    def work_of_descendants(self) -> Work:
+        """Return the work of descendants in the last sign."""
+        return Work() if self._last is None else self._last.helpers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ from syncverify.processes.owner_link import SILENCE_SECONDS, Word, link_to_owner
 from syncverify.processes.process_state import is_stopped, why_silent
 from syncverify.processes.silence import Silence
 from syncverify.processes.stack_dump import dump_on_request, take_dump
+from syncverify.processes.stillness import Stillness
 from syncverify.trace.source_lines import frames_in_dump
 
 
@@ -32,6 +34,8 @@ class Patience:
         confirmation: Silence of the second child that confirms a loss.
         release: Part of that silence in which the first child has ended. The second one may
             have waited for a lock of the first.
+        stillness: Sleep of the child and all that it started, after which it is lost. Under
+            torchrun a rank may wait for other machines, which have bounds of their own.
         grace: From Ctrl-C, or the end of a command, to the end of the child. It is more than
             the child takes for its own grace.
     """
@@ -42,6 +46,7 @@ class Patience:
     suspicion: float = 2.0
     confirmation: float = 3.0
     release: float = 1.5
+    stillness: float = 60.0 if "TORCHELASTIC_RUN_ID" not in os.environ else math.inf
     grace: float = 8.0
 
 
@@ -85,6 +90,7 @@ class Child:
     Attributes:
         end: What is known of the end of the child.
         silence: The present silence of the child.
+        stillness: The present stillness of the child.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Child:
         self._rest = b""
         self.end = End()
         self.silence = Silence(pid)
+        self.stillness = Stillness(pid, patience.stillness)
 
     def has_ended(self) -> bool:
         """Tell whether the process has ended by itself."""
@@ -117,15 +124,19 @@ class Child:
         if self.has_ended() or time.monotonic() > self._deadline:
             return True
         bound = bound if self.end.token else self._patience.start
-        is_lost = self.silence.shows_a_hang(bound)
-        if is_lost:
-            self._note_loss()
-        return is_lost
+        if self.silence.shows_a_hang(bound):
+            self._note_loss(why_silent(self._pid))
+            return True
+        if self.stillness.seconds >= self._patience.stillness:
+            self._note_loss(f"has slept for {self._patience.stillness:.0f} s")
+            del self.end.lines[:-1]  # above the innermost line is the command itself
+            return True
+        return False
 
-    def _note_loss(self) -> None:
-        """Note where a silent child is, which ends it unless a signal has stopped it."""
+    def _note_loss(self, how: str) -> None:
+        """Note where a lost child is, which ends it unless a signal has stopped it."""
         self.end.cause = "never_returns"
-        self.end.how = why_silent(self._pid)
+        self.end.how = how
         if not is_stopped(self._pid):
             self.end.lines = frames_in_dump(take_dump(self._pid, self._reading))
 
@@ -141,6 +152,8 @@ class Child:
             word, _, text = rest.partition(" ")
             if key != self._key:
                 continue
+            if word != "alive":
+                self.stillness.end()
             if word == "plays":
                 self.end.token = text
                 self.end.num_runs += 1
@@ -193,6 +206,7 @@ def attend(children: Iterable[Child], tick: float) -> None:
     speaking = _readable(children, tick)
     passed = min(time.monotonic() - began, tick)  # less than the clock says on Ctrl-Z
     for child in children:
+        child.stillness.go_on(passed)
         if child not in speaking:
             child.silence.go_on(passed)
         elif not child.hear():

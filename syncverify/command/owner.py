@@ -134,7 +134,7 @@ def _leave_unless_confirmed(losses: Sequence[End], words: str) -> None:
 def _words_of_loss(end: End, replay_line: str) -> str:
     """Say how the first child was lost, and how to play its scenario."""
     if not end.token:
-        return f"that plays {end.how} before its first scenario"
+        return f"that plays {end.how} before its first scenario{_listed(end.lines)}"
     line = replay_line.replace("{}", end.token)
     said = f"{end.how} in run {end.num_runs}; to play that one: {line}"
     said += _listed(end.lines)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
+from syncverify.processes.descendants import Work, work_of_descendants
 from syncverify.processes.thread_demand import ThreadDemand
 
 # Share of a window, which other threads of the process (a progress bar) do not reach.
@@ -21,7 +23,8 @@ class HangDetector:
     """Detector of ranks that hang; slow ranks and busy machines are no hang.
 
     A rank that spins uses its processor time up. A rank that waits uses none, and asks for
-    none: one that only waits for a processor of a busy machine is slow.
+    none: one that only waits for a processor of a busy machine is slow. So is one whose
+    descendants work; see Note [A rank may wait for a process].
 
     Args:
         window_seconds: Wall time between two questions, and processor time that a rank may
@@ -31,6 +34,7 @@ class HangDetector:
             this process.
         pid: The process of the rank, where the kernel can be asked for it; None if it is on
             another machine.
+        helpers: Returns the work of the descendants of the process; None asks the kernel.
     """
 
     def __init__(
@@ -40,11 +44,15 @@ class HangDetector:
         used_seconds: Callable[[], float] | None = None,
         *,
         pid: int | None = None,
+        helpers: Callable[[], Work] | None = None,
     ) -> None:
         self.window_seconds = window_seconds
         self._progress = progress
         self._used_seconds = used_seconds or time.process_time
         self._demand = None if pid is None else ThreadDemand(pid)
+        asked = Work if pid is None else partial(work_of_descendants, pid)
+        self._helpers = helpers or asked
+        self._helped_seconds = 0.0
         self._demand_was_renewed = time.monotonic()
         self.renew()
 
@@ -67,8 +75,9 @@ class HangDetector:
 
         Returns:
             `moved` if there was an event, `idle` if hardly any processor time was used or
-            waited for in the window, `spent` if a whole window of it was used since the last event,
-            `endless` if there was none in many windows, and `slow` otherwise.
+            waited for in the window, not by descendants either, `spent` if the rank itself has
+            used a whole window of it since the last event, `endless` if there was none in many
+            windows, and `slow` otherwise.
         """
         if self._progress() != self._reached:
             self.renew()
@@ -81,11 +90,24 @@ class HangDetector:
         is_idle = demand < _IDLE_SHARE * self.window_seconds and not is_ready
         self._asked, self._demand_was_renewed = now, time.monotonic()
         self._num_windows += 1
-        if is_idle:
+        if is_idle and not self._is_helped() and (is_silent or not self._is_awake()):
             return "idle"
         if self._num_windows >= _MAX_WINDOWS:
             return "endless"
         return "spent" if now - self._began >= self.window_seconds else "slow"
+
+    def _is_helped(self) -> bool:
+        """Tell whether descendants worked since the last look at them, or are about to."""
+        work = self._helpers()
+        # A sum that shrinks tells of an end, so one of them went on.
+        used = abs(work.seconds - self._helped_seconds)
+        self._helped_seconds = work.seconds
+        return work.is_ready or used >= _IDLE_SHARE * self.window_seconds
+
+    def _is_awake(self) -> bool:
+        """Tell whether a thread is awake by now, as where a descendant has just ended."""
+        # Of a rank that is silent this says nothing: its threads wake up for the GIL.
+        return self._demand is not None and self._demand.look(is_silent=False)[1]
 
     def _renew_demand(self) -> None:
         # The files of all threads are read, and `sim` renews at each turn of a rank. An

@@ -13,7 +13,8 @@ import ctypes
 import os
 import signal
 import sys
-from pathlib import Path
+
+from syncverify.processes.process_state import children
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -26,17 +27,9 @@ def adopt_orphans() -> None:
 
 def end_orphans() -> None:
     """End all children of this process, and their children, which it adopts then."""
-    while children := _children():
-        for pid in children:
+    while found := children("self"):
+        for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _children() -> list[int]:
-    """List the children of this process; none where the kernel does not tell them."""
-    threads = Path("/proc/self/task").glob("*/children")
-    with contextlib.suppress(OSError):  # a thread has just ended
-        return [int(pid) for each in threads for pid in each.read_text().split()]
-    return []

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Literal
 
 # A word and its text: the token of the scenario that starts, the exit code of the end, the
-# cause and the words of an end that another process met in that scenario.
-Word = Literal["alive", "plays", "ends", "lost"]
+# cause and the words of an end that another process met in that scenario. A process that
+# waits for one of another command says so, since it sleeps meanwhile.
+Word = Literal["alive", "waits", "plays", "ends", "lost"]
 Write = Callable[[Word, str], object]
 _BEAT_SECONDS = 1.0
 # A process that is silent for so long, and sleeps or spins, is stuck. GPUs may keep a

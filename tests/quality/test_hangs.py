@@ -23,6 +23,7 @@ from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.errors import RunEndedError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.processes import hang_detector
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -117,6 +118,29 @@ class Exits(ViewBuckets):
         super().wait()
 
 
+class WaitsForAProcess(ViewBuckets):
+    def wait(self) -> None:
+        super().wait()
+        if dist.get_rank() == 1:
+            subprocess.run(["sleep", "infinity"])
+
+
+class Builds(ViewBuckets):
+    """Right: rank 1 builds something that takes longer than a window."""
+
+    def bind(self) -> None:
+        super().bind()
+        if dist.get_rank() == 1:
+            subprocess.run([sys.executable, "-S", "-c", COMPILER], check=True)
+
+
+COMPILER = """
+import time
+while time.process_time() < 2.5:
+    pass
+"""
+
+
 # Subject, cause, ranks at fault, and the place in the report.
 ANYWHERE = [
     (
@@ -159,6 +183,12 @@ SIMULATED = (
 IN_PROCESSES = [
     # gloo ends a process if its buffer is too small for the arriving data.
     (SkipsFirstCollective, "process_died", (1,), "rank 1: ended by signal 6"),
+    (
+        WaitsForAProcess,
+        "never_returns",
+        (1,),
+        r"\S*quality/test_hangs\.py:\d+ in wait: subprocess\.run",
+    ),
     (Exits, "process_died", (1,), "rank 1: ended by exit code 3"),
 ]
 PROPERTIES = {
@@ -258,6 +288,16 @@ def test_run_on_real_processes_ends(
     assert_ends(gloo, subject, cause, ranks, place)
     violations(gloo, ViewBuckets)
     assert len(descendants()) == len(before)  # a dead or hanging process is replaced
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no children")
+@pytest.mark.parametrize("name", ["sim", "gloo"])
+def test_a_rank_that_waits_for_a_compiler_is_no_hang(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
+    assert violations(request.getfixturevalue(name), Builds) == []
 
 
 @pytest.mark.nightly

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch.utils import cpp_extension
 
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.processes.owner_link import tell_owner
 
-_BUILD_TIMEOUT_SECONDS = 600.0  # another process may compile, which takes a minute
+_WAIT_SECONDS = 10.0
+_NUM_WAITS = 60  # another process may compile, which takes a minute
 
 
 class NoCompilerError(EnvironmentNotSupportedError):
@@ -57,7 +60,7 @@ def load_operators() -> None:
     folder = _build_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "one_at_a_time", timeout=_BUILD_TIMEOUT_SECONDS):
+        with _acquired(FileLock(folder / "one_at_a_time")):
             # torch's own lock is a file that outlives a process killed while it compiles;
             # the next process then waits for ever. The operating system releases our lock
             # with its process, so its holder may delete torch's lock: no process compiles.
@@ -73,6 +76,22 @@ def load_operators() -> None:
         raise NoCompilerError(
             f"expected a C++ compiler and ninja, to build operators.cpp: {error}"
         ) from error
+
+
+def _acquired(lock: FileLock) -> AbstractContextManager[object]:
+    """Acquire a lock, and tell the owner now and then that this process waits for another.
+
+    Returns:
+        A context that releases the lock.
+
+    Raises:
+        Timeout: The other process takes too long.
+    """
+    for _ in range(_NUM_WAITS):
+        tell_owner("waits", str)
+        with suppress(Timeout):
+            return lock.acquire(timeout=_WAIT_SECONDS)
+    raise Timeout(lock.lock_file)
 
 
 def _build_folder() -> Path:

@@ -292,7 +292,8 @@ class Scheduler:
         self._hang_detector.renew()
         while not self._returned.acquire(timeout=self._hang_detector.window_seconds):
             if self._hang_detector.is_over():
-                return False
+                # It may have come back during the look, which takes long on a busy machine.
+                return self._returned.acquire(blocking=False)
         return True
 
     def _positions(self) -> list[Position]:

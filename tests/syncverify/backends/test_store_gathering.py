@@ -16,6 +16,7 @@ from syncverify.backends.messages import (
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError
+from syncverify.processes.descendants import Work
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
 
@@ -56,7 +57,9 @@ class Job:
         if outcome is not None:
             self.store.set(f"outcome/1/{rank}", pack_outcome(outcome))
         if status is not None:
-            self.store.set(f"sign/{rank}", pack_sign(SignOfLife(1, 1, status, 0.0)))
+            self.store.set(
+                f"sign/{rank}", pack_sign(SignOfLife(1, 1, status, 0.0, Work()))
+            )
         if end is not None:
             self.store.set(f"end/{rank}", str(end))
         machine = f"machine {rank}"
@@ -115,6 +118,16 @@ def test_a_rank_that_lives_and_does_not_move_is_at_fault_and_not_its_peer(
     assert fault is not None
     assert (fault.kind, fault.ranks) == ("never_returns", (1,))
     assert fault.details == LOOPS.lines
+
+
+def test_the_signs_of_a_rank_tell_the_work_of_its_descendants(job: Job) -> None:
+    helpers = Work(9.0, is_ready=True)
+    sign = SignOfLife(1, 1, WAITS, 0.0, helpers)
+    job.store.set("sign/0", pack_sign(sign))
+    rank = RemoteRank(job.store, 0, "machine 0", FOREVER)
+    assert rank.work_of_descendants() == Work()
+    rank.look()
+    assert rank.work_of_descendants() == helpers
 
 
 def test_ranks_that_all_end_have_no_fault(job: Job) -> None:

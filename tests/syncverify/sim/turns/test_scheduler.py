@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -5,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from syncverify.errors import RunEndedError
+from syncverify.processes import hang_detector
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
 from syncverify.sim.turns.stalls import Stall, Wait
 from syncverify.trace.source_lines import shown_path
@@ -271,6 +274,65 @@ def test_a_rank_in_a_blocking_call_of_its_own_does_not_hold_up_the_end() -> None
     finally:
         lock.release()
         threads[0].thread.join()
+
+
+@pytest.mark.slow
+def test_a_rank_that_returns_while_its_hang_is_looked_for_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, ends = World(1, hang_timeout_seconds=0.05), threading.Event()
+
+    def look() -> bool:
+        ends.set()
+        world.scheduler._ranks[0].thread.join()
+        return True
+
+    monkeypatch.setattr(world.scheduler._hang_detector, "is_over", look)
+    _, stall = world.run(lambda _rank: ends.wait())
+    assert stall is None
+
+
+BUILDS = """
+import time
+while time.process_time() < 0.5:
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no children")
+def test_a_rank_that_waits_for_a_process_that_works_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
+    world = World(1, hang_timeout_seconds=0.05)
+    build = [sys.executable, "-S", "-c", BUILDS]
+    _, stall = world.run(lambda _rank: subprocess.run(build, check=True))
+    assert stall is None
+
+
+@pytest.mark.slow
+def test_a_rank_that_waits_for_a_process_that_sleeps_hangs() -> None:
+    world = World(1, hang_timeout_seconds=0.05)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as asleep:
+        _, stall = world.run(lambda _rank: asleep.wait())
+        assert stall is not None
+        assert stall.kind == "never_returns"
+        asleep.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels show no children")
+def test_a_hang_beside_a_process_that_spins_ends_at_the_bound() -> None:
+    """The process is of an earlier scenario, and nobody waits for it."""
+    world, lock = World(1, hang_timeout_seconds=0.05), threading.Lock()
+    spin = [sys.executable, "-S", "-c", BUILDS.replace("0.5", "60")]
+    with lock, subprocess.Popen(spin) as spins:
+        _, stall = world.run(lambda _rank: lock.acquire())
+        assert stall is not None
+        assert stall.kind == "never_returns"
+        assert spins.poll() is None
+        spins.kill()
 
 
 def test_polling_without_an_end_ends_at_the_bound() -> None:
