@@ -272,7 +272,8 @@ def _link(descriptor: int, key: str) -> None:
     lock = threading.Lock()
 
     def write(word: Word, text: str) -> None:
-        line = f"{key} {word} {text}\n".encode()
+        # The first break ends what the subject may have written there.
+        line = f"\n{key} {word} {text}\n".encode()
         with lock:
             while line:
                 line = line[os.write(descriptor, line) :]

@@ -45,7 +45,9 @@ def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};complain('', '', 2)")[0] == 2
 
 
-@pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n", "alive\\n", "plays\\n"])
+@pytest.mark.parametrize(
+    "text", ["ends 0\\n", "\\xff\\n", "alive\\n", "plays\\n", "no break"]
+)
 def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
     words = f"says(b'{text}')"
     assert played(f"{PLAYS};{words};ends(0)")[0] == 0
