@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -59,6 +59,7 @@ Process = TypeVar("Process", bound=RankProcess)
 
 # Share of a window in which a rank answers where Python runs: a thread of its own does so.
 _ANSWER_SHARE = 0.6
+_SLOW: Final[frozenset[Finding]] = frozenset({"moved", "slow"})
 
 
 @dataclass
@@ -150,7 +151,12 @@ class Gathering(ABC, Generic[Process]):
                 rank: detectors[rank].look(is_silent=rank not in self.statuses)
                 for rank in self.pending()
             }
-            if self._has_fault() or self._is_over(findings):
+            if self._has_fault():
+                # A rank that waits for the failed one sleeps. One that a busy machine keeps
+                # from running may fail as well, and the report names the first of them.
+                if _SLOW.isdisjoint(findings.values()):
+                    return
+            elif self._is_over(findings):
                 return
 
     def _detector(self, rank: int) -> HangDetector:

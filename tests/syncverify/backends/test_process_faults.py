@@ -182,6 +182,31 @@ def test_rank_whose_child_works_while_its_peers_wait_has_time(playing: Play) -> 
     assert builds.used_seconds > 10 * WINDOW_SECONDS
 
 
+class RaisesLate(Part):
+    """A part that a busy machine keeps from running, and that raises as its peer did."""
+
+    def _use(self) -> float:
+        used = super()._use()
+        if used > 2 * self.seconds_per_window:
+            fault = Fault("raised", (0,), "rank 0 raised")
+            late = JobOutcome(pack_result(RankRun()), fault)
+            self.connection.worker.send(OfJob(JOB, late))
+        return used
+
+
+def test_the_first_of_the_ranks_that_raise_is_named_on_a_busy_machine(
+    playing: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkerGathering, "aftershock_seconds", WINDOW_SECONDS)
+    late = RaisesLate(answer=WAITS, seconds_per_window=WINDOW_SECONDS / 5)
+    fault = playing((late, Part((JobStarted(), RAISED)))).fault
+    assert fault is not None
+    assert fault.ranks == (0,)
+    # One that waits for the rank that raised is waited for no longer.
+    fault = playing((waits_for_a_peer(), Part((JobStarted(), RAISED)))).fault
+    assert fault == RAISED.fault
+
+
 def test_messages_about_an_earlier_scenario_are_dropped(playing: Play) -> None:
     late = (OfJob(JOB - 1, RAISED), OfJob(JOB - 1, WAITS))
     run = playing((fine(), Part((JobStarted(), *late, ENDED))))
