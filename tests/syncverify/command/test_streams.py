@@ -1,6 +1,7 @@
 """Streams and signals of a process: no state of them makes a verdict, or hides one."""
 
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -60,10 +61,33 @@ def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_child_that_leaves_its_group_ends_with_the_command(number: int) -> None:
     """It holds stdout open while it lives."""
-    joins = "os.setpgid(0,os.getpgid(os.getppid()))"
-    running = start(f"signal.signal(2,signal.SIG_IGN);{joins};block()")
-    assert running.stdout is not None
-    assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
+    running = _left_by_its_child()
     running.send_signal(number)
     running.communicate()
     assert running.returncode == (130 if number == signal.SIGINT else -number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_owner_knows_its_child_ends_both(number: int) -> None:
+    """A busy machine may let the child play while the owner returns from `os.fork`."""
+    waits = f"""
+def slow_fork(fork=os.fork):
+    child = fork()
+    while child and {number:d} not in signal.sigpending():
+        time.sleep(0.01)
+    return child
+os.fork = slow_fork
+"""
+    running = _left_by_its_child(waits)
+    running.send_signal(number)
+    running.communicate()
+    assert running.returncode == -number
+
+
+def _left_by_its_child(prepare: str = "") -> subprocess.Popen[str]:
+    """Start an owner whose child plays in the process group of the owner."""
+    joins = "os.setpgid(0,os.getpgid(os.getppid()))"
+    running = start(f"signal.signal(2,signal.SIG_IGN);{joins};block()", PREPARE=prepare)
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
+    return running
