@@ -1,13 +1,37 @@
 """A rank that is a thread, over torch's own threaded process group."""
 
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup
 
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun
+
+
+def _keep_name(register: Callable[[Any, Any], None], name: str, group: object) -> None:
+    if isinstance(group, ProcessLocalGroup):
+        vars(group)["kept_name"] = name
+    register(name, group)
+
+
+# torch asks a group for its name after it has dropped the group (`destroy_process_group`);
+# its threaded groups then look where the name is no longer, and raise KeyError.
+vars(c10d)["_register_process_group"] = functools.partial(
+    _keep_name,
+    c10d._register_process_group,  # noqa: SLF001
+)
+type.__setattr__(
+    ProcessLocalGroup, "group_name", property(operator.attrgetter("kept_name"))
+)
 
 
 def play_threaded_rank(

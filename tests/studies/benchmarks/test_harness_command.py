@@ -35,7 +35,6 @@ KEYS = {
 
 
 @pytest.mark.long
-@pytest.mark.nightly
 def test_command_writes_every_number_and_prints_it_beside_its_target(
     tmp_path: Path,
 ) -> None:
