@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
+from syncverify import verification
 from syncverify.processes import owner_link
 
 # The variable is for the processes that tests start; the call is for this one.
@@ -57,9 +58,12 @@ def _owners_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for no fix of a violation: that takes a second each, and has tests of its own."""
-    verification = sys.modules.get("syncverify.verification")
-    if verification is not None and "with_fixes" not in request.fixturenames:
+    """Look for no fix of a violation: that takes a second each, and has tests of its own.
+
+    The module is imported above, and not where it is in use already: whether a test looks for
+    fixes would then depend on the tests before it.
+    """
+    if "with_fixes" not in request.fixturenames:
         monkeypatch.setattr(verification, "find_fix", lambda *_: None)
 
 
