@@ -26,6 +26,7 @@ VERSIONS = [
 ]
 # A release of torch bounds setuptools, so the pin of one fits no other release.
 PINNED_TOGETHER = re.compile(r"^(torch|setuptools)==.*\n", re.MULTILINE)
+ALL_NIGHTLY = 5  # pytest selects no test in a file whose tests are all marked `nightly`
 
 
 def torch_requirement(torch: str) -> str:
@@ -53,3 +54,24 @@ def tests(session: nox.Session, torch: str) -> None:
     pins = constraints(session, torch)
     session.install("-c", str(pins), "-e", ".[test]", torch_requirement(torch))
     session.run("pytest", *(session.posargs or ("-n", "auto")))
+
+
+@nox.session(python=PYTHONS[0])
+def alone(session: nox.Session) -> None:
+    """Run each test file in a process of its own; arguments after `--` name files.
+
+    A test that is green only after another file has run is red here.
+    """
+    session.install("-c", str(constraints(session, "pinned")), "-e", ".[test]")
+    files = session.posargs or sorted(map(str, ROOT.glob("tests/**/test_*.py")))
+    red = [file for file in files if not _is_green(session, file)]
+    if red:
+        session.error("red alone: " + ", ".join(red))
+
+
+def _is_green(session: nox.Session, file: str) -> bool:
+    try:
+        session.run("pytest", "-q", "-n", "0", file, success_codes=[0, ALL_NIGHTLY])
+    except nox.command.CommandFailed:
+        return False
+    return True

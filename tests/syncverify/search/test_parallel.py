@@ -128,7 +128,9 @@ def test_a_process_that_dies_is_a_fault_of_the_harness_and_leaves_none(
     monkeypatch.setattr(syncverify.search.parallel, "WorkerProcess", Dying)
     with pytest.raises(InternalError, match=r"^search process 1 ended by signal 9"):
         look(Naive, examples=1000)
-    assert [worker.process.poll() for worker in started] == [-9, -9]
+    # The other process ends when its connection is closed, or by SIGKILL, whichever comes first.
+    assert all(worker.has_ended() for worker in started)
+    assert started[1].process.poll() == -signal.SIGKILL
 
 
 class Silent:
