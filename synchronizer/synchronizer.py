@@ -30,7 +30,7 @@ from syncverify.synchronizer.step.rebuild import Rebuild
 from syncverify.synchronizer.step.replicas import broadcast
 from syncverify.synchronizer.step.sequence import BucketSequence
 
-from .contract import arguments
+from .contract import arguments, parameter_groups
 from .step import refusals
 
 MIB_BYTES = 2**20
@@ -57,9 +57,9 @@ class GradientSynchronizer(Accumulation):
     overlaps.
 
     Args:
-        param_groups: Groups of parameters; only parameters of one group share buckets.
-            A parameter that is listed twice counts once; a frozen one is ignored, and
-            has to stay frozen until `unbind()`.
+        param_groups: A list of lists: `[[p0, p1], [p2]]`. Only parameters of one list share
+            buckets. One that is listed twice counts once; a frozen one is ignored, and has
+            to stay frozen until `unbind()`.
         bucket_size_mb: Upper bound on a bucket, in MiB (2**20 bytes) of local elements
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
             set. A larger parameter has a bucket for itself.
@@ -85,7 +85,7 @@ class GradientSynchronizer(Accumulation):
     ) -> None:
         super().__init__()
         # The caller's own lists: a parameter that is appended before `bind()` counts.
-        self._param_groups = param_groups
+        self._param_groups = parameter_groups.checked(param_groups)
         cap_mib = arguments.checked_positive(
             "bucket_size_mb", bucket_size_mb, " of MiB"
         )

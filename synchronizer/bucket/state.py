@@ -30,9 +30,11 @@ def excess_error(
     expected = f"{required} accumulations (require_accumulations={required})"
     if state in {BucketState.LAUNCHED, BucketState.REDUCED}:
         headline = f"{name} accumulated a gradient after its bucket was launched"
+        if state is BucketState.REDUCED:
+            expected += ", then synchronizer.zero_grad() before the next backward"
     elif is_flushed:
         headline = f"{name} accumulated a gradient after flush()"
-        expected = "no gradient between flush() and zero_grad()"
+        expected = "no gradient between flush() and synchronizer.zero_grad()"
     else:
         headline = f"{name} accumulated too many gradients"
     # The count includes the running backward since its first gradient.

@@ -72,10 +72,10 @@ class LateAccumulationError(SynchronizerError):
     """A gradient has no place in its step, which is reduced or has all gradients."""
 
     hint = (
-        "call wait() and zero_grad() between steps; every backward() counts once, also"
-        " several of them over one graph; if one backward brought more gradients than any"
-        " before, repeat the step, after reset() or unbind() on"
-        " every rank: zero_grad() refuses while reductions are in flight"
+        "call wait() and synchronizer.zero_grad() between steps: optimizer.zero_grad() starts"
+        " no step; every backward() counts once, also several of them over one graph; if one"
+        " backward brought more gradients than any before, repeat the step, after reset() or"
+        " unbind() on every rank: zero_grad() refuses while reductions are in flight"
     )
 
 
@@ -128,8 +128,8 @@ class InFlightWriteError(SynchronizerError):
 
     hint = (
         "write to .grad after wait(), before the last backward, or in a hook of the"
-        " parameter (register_post_accumulate_grad_hook); then zero_grad() and repeat"
-        " the step on every rank"
+        " parameter (register_post_accumulate_grad_hook); then synchronizer.zero_grad()"
+        " and repeat the step on every rank"
     )
 
 
@@ -138,7 +138,7 @@ class CommHookError(ReductionFailedError):
 
     hint = (
         "return a torch.futures.Future of the reduced buffer, or of another tensor like"
-        " it; then call zero_grad() on every rank, or unbind() if zero_grad() refuses"
+        " it; then call synchronizer.zero_grad() on every rank, or unbind() if it refuses"
     )
 
 
@@ -146,17 +146,15 @@ class NonFiniteGradientError(SynchronizerError):
     """A gradient, or a sum of gradients, holds a NaN or an infinity."""
 
     hint = (
-        "the error of the rank with the bad gradients names them; call zero_grad() on"
-        " every rank, then repeat or skip the step"
+        "the error of the rank with the bad gradients names them; call"
+        " synchronizer.zero_grad() on every rank, then repeat or skip the step"
     )
 
 
 class StepFailedError(SynchronizerError):
     """A step went on after an earlier error had made its gradients unusable."""
 
-    hint = (
-        "call zero_grad() on every rank, or reset() or unbind() if zero_grad() refuses"
-    )
+    hint = "call synchronizer.zero_grad() on every rank, or reset() or unbind() if it refuses"
 
 
 def _rank() -> str:

@@ -33,6 +33,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
+from syncverify.synchronizer.contract import parameter_groups
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
 from syncverify.synchronizer.contract.errors import (
     InvalidArgumentError,
@@ -176,6 +177,7 @@ def list_candidates(
     config: SynchronizerConfig,
 ) -> list[Candidate]:
     """List each trained parameter once, in registration order."""
+    parameter_groups.checked(param_groups)  # the caller may have changed them since
     refuse_unknown_axes((p for group in param_groups for p in group), config)
     candidates = list(_candidates(param_groups, parameter_names, config))
     _refuse_second_sums([each.plan for each in candidates])

@@ -197,7 +197,7 @@ def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> 
             expected=f"require_accumulations={required} until zero_grad()",
             got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
             where=_labels(started),
-            hint="call it after zero_grad() and before the next backward",
+            hint="call it after synchronizer.zero_grad() and before the next backward",
         )
 
 

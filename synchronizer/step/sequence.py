@@ -103,7 +103,7 @@ class BucketSequence:
         if self._failure:
             raise StepFailedError(
                 "the step went on after an error",
-                expected="zero_grad() or unbind() after an error",
+                expected="synchronizer.zero_grad() or unbind() after an error",
                 got=self._failure,
             )
 

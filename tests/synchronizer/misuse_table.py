@@ -119,6 +119,10 @@ NEED_BOUND = (
     "zero_grad()",
     *NEED_SUMS,
 )
+AFTER_WAIT = (
+    "2 accumulations (require_accumulations=2), then synchronizer.zero_grad() before the"
+    " next backward"
+)
 MESSAGES = (
     {
         f"not bound: {call}": (
@@ -183,7 +187,7 @@ MESSAGES = (
             "require_accumulations=2 until zero_grad()",
             "2, and 2 of 2 buckets started",
             "rank 0 of 2, bucket 0, bucket 1",
-            "call it after zero_grad() and before the next backward",
+            "call it after synchronizer.zero_grad() and before the next backward",
         ),
         "late, launched": (
             synchronizer.LateAccumulationError,
@@ -218,7 +222,7 @@ MESSAGES = (
         "late, reduced": (
             synchronizer.LateAccumulationError,
             "b accumulated a gradient after its bucket was launched",
-            "2 accumulations (require_accumulations=2)",
+            AFTER_WAIT,
             "accumulation 3 of b",
             "rank 0 of 2, bucket 0, reduced",
         ),
@@ -233,7 +237,7 @@ MESSAGES = (
         "step failed": (
             synchronizer.StepFailedError,
             "the step went on after an error",
-            "zero_grad() or unbind() after an error",
+            "synchronizer.zero_grad() or unbind() after an error",
             "gradients of a backward that did not end",
             "rank 0 of 2",
         ),
@@ -243,7 +247,7 @@ MESSAGES = (
             "require_accumulations=2 until zero_grad()",
             "2, and 1 of 2 buckets started",
             "rank 0 of 2, bucket 1",
-            "call it after zero_grad() and before the next backward",
+            "call it after synchronizer.zero_grad() and before the next backward",
         ),
     }
 )

@@ -152,7 +152,7 @@ def test_an_interrupted_backward_fails_the_step():
             a.sum().backward()
         assert str(caught.value).splitlines() == [
             "the step went on after an error",
-            "  expected: zero_grad() or unbind() after an error",
+            "  expected: synchronizer.zero_grad() or unbind() after an error",
             "  got:      gradients of a backward that did not end",
             "  where:    rank 0 of 1",
             f"  hint: {StepFailedError.hint}",

@@ -207,10 +207,10 @@ def test_one_accumulation_too_many_is_refused_and_fails_the_step() -> None:
                 failing()
         assert lines(caught) == [
             "the step went on after an error",
-            "  expected: zero_grad() or unbind() after an error",
+            "  expected: synchronizer.zero_grad() or unbind() after an error",
             "  got:      gradients that an earlier error made unusable",
             "  where:    rank 0 of 1",
-            "  hint: call zero_grad() on every rank, or reset() or unbind() if zero_grad() refuses",
+            "  hint: call synchronizer.zero_grad() on every rank, or reset() or unbind() if it refuses",
         ]
         synchronizer.zero_grad()
         accumulate(a, 1)

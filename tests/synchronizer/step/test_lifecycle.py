@@ -195,7 +195,7 @@ def test_required_accumulations_do_not_change_within_a_step() -> None:
             "  expected: require_accumulations=2 until zero_grad()",
             "  got:      1, and 1 of 2 buckets started",
             "  where:    rank 0 of 1, bucket 1",
-            "  hint: call it after zero_grad() and before the next backward",
+            "  hint: call it after synchronizer.zero_grad() and before the next backward",
         ]
         a.sum().backward()
         for _ in range(2):

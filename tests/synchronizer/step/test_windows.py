@@ -206,7 +206,7 @@ def test_a_gradient_after_flush_is_late() -> None:
             accumulate(a, 1)
         assert lines(caught) == [
             "a accumulated a gradient after flush()",
-            "  expected: no gradient between flush() and zero_grad()",
+            "  expected: no gradient between flush() and synchronizer.zero_grad()",
             "  got:      accumulation 2 of a",
             "  where:    rank 0 of 1, bucket 0, ready",
             f"  hint: {LateAccumulationError.hint}",
