@@ -106,8 +106,9 @@ def _model(entry: Entry, played: PlayedScenario, found: FoundViolation) -> Any:
     """Return the model of the HTML report of one violation."""
     subject = entry.defect()
     contract = in_words(subject.capabilities)
+    name, backend = _path(entry), played.backend
     told = Report(
-        _path(entry), played.backend, 0, 1, 0.0, {}, (found,), contract=contract
+        name, backend, 0, 1, 0.0, {}, (found,), contract=contract, is_replay=True
     )
     run = replayed(found, subject, SimBackend())
     return page_model(told, subject.capabilities, [run])

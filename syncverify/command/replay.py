@@ -89,6 +89,7 @@ def _report(violations: list[FoundViolation], subject: Subject, backend: str) ->
         violations=tuple(violations),
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
+        is_replay=True,
     )
 
 

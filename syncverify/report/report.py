@@ -37,6 +37,7 @@ class Report:
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
+        is_replay: Whether one recorded scenario was played, and nothing was searched.
     """
 
     subject: str
@@ -56,6 +57,7 @@ class Report:
     is_interrupted: bool = False
     lines: LineCoverage = field(default_factory=LineCoverage)
     num_refused: int = 0
+    is_replay: bool = False
 
     @property
     def verifies_nothing(self) -> bool:

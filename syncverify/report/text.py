@@ -43,10 +43,7 @@ def verdict(report: Report) -> str:
 
 
 def _violations_in_words(report: Report) -> str:
-    scope = (
-        f"{counted(report.examples, 'scenario')} on {report.backend}, seed {report.seed}, "
-        f"{report.seconds:.1f} s"
-    )
+    scope = _scope(report)
     count = len(report.violations)
     if report.verifies_nothing:
         return f"NOTHING VERIFIED: {report.subject} ({scope})"
@@ -55,6 +52,13 @@ def _violations_in_words(report: Report) -> str:
         of = f" of {report.contract}" if report.contract else ""
         return f"{title}: {report.subject} held all properties{of} ({scope})"
     return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
+
+
+def _scope(report: Report) -> str:
+    played = f"{counted(report.examples, 'scenario')} on {report.backend}"
+    if report.is_replay:
+        return f"replay of {played}"
+    return f"{played}, seed {report.seed}, {report.seconds:.1f} s"
 
 
 def diagnosis(report: Report) -> str:

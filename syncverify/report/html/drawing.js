@@ -25,6 +25,32 @@ function clamp(value, least, most) {
   return Math.min(Math.max(value, least), most);
 }
 
+// Width of a text in a drawing, in pixels.
+function textWidth(text) {
+  if (!textWidth.known) {
+    textWidth.known = new Map();
+    textWidth.context = document.createElement("canvas").getContext("2d");
+    textWidth.context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  }
+  if (!textWidth.known.has(text)) textWidth.known.set(text, textWidth.context.measureText(text).width);
+  return textWidth.known.get(text);
+}
+
+// Lines of a text that are no wider than so many pixels; a word that is wider is broken.
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (textWidth(longer) <= most) { lines[lines.length - 1] = longer; continue; }
+    if (lines.at(-1)) lines.push("");
+    for (const letter of word) {
+      if (lines.at(-1) && textWidth(lines.at(-1) + letter) > most) lines.push("");
+      lines[lines.length - 1] += letter;
+    }
+  }
+  return lines;
+}
+
 // Draw now and after each change of the width: in the next frame, for a drawing changes heights.
 function onResize(element, draw) {
   let width = 0;

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from syncverify.judge.violation import Violation
 from syncverify.report.replayed import Key, Replayed, race_of
-from syncverify.timeline.timeline import Arrow, Event, Place, timeline_of
+from syncverify.timeline.timeline import Arrow, Event, EventKind, Place, timeline_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
+
+# Names of events in a word, for boxes that are one tick wide.
+_SHORT: Final[dict[EventKind, str]] = {
+    "freed": "free",
+    "host_wait": "host waits",
+    "mark": "mark",
+    "stream_created": "new stream",
+    "stream_wait": "wait",
+    "wait": "wait",
+}
+_MOST_PARAMETERS: Final = 3
 
 
 def timeline_values(replayed: Replayed) -> dict[str, Any]:
@@ -46,12 +57,31 @@ def _event(event: Event) -> dict[str, Any]:
         "end": event.end,
         "kind": event.kind,
         "name": event.name,
+        "labels": list(dict.fromkeys(_labels(event))),
         "moment": event.moment,
         "source": event.source,
         "parameters": list(event.parameters),
         "bytes": event.num_bytes,
         "open": event.is_open,
     }
+
+
+def _labels(event: Event) -> Iterator[str]:
+    """Yield texts for the box of an event, the longest first: a box has one that fits."""
+    name = event.name.removeprefix("aten.")
+    for overload in (".default", ".Tensor", ".Scalar"):
+        name = name.removesuffix(overload)
+    if event.kind in _SHORT:
+        yield from (name, _SHORT[event.kind])
+    elif event.kind == "call":
+        yield name
+    else:
+        few = event.parameters[:_MOST_PARAMETERS]
+        rest = len(event.parameters) - len(few)
+        yield " ".join(
+            (name, ", ".join(few), f"and {rest} more" if rest else "")
+        ).strip()
+        yield from (name, name.partition(" ")[0])
 
 
 def _place(place: Place) -> dict[str, Any]:

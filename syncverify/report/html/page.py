@@ -44,9 +44,7 @@ def page_model(
         "failed": report.has_failed,
         "judged": not report.verifies_nothing,
         "facts": _facts(report),
-        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
-        "contract": contract_table(report, capabilities),
-        "coverage": heat_map(report.summary),
+        "explored": None if report.is_replay else _explored(report, capabilities),
         "violations": [
             _violation(report, entry, replay)
             for entry, replay in zip(report.violations, replays, strict=True)
@@ -54,11 +52,21 @@ def page_model(
     }
 
 
+def _explored(report: Report, capabilities: Capabilities) -> dict[str, Any]:
+    """Return what a search met; a replay, which has one scenario, has no such part."""
+    return {
+        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
+        "contract": contract_table(report, capabilities),
+        "coverage": heat_map(report.summary),
+    }
+
+
 def _facts(report: Report) -> list[list[str]]:
+    searched = [["seed", str(report.seed)]] if not report.is_replay else []
     return [
         ["backend", report.backend],
         ["scenarios", f"{report.examples:,}"],
-        ["seed", str(report.seed)],
+        *searched,
         ["contract", report.contract or "all features"],
         ["violations", str(len(report.violations))],
     ]

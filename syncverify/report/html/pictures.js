@@ -12,10 +12,13 @@ function drawFlow(host, gradients, graph) {
   const most = Math.max(...finite, 1e-30);
   const width = Math.max(host.clientWidth, 280);
   const left = Math.min(130, width / 3);
-  const picture = svg("svg", { width, height: rows.length * 38 + 4, role: "img", "aria-label": "Mean gradient magnitude of each parameter, expected and observed" });
+  const names = rows.map((row) => wrapped(row.parameter, left - 8));
+  const heights = names.map((lines) => Math.max(38, lines.length * 13 + 12));
+  const picture = svg("svg", { width, height: heights.reduce((sum, each) => sum + each, 4), role: "img", "aria-label": "Mean gradient magnitude of each parameter, expected and observed" });
+  let y = 6;
   rows.forEach((row, number) => {
-    const y = number * 38 + 6;
-    picture.append(svg("text", { x: 0, y: y + 15 }, fitting(row.parameter, left)));
+    const first = y + (names[number].length > 1 ? 9 : 15);
+    names[number].forEach((line, at) => picture.append(svg("text", { x: 0, y: first + at * 13 }, line)));
     const bars = [["expected", row.expected_mean, 0], ["observed", row.observed_mean, BAR + 3]];
     for (const [kind, mean, below] of bars) {
       const length = mean === null ? 0 : Math.max(1, (mean / most) * (width - left - 150));
@@ -26,6 +29,7 @@ function drawFlow(host, gradients, graph) {
         svg("text", { x: left + length + 5, y: y + below + 10, class: "soft" }, `${kind} ${text}`),
       );
     }
+    y += heights[number];
   });
   host.replaceChildren(picture);
 }
@@ -157,4 +161,4 @@ for (const section of document.querySelectorAll("[data-violation]")) {
   within(".graph", (host) => drawGraph(host, violation.graph));
 }
 const heat = document.querySelector(".heat-map");
-if (heat) new HeatMap(heat, page.coverage);
+if (heat) new HeatMap(heat, page.explored.coverage);

@@ -1,6 +1,8 @@
 // The timeline of one violation: ranks as rows, streams as lanes, ticks from left to right.
 
 const LANE = 26;
+const LINE = 12;
+const [LEAST_TICK, MOST_TICK] = [26, 120];
 const RANK = 24;
 const TOP = 18;
 const KINDS = {
@@ -20,31 +22,48 @@ class Timeline {
     this.selected = data.race ? data.race.second : data.events.findIndex((each) => each.told);
     this.order = data.events.map((_, index) => index)
       .sort((one, other) => data.events[one].start - data.events[other].start || one - other);
-    this.layOut();
+    this.measure();
     this.build();
     this.showMoment();
     this.tell();
   }
 
-  // Places of the lanes, which never change: only ticks are zoomed.
+  // Places of ticks where nothing is zoomed: a tick is as wide as the text of its event.
+  measure() {
+    const widths = new Array(this.data.ticks + 1).fill(LEAST_TICK);
+    for (const event of this.data.events) {
+      if (event.end - event.start > 1) continue;
+      const wanted = textWidth(event.labels.at(-1)) + 11;
+      widths[event.start] = clamp(wanted, widths[event.start], Math.max(widths[event.start], MOST_TICK));
+    }
+    let reached = 0;
+    this.places = widths.map((width) => (reached += width) - width);
+  }
+
+  // The lanes, in the width of the picture: their names take as many lines as they need.
   layOut() {
+    const names = this.data.lanes.map(({ lane }) => textWidth(lane));
+    this.left = Math.ceil(Math.min(Math.max(60, ...names) + 22, Math.max(84, this.width * 0.28)));
     this.rows = new Map();
     this.ranks = [];
     let y = TOP;
     for (const { rank, lane } of this.data.lanes) {
+      const lines = wrapped(lane, this.left - 18);
+      const height = Math.max(LANE, lines.length * LINE + 6);
       if (!this.ranks.length || this.ranks.at(-1).rank !== rank) {
         this.ranks.push({ rank, y });
         y += RANK;
       }
-      this.rows.set(`${rank} ${lane}`, { rank, lane, y });
-      y += LANE;
+      this.rows.set(`${rank} ${lane}`, { rank, lane, y, height, lines });
+      y += height;
     }
     this.height = y + 6;
+    this.chart.setAttribute("height", this.height);
   }
 
   build() {
     this.chart = svg("svg", {
-      class: "chart", tabindex: 0, role: "application", height: this.height,
+      class: "chart", tabindex: 0, role: "application",
       "aria-label": "Timeline. Arrow keys go from event to event, plus and minus zoom.",
     });
     this.about = html("p", { class: "about", "aria-live": "polite" });
@@ -99,18 +118,34 @@ class Timeline {
     return html("ul", { class: "legend", "aria-label": "Key of the timeline" }, ...kinds, ...lines);
   }
 
-  get left() { return this.width < 560 ? 84 : 176; }
-  get scale() { return (this.width - this.left - 8) / (this.to - this.from); }
-  x(tick) { return this.left + (tick - this.from) * this.scale; }
-  middle(place) { return this.rows.get(`${place.rank} ${place.lane}`).y + LANE / 2; }
+  get room() { return this.width - this.left - 8; }
+  get scale() { return this.room / (this.to - this.from); } // pixels a tick, on average
+  unzoomed(tick) {
+    const whole = clamp(Math.floor(tick), 0, this.data.ticks - 1);
+    return this.places[whole] + (tick - whole) * (this.places[whole + 1] - this.places[whole]);
+  }
+  x(tick) {
+    const start = this.unzoomed(this.from);
+    return this.left + (this.unzoomed(tick) - start) * this.room / (this.unzoomed(this.to) - start);
+  }
+  row(place) { return this.rows.get(`${place.rank} ${place.lane}`); }
+  middle(place) { const { y, height } = this.row(place); return y + height / 2; }
 
   showMoment() {
     const { race, events, ticks } = this.data;
     const told = race ? [race.first, race.second] : this.selected < 0 ? [] : [this.selected];
     const starts = told.map((index) => events[index].start);
-    const [first, last] = told.length ? [Math.min(...starts), Math.max(...starts)] : [0, Math.min(ticks, 40)];
-    const room = Math.max(last - first, 24) * (innerWidth < 560 ? 0.35 : 0.7);
-    this.show(first - room / 2, last + room / 2 + 2);
+    this.width = this.chart.clientWidth || 900;
+    this.layOut();
+    // As many ticks around the moment as have room for their texts.
+    let [from, to] = told.length ? [Math.min(...starts), Math.min(Math.max(...starts) + 1, ticks)] : [0, 1];
+    const fits = (one, other) => this.unzoomed(other) - this.unzoomed(one) <= this.room;
+    for (let grown = true; grown;) {
+      grown = false;
+      if (from > 0 && fits(from - 1, to)) { from -= 1; grown = true; }
+      if (to < ticks && fits(from, to + 1)) { to += 1; grown = true; }
+    }
+    this.show(from, to);
   }
 
   show(from, to) {
@@ -141,6 +176,7 @@ class Timeline {
   render() {
     this.frame = null;
     this.width = this.chart.clientWidth || 900;
+    this.layOut();
     this.tick.textContent = `tick ${this.cursor} of ${this.data.ticks}`;
     const parts = [...this.background(), ...this.drawnEvents(), ...this.drawnArrows(), ...this.race()];
     const defs = svg("defs", {}, svg("marker", {
@@ -152,9 +188,9 @@ class Timeline {
   background() {
     const parts = [];
     let even = false;
-    for (const { y } of this.rows.values()) {
+    for (const { y, height } of this.rows.values()) {
       even = !even;
-      parts.push(svg("rect", { x: 0, y, width: this.width, height: LANE, class: even ? "lane even" : "lane" }));
+      parts.push(svg("rect", { x: 0, y, width: this.width, height, class: even ? "lane even" : "lane" }));
     }
     const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000].find((each) => each * this.scale > 46) ?? 20000;
     for (let tick = Math.ceil(this.from / step) * step; tick <= this.to; tick += step) {
@@ -174,10 +210,9 @@ class Timeline {
     for (const { rank, y } of this.ranks) {
       parts.push(svg("text", { x: 4, y: y + 16, class: "rank" }, `rank ${rank}`));
     }
-    const most = Math.floor((this.left - 16) / 6);
-    for (const { lane, y } of this.rows.values()) {
-      const text = lane.length > most ? `${lane.slice(0, most - 1)}…` : lane;
-      parts.push(svg("text", { x: 10, y: y + 17, class: "soft" }, text, svg("title", {}, lane)));
+    for (const { y, height, lines } of this.rows.values()) {
+      const first = y + (height - lines.length * LINE) / 2 + 10;
+      lines.forEach((line, number) => parts.push(svg("text", { x: 10, y: first + number * LINE, class: "soft" }, line)));
     }
     return parts;
   }
@@ -201,16 +236,14 @@ class Timeline {
   }
 
   drawnEvent(event, index, x, width) {
-    const y = this.rows.get(`${event.rank} ${event.lane}`).y + 3;
+    const y = this.middle(event) - LANE / 2 + 3;
     const names = ["event", event.kind];
     if (event.open) names.push("open");
     if (event.told) names.push("told");
     if (index === this.selected) names.push("selected");
     if (event.start >= this.cursor) names.push("later");
     const box = { x, y, width, height: LANE - 6, rx: 3, class: names.join(" "), "data-event": index };
-    const text = event.parameters.length && event.kind !== "call"
-      ? `${short(event.name)} ${event.parameters.join(", ")}` : short(event.name);
-    const shown = fitting(text, width);
+    const shown = event.labels.find((each) => textWidth(each) + 8 <= width); // whole, or not at all
     if (!shown) return [svg("rect", box)];
     const label = { x: x + 4, y: y + 14, class: event.kind === "call" ? "label" : "label on" };
     if (event.start >= this.cursor) label.class += " later";
@@ -239,11 +272,12 @@ class Timeline {
     const [first, second] = [this.data.race.first, this.data.race.second].map((index) => this.data.events[index]);
     const [x1, x2] = [this.x(Math.min(first.end, first.start + 1)) - 2, this.x(second.start) + 2];
     const [y1, y2] = [this.middle(first), this.middle(second)];
-    const before = { x: Math.max(Math.min(x1, x2) - 10, this.left + 60), y: (y1 + y2) / 2 + 4 };
+    // In the line of the rank's name, where no event lies.
+    const above = { x: clamp((x1 + x2) / 2, this.left + 30, this.width - 30), y: this.ranks.find((each) => each.rank === first.rank).y + 17 };
     const later = second.start >= this.cursor ? " later" : "";
     return [
       svg("path", { d: curve(x1, y1, x2, y2, y1 === y2 ? 0 : 14), class: `missing${later}` }),
-      svg("text", { ...before, "text-anchor": "end", class: `race${later}` }, "no order"),
+      svg("text", { ...above, "text-anchor": "middle", class: `race${later}` }, "no order"),
     ];
   }
 
@@ -344,16 +378,6 @@ function described(event) {
 
 function family(kind) {
   return ["mark", "stream_wait", "host_wait", "stream_created"].includes(kind) ? "wait" : kind;
-}
-
-function short(name) {
-  return name.replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar)$/, "");
-}
-
-function fitting(text, width) {
-  const most = Math.floor((width - 6) / 6.2);
-  if (most < 3) return "";
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
 function curve(x1, y1, x2, y2, bend) {

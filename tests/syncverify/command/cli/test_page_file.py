@@ -25,6 +25,7 @@ def test_run_writes_a_page(call: Call, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert text.startswith("<!doctype html>")
     assert "NO VIOLATION: cli_subjects:Right" in text
+    assert "asked, never met" in text
 
 
 @pytest.mark.slow
@@ -36,6 +37,10 @@ def test_replay_writes_a_page(call: Call, tmp_path: Path) -> None:
     text = page.read_text()
     assert "gradient_equals_reference" in text
     assert '"kind":"call","name":"backward"' in text
+    assert "1 VIOLATION: cli_subjects:Doubles (replay of 1 scenario on sim)" in text
+    # Nothing was searched: tables of what was met would be empty.
+    assert "never met" not in text
+    assert "Coverage" not in text
     assert [each.name for each in tmp_path.iterdir() if "page" in each.name] == [
         page.name
     ]

@@ -1,5 +1,6 @@
 """The page in a browser: a thousand events, the keyboard, no complaint and no request."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
 
-STREAMS = ("default", "side", "nccl")
+STREAMS = ("default", "side", f"nccl stream of ranks {[*range(16)]}")
 NUM_RANKS, NUM_STEPS = 4, 250
 # A browser without a screen draws frames at random; its virtual time drives timers.
 FRAMES = "<script>window.requestAnimationFrame = (then) => setTimeout(then, 0)</script>"
@@ -34,6 +35,8 @@ const frames = (then) => setTimeout(then, 100);
 const count = () => chart.querySelectorAll("[data-event]").length;
 frames(() => {
   seen.near = count();
+  seen.labels = [...chart.querySelectorAll(".label")].map((each) => each.textContent);
+  seen.lanes = [...chart.querySelectorAll("text.soft")].map((each) => each.textContent).join(" ");
   seen.missing = chart.querySelectorAll(".missing").length;
   press("0");
   frames(() => {
@@ -68,11 +71,16 @@ def place(rank: int, lane: str, start: int) -> dict[str, Any]:
     return {"rank": rank, "lane": lane, "start": start}
 
 
+def labels(start: int) -> list[str]:
+    return [f"e{start} p", f"e{start}"]
+
+
 def event(rank: int, start: int) -> dict[str, Any]:
     kinds = ("accumulate", "operator", "collective")
     lane, kind = STREAMS[start % 3], kinds[start % 3]
     fixed = {"moment": "step 0", "source": "a.py:1", "bytes": 4, "open": False}
     named = {"kind": kind, "name": f"e{start}", "parameters": ["p"]}
+    named["labels"] = labels(start)
     return {
         **place(rank, lane, start),
         "end": start + 1,
@@ -88,8 +96,8 @@ def timeline() -> dict[str, Any]:
     arrows = [
         {
             "kind": "match",
-            "tail": place(r, "nccl", at),
-            "head": place(r + 1, "nccl", at),
+            "tail": place(r, STREAMS[2], at),
+            "head": place(r + 1, STREAMS[2], at),
         }
         for r in ranks[:-1]
         for at in meetings
@@ -178,7 +186,10 @@ def page_of(violations: list[dict[str, Any]]) -> str:
     model = page_model(Report("s", "sim", 0, 1, 0.0, {}, ()), Capabilities(), [])
     model["violations"] = violations
     features = ["a=1", "a=2", "b=1", "b=2"]
-    model["coverage"] = {"features": features, "pairs": [[0, 2, 3], [1, 2, 0]]}
+    model["explored"]["coverage"] = {
+        "features": features,
+        "pairs": [[0, 2, 3], [1, 2, 0]],
+    }
     return rendered(model)
 
 
@@ -196,6 +207,12 @@ def test_page_in_a_browser(tmp_path: Path, width: int) -> None:
     assert 0 < seen["near"] < 250  # a window of the thousand
     assert seen["whole"] > seen["near"]
     assert seen["missing"] == 1
+    # Texts are whole, or are left out.
+    assert {*seen["labels"]} <= {*itertools.chain(*map(labels, range(NUM_STEPS)))}
+    assert (
+        len(seen["labels"]) > 0.7 * seen["near"]
+    )  # events at the borders have less room
+    assert STREAMS[2] in seen["lanes"]
     assert seen["home"].startswith("e0 · rank 0, default")
     assert seen["right"].startswith("e0 · rank 1, default")
     assert seen["down"].startswith("e1 · rank 1, side")
