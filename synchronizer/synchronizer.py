@@ -41,8 +41,8 @@ class GradientSynchronizer(Accumulation):
 
     A DTensor parameter's gradient is summed over every mesh axis on which the parameter
     is replicated, and over no axis on which it is sharded. The gradient may arrive
-    local or still Partial. The config may choose other reductions. Plain parameters
-    stay local unless the config has a process group for them. Sums start from inside
+    local or still Partial. The config may choose other reductions. Parameters that are
+    no DTensor ("ordinary" ones) stay local unless the config has a process group for them. Sums start from inside
     the last backward of a step, bucket by bucket, in an order that is equal on all
     ranks. All ranks must pass the same parameters in the same order.
 
@@ -332,7 +332,7 @@ class GradientSynchronizer(Accumulation):
             set_to_none: Whether every `.grad` becomes None until its first gradient is
                 copied into the bucket. Saves the zeros and the sum, and for DTensors
                 the dispatch of the sum. Faster with large parameters and with DTensors,
-                slower with many small plain ones.
+                slower with many small ordinary ones.
 
         Raises:
             LifecycleError: It is not bound, or a reduction is in flight.
@@ -378,7 +378,7 @@ class GradientSynchronizer(Accumulation):
     def unbind(self) -> None:
         """Remove all hooks, buffers and reductions in flight; harmless when unbound.
 
-        Every `.grad` that is a view becomes None, so a later backward is a plain one.
+        Every `.grad` that is a view becomes None, so a later backward is that of torch alone.
         Reductions in flight are waited for and dropped.
 
         Raises:

@@ -27,7 +27,7 @@ $ syncverify bank --twin-examples 1000 --jobs 2 --json studies/results/bug-bank.
 ```
 
 The searches use up to 4 ranks, all features in the subject's contract, and the schedule that a
-plain run plays. Known defects of released synchronizers lie outside of their
+run plays by default. Known defects of released synchronizers lie outside of their
 contracts here; the [findings](findings.md) describe them.
 """
 TOLD = """\

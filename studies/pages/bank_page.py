@@ -20,8 +20,8 @@ HEAD = """\
 
 Written by `make catalogue` from `syncverify/bugbank/` and from the figures in
 `studies/results/bug-bank.json`; a test compares. Each entry is one small module with a defect
-that a public report describes, put into a small plain synchronizer, and with its fixed twin,
-which has to be silent in the scenarios of the defect. The plain synchronizers use views into
+that a public report describes, put into a small synchronizer, and with its fixed twin,
+which has to be silent in the scenarios of the defect. The synchronizers use views into
 flat buckets, copies into buckets, buffers in turns, sums of reduced micro-batches, gradients
 left to autograd, or flags like those of `no_sync`. An entry copies the mechanism of the
 reported defect, and no code.

@@ -22,7 +22,7 @@ Written by `make catalogue` from `tests/conformance/cases.csv`; a test compares.
 synchronizer end to end, and torch tests DDP and `replicate`. Each row is one of these cases, by the
 name that the project gives it, and the test in `tests/conformance/` that plays the same situation
 with `GradientSynchronizer`. The tests are written anew, with whole numbers, and compare gradients
-bit by bit with plain autograd where the case allows it.
+bit by bit with autograd alone where the case allows it.
 
 | word | meaning |
 |---|---|

@@ -182,7 +182,7 @@ def _refuse_wrapped(gradient: torch.Tensor) -> None:
     if hasattr(gradient, "__tensor_flatten__"):
         raise GradientMismatchError(
             "a gradient is a tensor that wraps others",
-            expected="plain gradients, also of parameters that wrap other tensors",
+            expected="gradients that wrap no tensors, also of parameters that wrap other tensors",
             got=f"a {type(gradient).__name__} of shape {tuple(gradient.shape)}",
         )
 

@@ -16,8 +16,8 @@ class SynchronizerConfig:
     """Options of a `GradientSynchronizer`; equal on all ranks.
 
     Attributes:
-        process_group: Process group over which gradients of plain parameters are
-            reduced. None keeps them local.
+        process_group: Process group over which gradients of ordinary
+            parameters (no DTensors) are reduced. None keeps them local.
         process_group_reduction: Reduction over `process_group`: "sum", or "avg" for the
             mean of the ranks.
         axis_reductions: Reduction over a mesh axis on which a parameter is replicated.

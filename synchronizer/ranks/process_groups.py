@@ -101,7 +101,7 @@ def usable_ranks(group: object) -> tuple[int, ...]:
         except KeyError:
             got = "a group that was destroyed"
     raise InvalidArgumentError(
-        "the process group of plain parameters cannot be used",
+        "the process group of ordinary parameters cannot be used",
         expected="a process group of which this rank is a member",
         got=got,
         hint="pass a group of which the rank is a member, or None, on every rank, and keep the"

@@ -49,7 +49,7 @@ class ReducedGradients:
 
         Each gradient counts once: a replicated one, a sharded one with all its shards,
         scattered sums with all their parts. So ranks that share parameters call it
-        together. Plain parameters without a process group count on their own rank only.
+        together. Ordinary parameters without a process group count on their own rank only.
 
         Args:
             norm_type: p of the p-norm, above 0; infinite for the largest absolute

@@ -50,6 +50,12 @@ def record(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )
     decisions = decisions_of(reproducer.schedule)
+    found = FoundViolation(
+        violation,
+        reproducer.scenario,
+        decisions,
+        tensors=subject.capabilities.tensors,
+    )
     report = Report(
         subject=subject.name,
         backend=options["backend"],
@@ -57,7 +63,7 @@ def record(
         examples=num_runs,
         seconds=0.0,
         coverage={},
-        violations=(FoundViolation(violation, reproducer.scenario, decisions),),
+        violations=(found,),
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
     )

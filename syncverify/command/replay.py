@@ -129,6 +129,6 @@ def _comparison(
         other = f"{subject.name} violates something else than {named} on {backend}"
         return [*texts, f"NOT REPRODUCED: {other}"]
     return [
-        *scenario_lines(reproducer.scenario),
+        *scenario_lines(reproducer.scenario, subject.capabilities.tensors),
         f"NOT REPRODUCED: {subject.name} holds {named} on {backend}",
     ]

@@ -50,7 +50,7 @@ def _misfits(parameter: torch.Tensor, gradient: torch.Tensor) -> Iterator[Misfit
 
 
 def _kind(tensor: torch.Tensor) -> str:
-    return "DTensor" if isinstance(tensor, DTensor) else "plain tensor"
+    return "DTensor" if isinstance(tensor, DTensor) else "ordinary tensor"
 
 
 def _on_mesh(parameter: DTensor, gradient: DTensor) -> Iterator[Misfit]:

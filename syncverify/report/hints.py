@@ -49,7 +49,7 @@ _HINTS = {
         "copy the reduced values into the memory of `.grad`, or reduce that memory itself"
     ),
     "foreign_contribution": (
-        "reduce only over mesh axes on which the parameter is Replicate; plain tensors stay "
+        "reduce only over mesh axes on which the parameter is Replicate; ordinary tensors stay "
         "local"
     ),
     "reduced_early": (
@@ -63,7 +63,7 @@ _HINTS = {
     ),
     "scaled": (
         "reduce once, and divide once by the divisor of the contract; the default is a "
-        "plain sum"
+        "sum"
     ),
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
@@ -82,7 +82,7 @@ _HINTS = {
     "partly_wrong": "check the offset and length of this parameter's slice in its bucket",
     "miscounted": "check how often each backward is reduced and accumulated",
     "unexplained": "compare the collectives above with those of a step that is right",
-    "wrong_type": "assign a DTensor to the `.grad` of a DTensor, and a plain tensor to others",
+    "wrong_type": "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
     "wrong_mesh": "assign a DTensor on the parameter's own `device_mesh`",
     "wrong_placements": "assign a DTensor with the parameter's placements to `.grad`",
     "wrong_strides": "give `.grad` the parameter's strides, or make it contiguous",

@@ -109,7 +109,7 @@ def violation_text(
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
     violation, shown = entry.violation, set[str]()
-    run, *parameters = scenario_lines(entry.scenario)
+    run, *parameters = scenario_lines(entry.scenario, entry.tensors)
     code = violation.evidence.get("code", {})
     return "\n".join(
         fitted(
@@ -168,8 +168,11 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
     yield f"hint:       {hint(cause)}"
 
 
-def scenario_lines(scenario: Scenario) -> Iterator[str]:
-    """Describe a scenario, one line for the run and one per parameter."""
+def scenario_lines(scenario: Scenario, tensors: str = "dtensor") -> Iterator[str]:
+    """Describe a scenario, one line for the run and one per parameter.
+
+    `tensors` is that of the contract: `local` parameters have no placements.
+    """
     names = scenario.mesh.axis_names or ("",) * len(scenario.mesh.shape)
     mesh = ", ".join(
         f"{name}={size}" if name else str(size)
@@ -180,7 +183,7 @@ def scenario_lines(scenario: Scenario) -> Iterator[str]:
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
     yield from map("  {}".format, _special(scenario))
     for spec in scenario.parameters:
-        yield f"  {_parameter(spec)}"
+        yield f"  {_parameter(spec, tensors)}"
 
 
 def _special(scenario: Scenario) -> Iterator[str]:
@@ -211,12 +214,14 @@ def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
             yield f"  timing, decision {number}: {decision.meaning}"
 
 
-def _parameter(spec: ParameterSpec) -> str:
+def _parameter(spec: ParameterSpec, tensors: str) -> str:
     words = [f"{spec.name}: shape {spec.global_shape}, {spec.dtype}"]
     if spec.grad_dtype is not None:
         words.append(f"gradient in {spec.grad_dtype}")
-    if spec.placements is None:
-        words.append("plain tensor")
+    if tensors == "local":
+        words.append("ordinary tensor")
+    elif spec.placements is None:
+        words.append("ordinary tensor, not reduced")
     else:
         words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
     if not spec.requires_grad:

@@ -27,7 +27,7 @@ _LEFT_OUT_BY_FIELD: Final = (
         *("tensors", "local"),
         (
             *("parameters=sharded", "parameters=uneven or empty shard"),
-            *("parameters=plain", "placement"),
+            *("parameters=ordinary", "placement"),
         ),
     ),
     ("varying_accumulations", False, ("accumulations=varying",)),
@@ -45,7 +45,7 @@ class Capabilities:
 
     Attributes:
         reduction: Gradients are the `sum` or the `mean` over the contributing ranks.
-        tensors: `dtensor`; or `local` for a subject that knows plain tensors only and
+        tensors: `dtensor`; or `local` for a subject that knows ordinary tensors only and
             reduces each of them over all ranks.
         varying_accumulations: The number of micro-batches may change between steps.
         needs_data: Collectives have to move data, which those of `fake` do not.

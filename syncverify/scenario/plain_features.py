@@ -46,7 +46,7 @@ def _numbers(most: int) -> tuple[str, ...]:
 PLAIN_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "mesh": ("1 axis", "2 axes", "axis of size 1"),
     "parameters": (
-        *("replicated", "sharded", "uneven or empty shard", "plain"),
+        *("replicated", "sharded", "uneven or empty shard", "ordinary"),
         *("frozen", "scalar"),
     ),
     "dtype": ("float32", "bfloat16", "float16", "several"),
@@ -84,7 +84,7 @@ def placement_features(mesh: MeshSpec, spec: ParameterSpec) -> Iterator[Feature]
     num_axes = len(reduce_axes(mesh, spec))
     yield "reduction", over(num_axes) if num_axes else "none"
     if spec.placements is None:
-        yield "parameters", "plain"
+        yield "parameters", "ordinary"
     elif set(spec.placements) == {REPLICATE}:
         yield "parameters", "replicated"
     elif any(sharded_dim(code) is not None for code in spec.placements):

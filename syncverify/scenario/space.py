@@ -49,7 +49,7 @@ BY_CONSTRUCTION: Final[Mapping[frozenset[str], str]] = {
             "a module has its own parameters, with dims, on the mesh"
         )
         for module in _MODULES
-        for kind in ("plain", "scalar")
+        for kind in ("ordinary", "scalar")
     },
     **{
         frozenset((f"module={module}", f"parameters={kind}")): "only experts are spread"
@@ -130,7 +130,7 @@ class Space:
         return reason
 
     def _spelled(self, feature: Feature) -> str:
-        """Spell a feature; a layer of the user's own may have what a plain module may have."""
+        """Spell a feature; a layer of the user's own may have what a built-in module may have."""
         is_layer = (
             feature[0] == "module" and feature[1] in self.capabilities.layer_paths
         )

@@ -68,7 +68,7 @@ USES: Final = {
     "retained_gradient": "`retain_grad()` on an intermediate",
     "checkpointed": "two activation checkpoints, not reentrant",
     "checkpointed_reentrant": "two reentrant activation checkpoints",
-    "checkpointed_and_not": "a reentrant activation checkpoint, and a plain product",
+    "checkpointed_and_not": "a reentrant activation checkpoint, and a product without one",
     "checkpointed_nested": "a reentrant activation checkpoint inside of another",
     "offloaded": "saved tensors are kept on the host (`save_on_cpu`)",
     "compressed": "saved tensors are kept as bytes (`saved_tensors_hooks`)",

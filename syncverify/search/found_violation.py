@@ -47,6 +47,8 @@ class FoundViolation:
             violation, with their code; none until they are looked for.
         deciders: Lines of the subject that decide over the lines of the violation, with
             their code; none until they are looked for.
+        tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
+            `Capabilities`.
     """
 
     violation: Violation
@@ -57,6 +59,7 @@ class FoundViolation:
     fix: Fix | None = None
     acts: tuple[str, ...] = ()
     deciders: tuple[str, ...] = ()
+    tensors: str = "dtensor"
 
     @property
     def schedule(self) -> Schedule:

@@ -254,7 +254,12 @@ class Judge:
         turns, taken = decisions.turn_log, tuple(decisions.taken)
         return JudgedRun(
             {
-                violation.identity: FoundViolation(violation, scenario, taken)
+                violation.identity: FoundViolation(
+                    violation,
+                    scenario,
+                    taken,
+                    tensors=self.subject.capabilities.tensors,
+                )
                 for violation in verdict.violations
             },
             taken,

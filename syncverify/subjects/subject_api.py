@@ -79,7 +79,7 @@ class OwnsGradients(Protocol):
         """Tell whether this rank owns the gradient of a parameter, in all steps.
 
         Each rank owns the gradients that no other rank's gradients are summed with: those
-        of plain parameters, and of parameters that are sharded over every axis.
+        of ordinary parameters (no DTensors), and of parameters that are sharded over every axis.
         """
 
 

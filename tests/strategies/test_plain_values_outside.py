@@ -153,7 +153,7 @@ def test_a_contract_without_scenarios_is_refused(outside: set[str], topic: str) 
 def test_fields_say_the_same_as_values() -> None:
     fields = Capabilities(tensors="local", scalars=False)
     values = contract(
-        "parameters=sharded", "parameters=plain", "parameters=uneven or empty shard",
+        "parameters=sharded", "parameters=ordinary", "parameters=uneven or empty shard",
         "parameters=scalar", "accumulations=varying",
     )  # fmt: skip
     assert Space(fields, MAX_RANKS).values() == Space(values, MAX_RANKS).values()
@@ -169,7 +169,7 @@ def test_meshes_take_a_contract(mesh: MeshSpec) -> None:
     placements(
         MeshSpec((2, 2), ("dp", "tp")),
         num_dims=2,
-        capabilities=contract("parameters=plain", "reduction=none"),
+        capabilities=contract("parameters=ordinary", "reduction=none"),
     )
 )
 def test_placements_take_a_contract(placed: tuple[str, ...] | None) -> None:

@@ -12,7 +12,9 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 
-@wrong("initial values", trigger="2 ranks, a plain parameter with a value of its own")
+@wrong(
+    "initial values", trigger="2 ranks, an ordinary parameter with a value of its own"
+)
 class AveragesAtBind(PlainGrads):
     """`bind()` averages every plain parameter over the world."""
 
@@ -43,7 +45,9 @@ class BroadcastsShards(ViewBuckets):
         return bool(any(size % ranks for size in parameter.shape))
 
 
-@wrong("initial values", trigger="2 ranks, a frozen plain parameter with local values")
+@wrong(
+    "initial values", trigger="2 ranks, a frozen ordinary parameter with local values"
+)
 class BroadcastsFrozen(PlainGrads):
     """`bind()` sends frozen plain values from rank 0, as DDP does with buffers."""
 

@@ -152,12 +152,15 @@ class Reproduction:
             parameter=repr(self.shown.spec.name),
             moment=self.shown.moment,
             summary=_in_docstring(self.violation),
-            scenario=_in_docstring("\n".join(scenario_lines(self.scenario))),
+            scenario=_in_docstring("\n".join(self._scenario_lines())),
             imports=self._imports(body + definitions, source.imports),
             definitions=definitions,
             training=body,
             num_ranks=self.scenario.mesh.num_ranks,
         )
+
+    def _scenario_lines(self) -> Iterator[str]:
+        return scenario_lines(self.scenario, self.capabilities.tensors)
 
     def _training(self) -> Iterator[str]:
         """Yield the lines of the function that trains, and returns whether it is right."""

@@ -37,7 +37,7 @@ class Moment(NamedTuple):
                 return f"after wait() of step {self.step}"
             case "zeroed":
                 return f"after zero_grad() of step {self.step}"
-        return "after unbind() and a plain backward"
+        return "after unbind() and one more backward"
 
 
 @dataclass(frozen=True, slots=True)

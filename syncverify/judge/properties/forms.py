@@ -9,14 +9,14 @@ from syncverify.judge.properties.judgement import Finding, Judgement
 
 
 def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
-    """After `wait()`, a gradient has the type, mesh, placements and strides that plain torch gives.
+    """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
 
     For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
     parameter's mesh and placements, its strides are the parameter's or row-major, and neither a graph nor
     inference mode keeps an optimizer from writing it in place. A gradient that
     `create_graph=True` asked for may have a graph.
 
-    Catches: results that are assigned in the form of the flat buffer, as plain tensors, on a
+    Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a
     flattened mesh, from a differentiable collective or under `inference_mode()`. Does not
     promise the numbers: `gradient_equals_reference` does.
     """
@@ -30,7 +30,7 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
             yield Finding(
                 cause,
                 f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
-                f"form than plain torch gives it: {text}",
+                f"form than torch alone gives it: {text}",
                 rank,
                 spec.name,
                 {"rank": rank, "step": observation.step, "parameter": spec.name},

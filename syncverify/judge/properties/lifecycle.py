@@ -77,10 +77,10 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
 def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
     """After `unbind()`, parameters behave as if they had never been managed.
 
-    For all ranks: no hook is left on a parameter or called by a plain backward, and the
+    For all ranks: no hook is left on a parameter or called by a further backward, and the
     training program's own hooks are still there; no two gradients or parameters came to
     share a storage; no parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`; a plain backward gives plain local gradients and issues no collective.
+    `requires_grad`; a further backward gives local gradients and issues no collective.
     Settings of the process are as they were (defaults of torch, environment, hooks on all
     modules), and no random generator was seeded or set back to an earlier state.
 
@@ -110,7 +110,7 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"
         yield Finding("parameter_changed", summary, rank, name, {"rank": rank})
     for line in () if left.hooks else left.called:
-        summary = f"a plain backward on rank {rank} after unbind() still calls {line}"
+        summary = f"a backward on rank {rank} after unbind() still calls {line}"
         yield Finding("hook_left", summary, rank, None, {"rank": rank, "line": line})
     for name in left.lost_hooks:
         summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
@@ -180,7 +180,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
         cause = explain(expected, observation.gradients[spec.name])
         if cause is not None:
             summary = (
-                f"a plain backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
+                f"a backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
                 f"gradient: {cause.text}"
             )
             evidence = {"rank": rank, "explanation": cause.text}

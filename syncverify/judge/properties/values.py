@@ -84,7 +84,7 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Finding]:
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
     """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
 
-    For all ranks, steps and parameters that are plain or sharded over every axis: the
+    For all ranks, steps and parameters that are ordinary tensors or sharded over every axis: the
     local gradient is the sum of the rank's own micro-batches. Frozen parameters have
     no gradient, or zeros.
 

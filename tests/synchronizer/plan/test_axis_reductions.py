@@ -292,7 +292,7 @@ def test_a_group_that_a_rank_cannot_use_is_refused_there(ranks) -> None:
         "  got:      'world'",
     ]
     assert other[0] == [
-        "the process group of plain parameters cannot be used",
+        "the process group of ordinary parameters cannot be used",
         "  expected: a process group of which this rank is a member",
         "  got:      a rank that is not a member of it",
         "  where:    rank 2 of 3",

@@ -76,7 +76,7 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
   smallest scenario: 4 rank(s), mesh (dp=2, tp=2)
     micro-batches per step: 2, 1; bucket cap 1048576 bytes
     p0: shape (5,), bfloat16, gradient in float32, placements (Replicate, Shard(0)), group 0
-    p1: shape (), float32, plain tensor, frozen, group 1
+    p1: shape (), float32, ordinary tensor, not reduced, frozen, group 1
 
   cause:      rank_contribution_missing, likely: no other mistake that is known gives this value
   hint:       reduce every bucket, over every mesh axis on which its parameters are Replicate, and wait for it
@@ -177,6 +177,18 @@ def test_scenario_lines_of_one_rank() -> None:
         "  micro-batches per step: 1; bucket cap 64 bytes",
         "  w: shape (2, 3), float32, placements (Replicate), group 0",
     ]
+
+
+def test_ordinary_tensors_have_no_placements() -> None:
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (1,), 64
+    )
+    *_, shown = scenario_lines(scenario, "local")
+    assert shown == "  w: shape (3,), float32, ordinary tensor, group 0"
+    entry = FoundViolation(VIOLATION, scenario, tensors="local")
+    text = violation_text(entry, subject="ddp", backend="sim")
+    assert f"  {shown}" in text.splitlines()
+    assert "placements" not in text
 
 
 OTHER_VALUES: dict[type, dict[str, object]] = {

@@ -41,7 +41,7 @@ def test_nothing_covered_shows_zeros() -> None:
         "ranks": ["1", "2", "3", "4"],
         "mesh": ["1 axis", "2 axes", "axis of size 1"],
         "parameters": [
-            "replicated", "sharded", "uneven or empty shard", "plain", "frozen", "scalar",
+            "replicated", "sharded", "uneven or empty shard", "ordinary", "frozen", "scalar",
         ],
         "dtype": ["float32", "bfloat16", "float16", "several"],
         "reduction": ["none", "over 1 axis", "over 2 axes"],
@@ -80,7 +80,7 @@ def test_large_scenario() -> None:
             "replicated": 1,
             "sharded": 1,
             "uneven or empty shard": 1,
-            "plain": 1,
+            "ordinary": 1,
             "frozen": 1,
         },
         "dtype": {
