@@ -32,11 +32,21 @@ Note [What rounding can do]
     SIAM 2002, sections 3.1 (gamma), 4.2 (summation in any order) and 2.1 (gradual
     underflow); S. A. Figueroa, When is double rounding innocuous?, SIGNUM Newsletter 30
     (1995).
+
+Note [What fits by chance]
+    A wrong gradient of few elements in a narrow dtype lies within the bound of some known
+    mistake by chance. So a cause is named only where the bounds exclude every other known
+    cause, and chance too: an element of any value up to the sum of the magnitudes of its
+    terms fits a candidate with the probability bound / magnitude. The product over the
+    elements in which the candidate differs from the right value, times the number of
+    candidates, is the expected number of mistakes that fit by chance. It has to be small.
+    Otherwise the gradient is farther off than rounding can be, and no more is known.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Final, NamedTuple
 
 import torch
 
@@ -47,6 +57,8 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2
 # The sum of a wrong cause rounds as well, by a bound a little different from this one.
 _LEEWAY = 4
+_MAX_CHANCE: Final = 1e-4  # of a mistake that fits by chance
+_SAME: Final = 1e-12  # relative difference of one value, computed twice in float64
 
 
 def error_bound(expected: ExpectedGradient) -> torch.Tensor:
@@ -54,11 +66,15 @@ def error_bound(expected: ExpectedGradient) -> torch.Tensor:
     info = torch.finfo(getattr(torch, expected.spec.effective_grad_dtype))
     num_terms = len(expected.ranks) * expected.count
     num_roundings = num_terms - 1 + (2 if expected.divisor > 1 else 0)
-    terms = [expected.part(rank, [m]) for rank, m in expected.terms()]
-    magnitude = torch.stack(terms).abs().sum(dim=0) / expected.divisor
     relative = gamma(num_roundings, info.eps / 2)
     relative += 2 * gamma(num_terms, _UNIT_ROUNDOFF_OF_REFERENCE)
-    return relative * magnitude + 2 * num_terms * info.smallest_normal
+    return relative * _magnitude(expected) + 2 * num_terms * info.smallest_normal
+
+
+def _magnitude(expected: ExpectedGradient) -> torch.Tensor:
+    """Return the sum of the magnitudes of all contributions to each element."""
+    terms = [expected.part(rank, [m]) for rank, m in expected.terms()]
+    return torch.stack(terms).abs().sum(dim=0) / expected.divisor
 
 
 def gamma(num_roundings: int, unit_roundoff: float) -> float:
@@ -78,12 +94,43 @@ def explain_rounded(
         return malformed
     exact, value = observed.to(torch.float64), expected.value()
     bound = error_bound(expected)
+    return _only_cause(expected, exact, bound) or _out_of_bound(
+        (exact - value).abs(), bound
+    )
+
+
+def _only_cause(
+    expected: ExpectedGradient, exact: torch.Tensor, bound: torch.Tensor
+) -> Cause | None:
+    """Return the one known cause that fits; None if several fit, or one may by chance."""
+    value, fitting, num_candidates = expected.value(), list[_Fit](), 0
     for cause, candidate in explanations(expected):
+        num_candidates += 1
         leeway = _LEEWAY * (bound + bound / (1 + value.abs()) * candidate.abs())
-        told_apart = ((candidate - value).abs() > leeway).any()
-        if told_apart and ((exact - candidate).abs() <= leeway).all():
-            return cause
-    return _out_of_bound((exact - value).abs(), bound)
+        if not (exact.any() or candidate.any()):
+            return cause  # zeros that were never added up: no rounding gives all of them
+        told_apart = (candidate - value).abs() > leeway
+        if told_apart.any() and ((exact - candidate).abs() <= leeway).all():
+            chance = (leeway / _magnitude(expected))[told_apart].clamp(max=1).prod()
+            fitting.append(_Fit(cause, candidate, float(chance)))
+    if not fitting or any(not _agree(fitting[0], other) for other in fitting):
+        return None
+    first = fitting[0]
+    return first.cause if first.chance * num_candidates < _MAX_CHANCE else None
+
+
+class _Fit(NamedTuple):
+    """A cause that fits, its value, and the share of numbers that would fit as well."""
+
+    cause: Cause
+    candidate: torch.Tensor
+    chance: float
+
+
+def _agree(one: _Fit, other: _Fit) -> bool:
+    """Tell whether two causes are of one kind, or two words for one value."""
+    is_same_value = torch.allclose(one.candidate, other.candidate, rtol=_SAME, atol=0)
+    return one.cause.kind == other.cause.kind or is_same_value
 
 
 def _is_within_bound(expected: ExpectedGradient, observed: torch.Tensor) -> bool:

@@ -111,6 +111,32 @@ def test_a_gradient_that_cannot_be_compared_is_malformed() -> None:
     assert kinds == ["gradient_missing", "wrong_shape", "wrong_dtype", "not_finite"]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("factor", [2.0, 1.31, 0.5])
+def test_few_elements_of_a_narrow_dtype_tell_no_cause(
+    dtype: str, factor: float
+) -> None:
+    due = expected(dtype, parameter="down.bias")
+    value = (due.value() * factor).to(getattr(torch, dtype))
+    cause = explain_rounded(due, value)
+    assert cause is not None
+    assert cause.kind == "out_of_bound"
+
+
+def test_zeros_are_never_there_by_chance() -> None:
+    due = expected("bfloat16", parameter="down.bias")
+    cause = explain_rounded(due, torch.zeros_like(due.value()).to(torch.bfloat16))
+    assert cause is not None
+    assert cause.kind == "never_written"
+
+
+def test_many_elements_of_a_narrow_dtype_tell_the_cause() -> None:
+    due = expected("float16")
+    cause = explain_rounded(due, (due.value() / 4).to(torch.float16))
+    assert cause is not None
+    assert cause.kind == "scaled"
+
+
 def test_one_term_is_owed_to_the_last_bit() -> None:
     due = replace(expected(), count=1, ranks=(0,))
     value = due.value().to(torch.float32)
