@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
@@ -33,7 +34,17 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         is_clear=_is_clear(original),
         step=error.moment.step,
         error=raised,
+        hook=_hook(error, lines),
     )
+
+
+def _hook(
+    error: SubjectRaisedError, lines: Collection[str]
+) -> Literal["", "tensor hook", "hook left"]:
+    """Return the kind of hook that raised, with its lines of the subject."""
+    if error.moment.phase == "after_unbind" and lines:
+        return "hook left"
+    return "tensor hook" if error.in_tensor_hook else ""
 
 
 def _is_clear(error: BaseException) -> bool:

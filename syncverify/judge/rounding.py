@@ -108,7 +108,9 @@ def _only_cause(
         num_candidates += 1
         leeway = _LEEWAY * (bound + bound / (1 + value.abs()) * candidate.abs())
         if not (exact.any() or candidate.any()):
-            return cause  # zeros that were never added up: no rounding gives all of them
+            return (
+                cause  # zeros that were never added up: no rounding gives all of them
+            )
         told_apart = (candidate - value).abs() > leeway
         if told_apart.any() and ((exact - candidate).abs() <= leeway).all():
             chance = (leeway / _magnitude(expected))[told_apart].clamp(max=1).prod()

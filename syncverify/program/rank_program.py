@@ -95,7 +95,7 @@ def play(
     freeze(scenario, -1, model.parameters)
     if scenario.backward == "hooks_of_others":
         install_lasting_hooks(model.parameters.values())
-    recorder.watch(model.local_gradients)
+    recorder.watch(model.local_gradients, model.parameters.values())
     streams = CallerStreams(scenario.launch, device)
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
 

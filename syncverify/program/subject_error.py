@@ -19,12 +19,16 @@ class SubjectRaisedError(Exception):
     Attributes:
         moment: Moment of the call that raised.
         original: Exception of the subject.
+        in_tensor_hook: Whether a tensor hook of a parameter raised it.
     """
 
-    def __init__(self, moment: Moment, original: BaseException) -> None:
+    def __init__(
+        self, moment: Moment, original: BaseException, *, in_tensor_hook: bool = False
+    ) -> None:
         super().__init__(f"{moment}: {kind_of(original)}: {message_of(original)}")
         self.moment = moment
         self.original = original
+        self.in_tensor_hook = in_tensor_hook
 
 
 @contextmanager
@@ -48,7 +52,8 @@ def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
     # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and no
     # rank plays there.
     except BaseException as error:  # the subject's, of any class
-        raise SubjectRaisedError(moment, error) from error
+        in_hook = recorder.was_raised_in_tensor_hook(error)
+        raise SubjectRaisedError(moment, error, in_tensor_hook=in_hook) from error
 
 
 def raised_by_subject(error: SubjectRaisedError | RunEndedError) -> SubjectRaisedError:

@@ -34,6 +34,8 @@ MEANINGS: Final = {
     "never_written": "the gradient is all zeros",
     "erased": "the gradient was there, and was cleared or multiplied by 0",
     "view_lost": "`.grad` does not lie any more in the memory that is reduced",
+    "hook_too_early": "a hook sends or reads `.grad` before autograd has added to it",
+    "not_reset": "a step was right, and an equal step after it reduced nothing",
     "not_reduced": "no collective of the step has the gradient",
     "result_dropped": "the gradient was reduced, and the result is not in `.grad`",
     "rank_contribution_missing": "contributions of some ranks are missing",

@@ -17,11 +17,13 @@ _HINTS = {
     "step_bound": "poll only for work that every rank does in this step, or wait instead",
     # collectives_match_across_ranks, launch_order_agrees
     "collective_mismatch": (
-        "build and launch buckets in an order that does not depend on the rank"
+        "build and launch buckets in an order that does not depend on the rank: not in that "
+        "of a set, of id() or of a hash"
     ),
     "collective_missing": "issue every collective on all ranks of its group, or on none",
     "bucket_mismatch": (
-        "put the same parameters into the n-th bucket on every rank, used or not"
+        "put the same parameters into the n-th bucket on every rank, used or not, and in an "
+        "order that comes from no set, id() or hash"
     ),
     "deadlock_hazard": (
         "launch on all communicators in one order that does not depend on the rank"
@@ -128,6 +130,14 @@ _HINTS = {
     ),
     "sums_otherwise": "let no gradient depend on the clock or on unseeded random numbers",
     "ends_otherwise": "replay a few times: the failure depends on chance",
+    "not_reset": (
+        "set counters and flags of a step back, in wait() or zero_grad(): the first step was "
+        "right, and this one starts where that one ended"
+    ),
+    "hook_too_early": (
+        "register the hook with `register_post_accumulate_grad_hook`: a hook of "
+        "`register_hook` runs before autograd adds the gradient to `.grad`"
+    ),
     "not_reduced": "launch every bucket by the time wait() returns, the last one included",
     # orderings
     "reduced_before_accumulated": (

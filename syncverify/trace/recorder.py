@@ -26,6 +26,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
+from syncverify.trace.tensor_hooks import is_in_tensor_hook, raised_in_tensor_hook
 
 # Enough for scenarios of whole numbers, which have few elements. The properties that read
 # contents do not judge real modules.
@@ -77,10 +78,20 @@ class Recorder:
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
+        self._parameters: Sequence[torch.Tensor] = ()
 
-    def watch(self, gradients: Callable[[], Mapping[str, torch.Tensor]]) -> None:
-        """Set the function that returns the current local gradients, by parameter name."""
+    def watch(
+        self,
+        gradients: Callable[[], Mapping[str, torch.Tensor]],
+        parameters: Iterable[torch.Tensor] = (),
+    ) -> None:
+        """Set the function that returns the local gradients by name, and the parameters."""
         self._gradients = gradients
+        self._parameters = tuple(parameters)
+
+    def was_raised_in_tensor_hook(self, error: BaseException) -> bool:
+        """Tell whether an error comes from a hook that runs before gradients are added."""
+        return raised_in_tensor_hook(self._parameters, error)
 
     @contextmanager
     def calling(self, moment: Moment) -> Iterator[None]:
@@ -198,6 +209,7 @@ class Recorder:
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
             contents=_contents(tensors, regions),
+            in_tensor_hook=is_in_tensor_hook(self._parameters),
         )
         self.trace.append(launched)
         return launched

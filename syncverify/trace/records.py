@@ -1,8 +1,7 @@
 """The trace: ordered records of the actions of one rank.
 
 Traces and observations are the only way from running to judging: a backend writes them, and
-properties read them. Each record has a stamp, the `Moment` of the training run, and the
-stream on which the action was queued (`default` where a backend has one stream).
+properties read them. Each record has a `Moment` and the stream of its action.
 """
 
 from __future__ import annotations
@@ -264,8 +263,8 @@ class CollectiveLaunch:
         source: Line of the subject that issued the collective.
         stream: Current stream of the call.
         communication_stream: Stream on which the collective runs. NCCL keeps one stream for
-            each communicator, which first waits for `stream`; a synchronous call (torch 2.8
-            and later) runs on `stream` itself.
+            each communicator, which first waits for `stream`; a synchronous call runs on
+            `stream` itself, since torch 2.8.
         written: Memory that receives results.
         communicator: Name of the communicator, equal on its ranks, unlike that of others.
         root: Global rank of the root; None where there is none.
@@ -275,6 +274,7 @@ class CollectiveLaunch:
         contents: Bytes of `regions`, gaps included, at the time of the call; empty where
             they are on a device, or too many.
         callers: Lines of the subject that led to `source`, the nearest first.
+        in_tensor_hook: Whether a tensor hook, which runs before accumulation, issued it.
     """
 
     moment: Moment
@@ -296,6 +296,7 @@ class CollectiveLaunch:
     is_batched: bool | None = None
     contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
     callers: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    in_tensor_hook: bool = field(default=False, repr=False, compare=False)
 
     @property
     def key(self) -> CollectiveKey:

@@ -103,6 +103,8 @@ class Fault:
         step: Optimizer step of the fault, from 0.
         error: The exception in words, without its rank: equal errors of two ranks or two
             subjects are equal texts.
+        hook: Kind of the hook that raised: `tensor hook` for one that runs before gradients
+            are accumulated, `hook left` for one that runs after `unbind()`; "" for any other.
     """
 
     kind: FaultKind
@@ -113,6 +115,7 @@ class Fault:
     is_clear: bool = True
     step: int = 0
     error: str = ""
+    hook: Literal["", "tensor hook", "hook left"] = ""
 
 
 class Held(NamedTuple):

@@ -10,6 +10,7 @@ import torch
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.after_wait import on_all_ranks
+from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -37,6 +38,10 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]
     single parameters on top of their bucket. Does not say that the right bytes were
     reduced: `gradient_equals_reference` does.
     """
+    yield from with_circumstances(judgement, _wrong_steps(judgement))
+
+
+def _wrong_steps(judgement: Judgement) -> Iterator[Finding]:
     for rank, rank_run in enumerate(judgement.run.ranks):
         for step in range(judgement.scenario.num_steps):
             launches = launches_of_step(rank_run.trace, step)

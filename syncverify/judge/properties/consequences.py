@@ -11,6 +11,12 @@ import re
 from collections.abc import Mapping
 
 from syncverify.judge.cause import VAGUE_CAUSES
+from syncverify.judge.properties.circumstances import (
+    AFTER_REBINDING,
+    AFTER_RIGHT_STEP,
+    IN_TENSOR_HOOK,
+    OTHER_CONTENTS,
+)
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.judgement import Check
 from syncverify.judge.properties.launch_order import launch_order_agrees
@@ -104,6 +110,15 @@ _DISAGREEMENTS = frozenset(
         (launch_order_agrees.__name__, "deadlock_hazard"),
     }
 )
+# Causes that explain what occurs under some circumstance alone; see Note [When it is wrong].
+_SHOWN = {
+    "hook_left": AFTER_REBINDING,
+    "buffer_left": AFTER_REBINDING,
+    "not_reset": AFTER_RIGHT_STEP,
+    "hook_too_early": IN_TENSOR_HOOK,
+    "collective_mismatch": OTHER_CONTENTS,
+    "bucket_mismatch": OTHER_CONTENTS,
+}
 _LINE = re.compile(r"\bat ([^,;]+:\d+) in ")
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
@@ -134,11 +149,14 @@ def consequences_of(name: str) -> frozenset[str]:
 
 def clues_of(violation: Violation) -> Clues:
     """Return the clues of a violation; a disagreement of ranks shows its source lines."""
+    own = violation.clues
+    if violation.cause in _SHOWN:
+        own |= Clues(frozenset({_SHOWN[violation.cause]}))
     if violation.identity not in _DISAGREEMENTS:
-        return violation.clues
+        return own
     details = violation.evidence.get("details", [])
     lines = _LINE.findall("\n".join([violation.summary, *details]))
-    return violation.clues | Clues(frozenset(lines))
+    return own | Clues(frozenset(lines))
 
 
 def other_forms(
@@ -173,7 +191,7 @@ def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identit
     for identity in ranked:
         if identity not in _DISAGREEMENTS:
             continue
-        own = clues.get(identity, _NO_CLUES).shows
+        own = clues.get(identity, _NO_CLUES).shows.difference(_SHOWN.values())
         touching = [first for first, known in groups.items() if known & own]
         leader, *others = [*touching, identity]
         forms.update(dict.fromkeys(others, leader))

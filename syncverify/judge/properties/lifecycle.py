@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.circumstances import after_earlier_steps
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -30,11 +31,12 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     fault = judgement.run.fault
     if fault is None or judgement.refused_step is None:
         yield from _fault(judgement, {"raised", "process_died"})
+    elif not fault.is_clear and not fault.hook:
+        summary = f"expected an error that names the mistake, but {fault.summary}"
+        for finding in _fault(judgement, {"raised"}):
+            yield replace(finding, cause="unclear_error", summary=summary)
     elif not fault.is_clear:
-        for rank in fault.ranks:
-            summary = f"expected an error that names the mistake, but {fault.summary}"
-            evidence = {"kind": fault.kind, "details": list(fault.details)}
-            yield Finding("unclear_error", summary, rank, None, evidence)
+        yield from _fault(judgement, {"raised"})
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
@@ -92,6 +94,7 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Finding]:
         yield from _leftovers(judgement, rank)
         yield from _late_collectives(judgement, rank)
         yield from _plain_backward(judgement, rank)
+    yield from _raised_by_hook_left(judgement)
 
 
 def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
@@ -131,6 +134,20 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
             yield Finding("parameters_joined", summary, rank, name, {"rank": rank})
     yield from _of_process(left, rank)
     yield from _rewound(judgement, left, rank)
+
+
+def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
+    """Find a hook that plain backward after `unbind()` called, and that raised."""
+    fault = judgement.run.fault
+    if fault is None or fault.hook != "hook left":
+        return
+    if judgement.refused_step is None or not fault.is_clear:
+        for rank in fault.ranks:
+            summary = (
+                f"a plain backward after unbind() still calls a hook: {fault.summary}"
+            )
+            evidence = {"rank": rank, "details": list(fault.details)}
+            yield Finding("hook_left", summary, rank, None, evidence)
 
 
 def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
@@ -189,16 +206,33 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Finding]:
     fault = judgement.run.fault
-    if fault is None or fault.kind not in kinds:
+    if fault is None or fault.kind not in kinds or fault.hook == "hook left":
         return
+    cause = fault_identity(fault)[1]
+    summary = fault.summary
+    if cause == "hook_too_early":
+        summary += ": this hook runs before autograd adds the gradient to `.grad`"
+    place = frozenset({f"{fault.error.partition(' in ')[0]} {fault.details[-1:]}"})
+    signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
     for rank in fault.ranks:
-        cause = fault_identity(fault)[1]
         evidence = {"kind": fault.kind, "details": list(fault.details)}
-        yield Finding(cause, fault.summary, rank, None, evidence)
+        yield Finding(
+            cause,
+            summary,
+            rank,
+            None,
+            evidence,
+            shows=place,
+            explained_by=(place | signs) if fault.kind == "raised" else frozenset(),
+        )
 
 
 def fault_identity(fault: Fault) -> tuple[str, str]:
     """Return the property and the cause of a fault of which no part was allowed."""
+    if fault.hook == "hook left":
+        return unbind_restores_parameters.__name__, "hook_left"
+    if fault.hook == "tensor hook" and "'NoneType'" in fault.error:
+        return every_rank_finishes.__name__, "hook_too_early"
     ends = fault.kind in {"raised", "process_died"}
     violated = every_rank_finishes if ends else every_wait_completes
     cause = f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind

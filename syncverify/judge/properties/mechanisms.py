@@ -24,8 +24,9 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.evidence import Evidence, memory, until, where
-from syncverify.judge.properties.judgement import launches_of
+from syncverify.judge.properties.judgement import launches_of, launches_of_step
 from syncverify.judge.properties.lost_views import moved, view_lost
 from syncverify.judge.properties.sent import elements, senders, sends, sent_parameters
 from syncverify.trace.records import (
@@ -42,6 +43,7 @@ from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.slots import find_slots
 
 _COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})
+_LACKS_MICRO_BATCH = frozenset({"micro_batch_missing", "never_written"})
 _LACKS_BACKWARDS = frozenset(
     {
         "micro_batch_missing",
@@ -74,8 +76,10 @@ def mechanism(
         view_lost,
         moved,
         _shared,
+        _in_tensor_hook,
         _not_awaited,
         _result_dropped,
+        _not_reset,
         _not_reduced,
         _reduced_twice,
         _summed_again,
@@ -114,6 +118,23 @@ def _shared(evidence: Evidence) -> Cause | None:
                 "one of them is in both"
             )
             return Cause("memory_shared", text)
+    return None
+
+
+def _in_tensor_hook(evidence: Evidence) -> Cause | None:
+    """Find a reduction of the gradient before the accumulation that its hook precedes."""
+    expected = evidence.expected
+    if evidence.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
+        return None
+    for launch in evidence.launches:
+        names = senders(expected.reference, expected.rank, launch) or ()
+        is_unknown = not names and evidence.kind in _LACKS_MICRO_BATCH
+        if launch.in_tensor_hook and (expected.spec.name in names or is_unknown):
+            text = (
+                f"it was reduced {where(launch)}, inside of a tensor hook, which runs before "
+                "autograd adds the gradient of the micro-batch to `.grad`"
+            )
+            return Cause("hook_too_early", text)
     return None
 
 
@@ -162,6 +183,27 @@ def _result_dropped(evidence: Evidence) -> Cause | None:
                 f"{where(launch)}, and the result never came into `.grad`"
             )
             return Cause("result_dropped", text)
+    return None
+
+
+def _not_reset(evidence: Evidence) -> Cause | None:
+    """Find a reduction of the gradient in an earlier step that is like this one."""
+    expected, scenario = evidence.expected, evidence.expected.reference.scenario
+    told = _not_reduced(evidence)
+    if told is None:
+        return None
+    for earlier in range(expected.step):
+        if not is_like(scenario, expected.step, earlier):
+            continue
+        for launch in launches_of_step(evidence.trace, earlier):
+            names = senders(expected.reference, expected.rank, launch) or ()
+            if launch.reduces and expected.spec.name in names:
+                text = (
+                    f"it is rank {expected.rank}'s own gradient: step {earlier} reduced it "
+                    f"{where(launch)}, and step {expected.step}, which is like that one, did "
+                    "not"
+                )
+                return Cause("not_reset", text)
     return None
 
 

@@ -24,6 +24,7 @@ from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.trace.records import (
+    AUTOGRAD,
     CollectiveLaunch,
     SubjectReturn,
     TraceRecord,
@@ -61,7 +62,8 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Finding
     copied out without waiting, two communicators on one bucket. Does not promise that the
     bucket was complete at its launch: values tell.
     """
-    yield from _of_family(judgement, {"touched_in_flight", "collectives_overlap"})
+    causes = {"touched_in_flight", "collectives_overlap", "hook_too_early"}
+    yield from _of_family(judgement, causes)
 
 
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Finding]:
@@ -128,9 +130,22 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
     first_reduces = isinstance(found.first, CollectiveLaunch)
     if isinstance(found.second, CollectiveLaunch):
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
+    if _is_before_accumulation(found):
+        return "hook_too_early"
     if first_reduces or _follows_a_collective(trace, found):
         return "touched_in_flight"
     return "accumulated_unordered"
+
+
+def _is_before_accumulation(race: Race) -> bool:
+    """Tell whether a tensor hook sent the memory to which autograd adds the gradient then."""
+    launch, use = race.first, race.second
+    return (
+        isinstance(launch, CollectiveLaunch)
+        and launch.in_tensor_hook
+        and use.source == AUTOGRAD
+        and use.moment == launch.moment
+    )
 
 
 def _is_outside(trace: list[TraceRecord], index: int) -> bool:
@@ -164,12 +179,15 @@ def _findings(
         if (unordered.rank, parameters) not in told:
             told.add((unordered.rank, parameters))
             trace = judgement.run.ranks[unordered.rank].trace
+            told_of = evidence(unordered, disorder, parameters, trace)
+            if cause == "hook_too_early":
+                del told_of["remedy"]  # a wait orders the two, but in the wrong order
             yield Finding(
                 cause,
                 summary(unordered, disorder, parameters),
                 unordered.rank,
                 parameters,
-                evidence(unordered, disorder, parameters, trace),
+                told_of,
                 unordered,
                 shows,
                 _lines([unordered], "", *alone)

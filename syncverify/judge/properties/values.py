@@ -18,6 +18,7 @@ from syncverify.judge.properties.after_wait import (
     each_after_wait,
     on_all_ranks,
 )
+from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -123,7 +124,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
     if judgement.reference.capabilities.reduces_each_micro_batch:
         return
     early = list(_early_reductions(judgement))
-    yield from early
+    yield from with_circumstances(judgement, early)
     if early:  # the wrong values follow from it
         return
     ends = itertools.chain(
@@ -230,6 +231,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                     ", ".join(record.parameters) or None,
                     {
                         "rank": rank,
+                        "step": step,
                         "collective": str(record),
                         "moment": str(record.moment),
                         **code_of([("", record)]),
@@ -264,6 +266,14 @@ def compare(
     Yields:
         One finding per wrong gradient of `gradients`.
     """
+    yield from with_circumstances(judgement, _compared(judgement, gradients, others))
+
+
+def _compared(
+    judgement: Judgement,
+    gradients: Iterable[tuple[ExpectedGradient, Observation]],
+    others: Iterable[tuple[ExpectedGradient, Observation]],
+) -> Iterator[Finding]:
     apart, seen = set[str](), set[str]()
     if judgement.scenario.module != PLAIN:
         for expected, observation, cause in _explained(gradients, explain_rounded):

@@ -1,0 +1,95 @@
+"""Circumstances of a wrong gradient that point to a mistake elsewhere in the run.
+
+Note [When it is wrong]
+    A step that is wrong after equal steps that were right tells of state that was not reset.
+    One that is wrong after `unbind()` and `bind()` alone tells of state that was left behind.
+    What was launched inside of a tensor hook lacks the gradient that the hook is called with.
+    And where ranks may have put different gradients into one bucket, no value tells a cause.
+    Each circumstance is a sign: a violation that shows it explains the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    launches_of_step,
+)
+from syncverify.judge.properties.sent import senders
+from syncverify.scenario import step_plan
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.vocabulary import PLAIN, REBINDING
+from syncverify.trace.records import CollectiveLaunch
+
+IN_TENSOR_HOOK = "a tensor hook acted before accumulation"
+AFTER_RIGHT_STEP = "an earlier step was right"
+AFTER_REBINDING = "an earlier bind() was undone"
+OTHER_CONTENTS = "ranks may have other contents in a bucket"
+
+
+def with_circumstances(
+    judgement: Judgement, findings: Iterable[Finding]
+) -> Iterator[Finding]:
+    """Add the circumstances of each finding, whose evidence has its step, to its signs.
+
+    Where the trace proves a cause, other contents of a bucket are none.
+    """
+    found, known = list(findings), dict[int, frozenset[str]]()
+    steps = [(each.evidence or {})["step"] for each in found]
+    for finding, step in zip(found, steps, strict=True):
+        if step not in known:
+            known[step] = circumstances(judgement, step, min(steps))
+        is_proven = (finding.evidence or {}).get("is_proven", True)
+        signs = known[step] - ({OTHER_CONTENTS} if is_proven else set())
+        yield replace(finding, explained_by=finding.explained_by | signs)
+
+
+def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozenset[str]:
+    """Return the signs of a finding in a step.
+
+    Args:
+        judgement: The run.
+        step: Step of the finding.
+        first_wrong: First step of the run with a finding of the same property.
+    """
+    signs = set(after_earlier_steps(judgement.scenario, step, first_wrong))
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for launch in launches_of_step(rank_run.trace, step):
+            if launch.in_tensor_hook:
+                signs.add(IN_TENSOR_HOOK)
+            if not _is_known(judgement, rank, launch):
+                signs.add(OTHER_CONTENTS)
+    return frozenset(signs)
+
+
+def after_earlier_steps(
+    scenario: Scenario, step: int, first_wrong: int
+) -> frozenset[str]:
+    """Return the signs of a finding that tell of the steps before it."""
+    if not step or first_wrong == 0:
+        return frozenset()
+    if any(scenario.step_event(before) in REBINDING for before in range(step)):
+        return frozenset({AFTER_REBINDING, AFTER_RIGHT_STEP})
+    return frozenset({AFTER_RIGHT_STEP})
+
+
+def _is_known(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> bool:
+    """Tell whether it is known which gradients are reduced."""
+    if not launch.reduces or launch.parameters:
+        return True
+    if judgement.scenario.module != PLAIN:
+        return False
+    return senders(judgement.reference, rank, launch) is not None
+
+
+def is_like(scenario: Scenario, step: int, earlier: int) -> bool:
+    """Tell whether two steps are alike, and no event of a step comes before the later one."""
+    counts = [
+        step_plan.num_agreed_micro_batches(scenario, at) for at in (step, earlier)
+    ]
+    events = {scenario.step_event(at) for at in range(step + 1)}
+    uses = {spec.used for spec in scenario.parameters}
+    return counts[0] == counts[1] and events == {PLAIN} and uses == {"always"}

@@ -1,0 +1,67 @@
+"""Functions that run inside a tensor hook of a parameter.
+
+`Tensor.register_hook` and `register_multi_grad_hook` call a function with the gradient that
+autograd has computed, before it is accumulated into `.grad`. A synchronizer that reads or
+sends `.grad` there misses the micro-batch that is under way.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import torch
+
+
+def is_in_tensor_hook(parameters: Iterable[torch.Tensor]) -> bool:
+    """Tell whether a tensor hook of some parameter called the current line."""
+    hooks = _hook_codes(parameters)
+    return bool(hooks) and any(
+        code in hooks for code in _codes_of_stack(sys._getframe(1))
+    )
+
+
+def raised_in_tensor_hook(
+    parameters: Iterable[torch.Tensor], error: BaseException
+) -> bool:
+    """Tell whether an error was raised below a tensor hook of some parameter."""
+    hooks = _hook_codes(parameters)
+    return bool(hooks) and any(
+        code in hooks for code in _codes_of_traceback(error.__traceback__)
+    )
+
+
+def _hook_codes(parameters: Iterable[torch.Tensor]) -> set[CodeType]:
+    # torch has no public way to list hooks (torch/_tensor.py, register_hook).
+    hooks = (
+        hook
+        for parameter in parameters
+        for hook in (parameter._backward_hooks or {}).values()  # noqa: SLF001
+    )
+    return {code for hook in hooks if (code := _code_of(hook)) is not None}
+
+
+def _code_of(hook: Any) -> CodeType | None:
+    """Return the code that a callable runs; None for one that is written in C."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    function = getattr(hook, "__func__", hook)
+    if not hasattr(function, "__code__"):
+        function = vars(type(hook)).get("__call__")
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _codes_of_stack(frame: FrameType | None) -> Iterator[CodeType]:
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
+
+
+def _codes_of_traceback(traceback: TracebackType | None) -> Iterator[CodeType]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_code
+        traceback = traceback.tb_next

@@ -1,0 +1,188 @@
+"""Causes that lie elsewhere than where a run first goes wrong: hooks, state, contents."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.placements import local, local_grad
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.judge.properties import check
+from syncverify.judge.properties.consequences import clues_of, other_forms
+from syncverify.judge.violation import Violation
+from syncverify.report.hints import hint
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+
+def program(*counts: int, ranks: int = 2) -> Scenario:
+    """Return a program of one parameter with these micro-batches per step."""
+    specs = (ParameterSpec("p0", (3,), ("R",)),)
+    mesh = MeshSpec((ranks,), ("dp",))
+    return Scenario(mesh, specs, counts, 1 << 20)
+
+
+def violations(subject: type, scenario: Scenario) -> list[Violation]:
+    found = resolve(subject)
+    run = SimBackend().run(scenario, found)
+    return check(scenario, run, found.capabilities)
+
+
+def causes(subject: type, scenario: Scenario) -> set[str]:
+    return {each.cause for each in violations(subject, scenario)}
+
+
+class InTensorHooks(CountsHookCalls):
+    """Keeps gradients at zero rather than None, and reduces them in tensor hooks."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def bind(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        self.zero_grad()
+        for parameter in self.parameters:
+            self.handles += self.hooks(parameter)
+
+    def hooks(self, parameter: nn.Parameter) -> list[Any]:
+        return [parameter.register_hook(lambda _: self.note(parameter))]
+
+    @override
+    def zero_grad(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
+    @override
+    def unbind(self) -> None:
+        PlainGrads.unbind(self)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class InMultiGradHooks(InTensorHooks):
+    """Uses torch's hook of several tensors."""
+
+    @override
+    def hooks(self, parameter: nn.Parameter) -> list[Any]:
+        return [
+            torch.autograd.graph.register_multi_grad_hook(
+                [parameter], lambda _: self.note(parameter)
+            )
+        ]
+
+
+class WithoutGradients(InTensorHooks):
+    """Leaves `.grad` to autograd, so that it is None in the first hook."""
+
+    @override
+    def zero_grad(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @override
+    def note(self, parameter: nn.Parameter) -> None:
+        local(parameter.grad).mul_(1)  # type: ignore[arg-type]  # the mistake
+        super().note(parameter)
+
+
+class InAccumulatedHooks(InTensorHooks):
+    """Is right: the hooks run after the gradient was added."""
+
+    @override
+    def hooks(self, parameter: nn.Parameter) -> list[Any]:
+        return [parameter.register_post_accumulate_grad_hook(self.note)]
+
+
+@pytest.mark.parametrize("subject", [InTensorHooks, InMultiGradHooks])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_hook_before_accumulation_is_the_cause(subject: type, count: int) -> None:
+    found = violations(subject, program(count))
+    values = [v for v in found if v.property == "gradient_equals_reference"]
+    assert {each.cause for each in values} == {"hook_too_early"}
+    assert "inside of a tensor hook" in values[0].summary
+    assert "`register_post_accumulate_grad_hook`" in hint(values[0].cause)
+
+
+def test_a_gradient_that_is_not_there_yet_is_the_same_cause() -> None:
+    (found,) = violations(WithoutGradients, program(1))
+    assert found.identity == ("every_rank_finishes", "hook_too_early")
+
+
+def test_hooks_after_accumulation_are_right() -> None:
+    assert not violations(InAccumulatedHooks, program(2, 2))
+
+
+class IsNotReset(CountsHookCalls):
+    """Counts on in the second step."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def zero_grad(self) -> None:
+        PlainGrads.zero_grad(self)
+
+
+def test_a_step_that_starts_where_the_last_one_ended_was_not_reset() -> None:
+    found = violations(IsNotReset, program(2, 2))
+    values = [v for v in found if v.property == "gradient_equals_reference"]
+    assert {each.cause for each in values} == {"not_reset"}
+    assert "step 0 reduced it at" in values[0].summary
+
+
+def test_a_step_unlike_the_one_before_tells_nothing_of_state() -> None:
+    assert "not_reset" not in causes(IsNotReset, program(1, 2))
+
+
+def test_what_is_wrong_after_a_right_step_alone_is_a_form_of_state_not_reset() -> None:
+    state = [v for v in violations(IsNotReset, program(2, 2)) if v.cause == "not_reset"]
+    owed = [
+        v for v in violations(IsNotReset, program(2, 2)) if v.cause == "not_reduced"
+    ]
+    assert owed, "the second step exchanged too little"
+    clues = {each.identity: clues_of(each) for each in [*state, *owed]}
+    assert set(other_forms([*clues], clues)) == {owed[0].identity}
+
+
+class LeavesHooks(CountsHookCalls):
+    """Forgets its parameters in unbind(), and leaves hooks that need them."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def unbind(self) -> None:
+        self.zero_grad()
+        self.counts = {}
+
+
+def test_an_error_of_a_hook_after_unbind_is_a_hook_that_is_left() -> None:
+    found = violations(LeavesHooks, program(1, ranks=1))
+    assert {each.identity for each in found} == {
+        ("unbind_restores_parameters", "hook_left")
+    }
+    assert "still calls a hook: rank 0 raised KeyError" in found[0].summary
+
+
+class PutsGradientsElsewhere(PlainGrads):
+    """Is wrong by a factor, in every step."""
+
+    capabilities: ClassVar = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for parameter in self.parameters:
+            local_grad(parameter).mul_(5)
+
+
+def test_what_is_wrong_in_every_step_is_no_state() -> None:
+    found = violations(PutsGradientsElsewhere, program(2, 2))
+    state = Violation("gradient_equals_reference", "not_reset", "")
+    clues = {each.identity: clues_of(each) for each in [state, *found]}
+    assert not clues[state.identity].explain(clues[found[0].identity])
