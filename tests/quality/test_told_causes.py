@@ -166,7 +166,6 @@ def test_an_error_of_a_hook_after_unbind_is_a_hook_that_is_left() -> None:
     assert {each.identity for each in found} == {
         ("unbind_restores_parameters", "hook_left")
     }
-    assert "still calls a hook: rank 0 raised KeyError" in found[0].summary
 
 
 class PutsGradientsElsewhere(PlainGrads):

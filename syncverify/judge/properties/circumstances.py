@@ -16,7 +16,7 @@ from dataclasses import replace
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    launches_of_step,
+    launches_of,
 )
 from syncverify.judge.properties.sent import senders
 from syncverify.scenario import step_plan
@@ -57,7 +57,9 @@ def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozense
     """
     signs = set(after_earlier_steps(judgement.scenario, step, first_wrong))
     for rank, rank_run in enumerate(judgement.run.ranks):
-        for launch in launches_of_step(rank_run.trace, step):
+        for launch in launches_of(rank_run.trace):
+            if launch.moment.step != step:
+                continue
             if launch.in_tensor_hook:
                 signs.add(IN_TENSOR_HOOK)
             if not _is_known(judgement, rank, launch):

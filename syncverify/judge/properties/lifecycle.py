@@ -18,6 +18,8 @@ from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
 from syncverify.trace.run import Fault, FaultKind, Leftovers
 
+_TOO_EARLY = "hook_too_early"
+
 
 def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     """No rank ends early on a legal scenario.
@@ -31,12 +33,12 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     fault = judgement.run.fault
     if fault is None or judgement.refused_step is None:
         yield from _fault(judgement, {"raised", "process_died"})
-    elif not fault.is_clear and not fault.hook:
+    elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
         for finding in _fault(judgement, {"raised"}):
-            yield replace(finding, cause="unclear_error", summary=summary)
-    elif not fault.is_clear:
-        yield from _fault(judgement, {"raised"})
+            is_known = finding.cause == _TOO_EARLY
+            unclear = replace(finding, cause="unclear_error", summary=summary)
+            yield finding if is_known else unclear
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
@@ -210,7 +212,7 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
         return
     cause = fault_identity(fault)[1]
     summary = fault.summary
-    if cause == "hook_too_early":
+    if cause == _TOO_EARLY:
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
     place = frozenset({f"{fault.error.partition(' in ')[0]} {fault.details[-1:]}"})
     signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
@@ -231,8 +233,10 @@ def fault_identity(fault: Fault) -> tuple[str, str]:
     """Return the property and the cause of a fault of which no part was allowed."""
     if fault.hook == "hook left":
         return unbind_restores_parameters.__name__, "hook_left"
-    if fault.hook == "tensor hook" and "'NoneType'" in fault.error:
-        return every_rank_finishes.__name__, "hook_too_early"
+    # The argument of a tensor hook may be None as well, for an undefined gradient.
+    reads_grad = any(".grad" in line for line in fault.details)
+    if fault.hook == "tensor hook" and "'NoneType'" in fault.error and reads_grad:
+        return every_rank_finishes.__name__, _TOO_EARLY
     ends = fault.kind in {"raised", "process_died"}
     violated = every_rank_finishes if ends else every_wait_completes
     cause = f"{fault.kind}_{fault.identity}" if fault.identity else fault.kind

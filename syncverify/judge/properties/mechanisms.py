@@ -126,10 +126,12 @@ def _in_tensor_hook(evidence: Evidence) -> Cause | None:
     expected = evidence.expected
     if evidence.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
         return None
-    for launch in evidence.launches:
+    for launch in launches_of(evidence.trace):
+        if not launch.in_tensor_hook or launch.moment.step != expected.step:
+            continue
         names = senders(expected.reference, expected.rank, launch) or ()
         is_unknown = not names and evidence.kind in _LACKS_MICRO_BATCH
-        if launch.in_tensor_hook and (expected.spec.name in names or is_unknown):
+        if expected.spec.name in names or is_unknown:
             text = (
                 f"it was reduced {where(launch)}, inside of a tensor hook, which runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
