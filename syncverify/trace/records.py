@@ -51,9 +51,8 @@ class CollectiveSignature(NamedTuple):
     """A collective in short.
 
     Attributes:
-        operation: torch's name of the operation.
+        operation, dtype: torch's name of the operation, and name of the element dtype.
         reduce_op: Name of the reduction; empty where nothing is reduced.
-        dtype: Name of the element dtype.
         numel: Elements that this rank contributes.
     """
 
