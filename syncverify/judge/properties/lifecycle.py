@@ -36,9 +36,18 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Finding]:
     elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
         for finding in _fault(judgement, {"raised"}):
-            is_known = finding.cause == _TOO_EARLY
-            unclear = replace(finding, cause="unclear_error", summary=summary)
-            yield finding if is_known else unclear
+            if finding.cause == _TOO_EARLY:
+                yield finding
+                continue
+            yield Finding(
+                "unclear_error",
+                summary,
+                finding.rank,
+                None,
+                finding.evidence,
+                shows=finding.shows,
+                explained_by=finding.explained_by,
+            )
 
 
 def every_wait_completes(judgement: Judgement) -> Iterator[Finding]:
