@@ -17,6 +17,7 @@ from planted.remains import (
 )
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads
 from syncverify.judge.properties import check
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -91,3 +92,13 @@ def test_the_process_is_as_it_was_before_a_run(defect: Remains) -> None:
     assert torch.get_default_dtype() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
     assert random.getstate() == before[2]
+
+
+class OneABucket(AveragedMainGrads):
+    capabilities = replace(AveragedMainGrads.capabilities, keeps_bucket_cap=True)
+
+
+def test_gradients_of_equal_values_are_not_counted_together_against_the_cap() -> None:
+    specs = [ParameterSpec(f"p{n}", (), ("R",), dtype="bfloat16") for n in range(12)]
+    scenario = Scenario(MeshSpec((3,), ("dp",)), tuple(specs), (2,), 1)
+    assert identities(resolve(OneABucket), scenario) == set()

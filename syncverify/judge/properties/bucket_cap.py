@@ -31,7 +31,9 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
                 continue
             names = senders(judgement.reference, rank, launch) or ()
             num_bytes = sum(gradient_bytes(judgement, name, rank) for name in names)
-            if len(names) > 1 and num_bytes > cap:
+            numel = sum(gradient_numel(judgement, name, rank) for name in names)
+            # More elements than are sent: gradients of equal values have one place.
+            if len(names) > 1 and num_bytes > cap and numel <= launch.numel:
                 summary = (
                     f"{launch.operation} at {launch.source} ({launch.moment}) has gradients of "
                     f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
@@ -44,5 +46,12 @@ def gradient_bytes(judgement: Judgement, name: str, rank: int) -> int:
     """Return the size of a rank's part of a gradient."""
     scenario = judgement.scenario
     spec = next(spec for spec in scenario.parameters if spec.name == name)
-    width = getattr(torch, spec.effective_grad_dtype).itemsize
-    return int(math.prod(local_shape(scenario.mesh, spec, rank)) * width)
+    width: int = getattr(torch, spec.effective_grad_dtype).itemsize
+    return gradient_numel(judgement, name, rank) * width
+
+
+def gradient_numel(judgement: Judgement, name: str, rank: int) -> int:
+    """Return the number of elements of a rank's part of a gradient."""
+    scenario = judgement.scenario
+    spec = next(spec for spec in scenario.parameters if spec.name == name)
+    return math.prod(local_shape(scenario.mesh, spec, rank))

@@ -5,7 +5,8 @@ Note [Names by value]
     are whole numbers that differ between parameters, ranks, steps and micro-batches. So a
     gradient is recognized if it is sent unchanged, or divided for a mean. It is not
     recognized if it was scaled otherwise, cast or reordered. A launch is known only if all
-    of its values, except for zeros, are recognized.
+    of its values, except for zeros, are recognized. A number inside of a longer gradient may
+    equal a gradient of one element by chance, so the longer one alone is named there.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def senders(
     if sent is None:
         return None
     found, is_unknown = list[str](), sent != 0
-    for name, start, end in _recognized(reference, rank, launch, sent):
+    for name, start, end in _alone([*_recognized(reference, rank, launch, sent)]):
         found.append(name)
         is_unknown[start:end] = False
     if not found and sent_parameters(reference, rank, launch):
@@ -254,6 +255,16 @@ def _recognized(
     for spec in trainable(reference.scenario):
         for place in _occurrences(sent, _forms(reference, spec, rank, launch)):
             yield spec.name, *place
+
+
+def _alone(found: list[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+    """Yield the places that lie in no longer one."""
+    for name, start, end in found:
+        if not any(
+            first <= start and end <= last and last - first > end - start
+            for _, first, last in found
+        ):
+            yield name, start, end
 
 
 def _forms(

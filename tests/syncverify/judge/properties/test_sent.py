@@ -153,3 +153,22 @@ def test_a_mean_may_be_divided_before_it_is_sent() -> None:
     assert senders(mean, 1, sent(OWN / 4)) == ("w",)
     assert senders(mean, 1, sent(OWN)) == ("w",)
     assert senders(mean, 1, sent(OWN / 2)) is None
+
+
+def test_a_number_inside_of_a_longer_gradient_is_no_gradient_of_its_own() -> None:
+    specs = tuple(
+        ParameterSpec(f"p{n}", shape, ("R",), dtype=dtype)
+        for n, (shape, dtype) in enumerate(
+            [((), "bfloat16"), *[((), "float32")] * 3, ((2,), "bfloat16")]
+        )
+    )
+    scenario = Scenario(MeshSpec((3,), ("dp",)), specs, (2,), 1)
+    mean = reference(scenario, Capabilities(reduction="mean"))
+    longer = mean.local(specs[4], 0, 0, BOTH) / 3
+    forms = [
+        mean.local(specs[0], 0, 0, each) / by for each in (BOTH, (1,)) for by in (1, 3)
+    ]
+    assert any(form in longer for form in forms), "the numbers meet by chance"
+    launched = sent(longer, micro_batch=1)
+    assert senders(mean, 0, launched) == ("p4",)
+    assert senders(mean, 0, sent(forms[0], micro_batch=1)) == ("p0",)
