@@ -24,6 +24,7 @@ STUDIES = (
     "comparison",
     "gpu",
     "kills",
+    "mistakes",
     "mutants",
     "pages",
     "peers",

@@ -1,0 +1,1 @@
+"""One-line mistakes in right synchronizers, to see what the harness says about each."""

@@ -1,0 +1,72 @@
+"""Play the mistakes, and write the page.
+
+    python -m mistakes --jobs 2
+    python -m mistakes --only counter-not-reset
+    python -m mistakes --render
+
+Prints a line a mistake and the figures. Named mistakes are printed with their reports. The
+exit code is 1 if a mistake is not found, a certain cause is wrong, or a fix is none.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+
+import click
+
+from mistakes.corpus import mistakes
+from mistakes.document import PAGE, page, stored, summary, write
+from mistakes.scoring import EXAMPLES, Score, right_programs, scored
+from syncverify.command.process_exit import run_command
+from syncverify.search.process_pool import run_in_processes
+
+_NAMES = [mistake.name for mistake in mistakes()]
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
+              help="Play the named mistakes alone, and print their reports.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--examples", type=click.IntRange(min=1), default=EXAMPLES, show_default=True,
+              help="Scenarios; figures are written for the default alone.")  # fmt: skip
+@click.option("--render", is_flag=True, help="Play nothing; write the page.")
+def main(only: tuple[str, ...], jobs: int, examples: int, *, render: bool) -> None:
+    """Play one-line mistakes, and print what the harness says about each."""
+    scores = stored()
+    if render:
+        PAGE.write_text(page(scores), encoding="utf-8")
+        return
+    names = [name for name in _NAMES if not only or name in only]
+    play = functools.partial(scored, right=right_programs(), examples=examples)
+    spawn = multiprocessing.get_context("spawn")
+    for _, score in run_in_processes(play, names, jobs=jobs, context=spawn):
+        scores[score.name] = score
+        for told in score.told if only else ():
+            click.echo(f"{told.text}\n")
+        click.echo(_line(score))
+        if examples == EXAMPLES:
+            write(scores)
+    click.echo("\n".join(summary({name: scores[name] for name in names})))
+    sys.exit(any(_is_bad(scores[name]) for name in names))
+
+
+def _is_bad(score: Score) -> bool:
+    return not score.is_found or bool(score.wrong_certain or score.regressions)
+
+
+def _line(score: Score) -> str:
+    if not score.is_found:
+        return f"{score.name}: NOT FOUND"
+    right = "right" if score.is_right else "WRONG CAUSE"
+    wrong = f", WRONG CERTAIN {', '.join(score.wrong_certain)}"
+    fixes = ", ".join(f"fix {fix.verdict}" for fix in score.fixes) or "no fix"
+    told = ", ".join(each.identity for each in score.told)
+    return (
+        f"{score.name}: {right}{wrong if score.wrong_certain else ''}, {fixes}: {told}"
+    )
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m mistakes")

@@ -1,0 +1,1 @@
+"""Right synchronizers, as their authors would write them; each mistake changes one line."""

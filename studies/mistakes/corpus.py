@@ -1,0 +1,90 @@
+"""The mistakes, read from `mistakes.toml`, and the sources with each of them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).parent
+KINDS: Final = ("counters", "hooks", "views", "groups")
+# The subject in the file of each base.
+SUBJECTS: Final = {"bucketed": "BucketedSynchronizer", "wrapper": "DataParallelSubject"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A mistake of one line in a right synchronizer.
+
+    Attributes:
+        name: Unique name.
+        kind: A word of `KINDS`.
+        base: File in `bases/`, without its ending.
+        old: The right line, without indentation.
+        new: The wrong line.
+        causes: Causes of violations that name the mistake.
+        true: Causes of violations that follow from the mistake.
+        says: Words of which a right diagnosis has one; none where the cause is enough.
+        why: The reason that `causes` are right.
+        nth: Number of the line among those that read like `old`, from 1.
+    """
+
+    name: str
+    kind: str
+    base: str
+    old: str
+    new: str
+    causes: tuple[str, ...]
+    true: tuple[str, ...]
+    why: str
+    says: tuple[str, ...] = ()
+    nth: int = 1
+
+    @property
+    def subject(self) -> str:
+        """Return the subject, as `syncverify run` takes it in the folder of the file."""
+        return subject_of(self.base)
+
+    @property
+    def source(self) -> str:
+        """Return the base with the mistake.
+
+        Raises:
+            ValueError: The base has no such line.
+        """
+        lines = base_source(self.base).splitlines()
+        places = [n for n, line in enumerate(lines) if line.strip() == self.old]
+        if len(places) < self.nth:
+            raise ValueError(f"{self.name}: {self.base} has no line {self.old!r}")
+        place = places[self.nth - 1]
+        lines[place] = lines[place].replace(self.old, self.new)
+        return "\n".join([*lines, ""])
+
+
+def base_source(base: str) -> str:
+    """Return the text of a right synchronizer."""
+    return (FOLDER / "bases" / f"{base}.py").read_text(encoding="utf-8")
+
+
+def subject_of(base: str) -> str:
+    """Return the subject of a base, as `syncverify run` takes it."""
+    return f"{base}.py:{SUBJECTS[base]}"
+
+
+@functools.cache
+def mistakes() -> tuple[Mistake, ...]:
+    """List all mistakes, kind by kind."""
+    tables = tomllib.loads((FOLDER / "mistakes.toml").read_text(encoding="utf-8"))
+    return tuple(_read(kind, entry) for kind in KINDS for entry in tables[kind])
+
+
+def mistake_named(name: str) -> Mistake:
+    """Return the mistake of a name."""
+    return next(mistake for mistake in mistakes() if mistake.name == name)
+
+
+def _read(kind: str, entry: dict[str, Any]) -> Mistake:
+    lists = {name: tuple(entry.get(name, ())) for name in ("causes", "true", "says")}
+    return Mistake(**{**entry, **lists, "kind": kind})

@@ -1,0 +1,119 @@
+"""The page about the mistakes, from the corpus and the figures of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from mistakes.corpus import KINDS, Mistake, mistakes
+from mistakes.scoring import EXAMPLES, Score
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "one-line-mistakes.md"
+FIGURES: Final = ROOT / "studies" / "results" / "mistakes.json"
+_HEAD: Final = f"""\
+# One-line mistakes
+
+Written by `python -m mistakes` from `studies/mistakes/`; a test compares. Two right
+synchronizers, a class with buckets and a wrapper in the style of DDP, get forty mistakes of
+one line each. `syncverify` plays each of them: {EXAMPLES} scenarios on `sim`, seed 0.
+
+- *found*: the report has a violation.
+- *right cause*: the first violation has a cause that names the mistake. Which causes do is
+  written down beside each mistake, with the reason.
+- *wrong certain*: a cause that the report calls certain, and that the mistake does not have.
+- *fix*: each fix is applied to the source and played in 12 other scenarios on 2 and 4 ranks
+  beside the right program. *ok* means: right, not more collectives, not fewer of them during
+  backward, not more memory.
+
+```console
+$ python -m mistakes --jobs 2                     # all of them
+$ python -m mistakes --only counter-not-reset     # one, with its report
+```
+"""
+
+
+def stored() -> dict[str, Score]:
+    """Return the stored scores by the name of the mistake."""
+    if not FIGURES.exists():
+        return {}
+    content = json.loads(FIGURES.read_text(encoding="utf-8"))
+    return {entry["name"]: Score.read(entry) for entry in content}
+
+
+def write(scores: dict[str, Score]) -> None:
+    """Write figures and page."""
+    rows = [asdict(scores[each.name]) for each in mistakes() if each.name in scores]
+    FIGURES.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
+    PAGE.write_text(page(scores), encoding="utf-8")
+
+
+def page(scores: dict[str, Score]) -> str:
+    """Return the page."""
+    parts = [_HEAD, *summary(scores)]
+    for kind in KINDS:
+        own = [each for each in mistakes() if each.kind == kind]
+        parts += ["", f"## {kind.capitalize()}", "", *_table(own, scores)]
+    return "\n".join([*parts, ""])
+
+
+def summary(scores: dict[str, Score]) -> Iterator[str]:
+    """Yield a table of figures by kind."""
+    yield "| kind | mistakes | found | right cause | wrong certain | fix offered | fixes that are none |"
+    yield "|---|---|---|---|---|---|---|"
+    for kind in (*KINDS, "all"):
+        own = [
+            scores[each.name]
+            for each in mistakes()
+            if kind in {each.kind, "all"} and each.name in scores
+        ]
+        yield f"| {kind} | {' | '.join(map(str, _figures(own)))} |"
+
+
+def _figures(scores: Sequence[Score]) -> tuple[int, ...]:
+    return (
+        len(scores),
+        sum(each.is_found for each in scores),
+        sum(each.is_right for each in scores),
+        sum(bool(each.wrong_certain) for each in scores),
+        sum(bool(each.fixes) for each in scores),
+        sum(len(each.regressions) for each in scores),
+    )
+
+
+def _table(listed: Sequence[Mistake], scores: dict[str, Score]) -> Iterator[str]:
+    yield "| mistake | in | right line | wrong line | since | report | right | fix |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for each in listed:
+        cells = [
+            f"`{each.name}`",
+            each.base,
+            f"`{each.old}`",
+            f"`{each.new}`",
+            each.why,
+        ]
+        yield f"| {' | '.join([*cells, *_cells(scores.get(each.name))])} |"
+
+
+def _cells(score: Score | None) -> list[str]:
+    if score is None:
+        return ["not measured", "", ""]
+    if not score.is_found:
+        return ["nothing", "no", ""]
+    told = [
+        f"{each.identity}, {each.certainty.partition(':')[0]}" for each in score.told
+    ]
+    right = "yes" if score.is_right else "no"
+    wrong = f"; wrong certain: {', '.join(score.wrong_certain)}"
+    fixes = [
+        f"{fix.verdict}: `{' / '.join(line.strip() for line in fix.lines)}`"
+        for fix in score.fixes
+    ]
+    return [
+        "; ".join(told),
+        right + (wrong if score.wrong_certain else ""),
+        "; ".join(fixes) or "none",
+    ]

@@ -1,0 +1,87 @@
+"""Searches of a source for violations, as `syncverify run` makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from mistakes.corpus import subject_of
+from syncverify.backends.choice import open_backend
+from syncverify.defaults import DEFAULT_RANKS
+from syncverify.program.warnings_once import show_warnings_once
+from syncverify.report.hints import certainty
+from syncverify.report.text import violation_text
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.verification import run_search
+from syncverify.witness.fix import Fix
+
+SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A violation, as a report tells it.
+
+    Attributes:
+        identity: Property and cause, as the report writes them.
+        cause: Short name of the mistake.
+        certainty: How sure the cause is, in words.
+        text: The whole block of the report.
+    """
+
+    identity: str
+    cause: str
+    certainty: str
+    text: str
+
+    @property
+    def is_certain(self) -> bool:
+        """Tell whether the report calls the cause certain."""
+        return self.certainty.startswith("certain")
+
+
+def told_about(base: str, source: str, examples: int) -> list[tuple[Told, Fix | None]]:
+    """Search a source for violations.
+
+    Returns:
+        The violations in the order of the report, each with its fix.
+    """
+    with subject_from(base, source) as subject:
+        with contextlib.closing(open_backend("sim", subject)) as backend:
+            report = run_search(
+                subject, backend, ranks=DEFAULT_RANKS, examples=examples, seed=SEED
+            )
+        return [(_told(entry, subject.name), entry.fix) for entry in report.violations]
+
+
+def _told(entry: FoundViolation, name: str) -> Told:
+    violation = entry.violation
+    return Told(
+        f"{violation.property} ({violation.cause})",
+        violation.cause,
+        certainty(violation.cause, violation.evidence),
+        violation_text(entry, subject=name, backend="sim"),
+    )
+
+
+@contextlib.contextmanager
+def subject_from(base: str, source: str) -> Iterator[Subject]:
+    """Write a source into an empty folder, go there, and load its subject."""
+    show_warnings_once()
+    torch.set_num_threads(1)
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / f"{base}.py").write_text(source, encoding="utf-8")
+        os.chdir(folder)
+        try:
+            yield resolve(subject_of(base))
+        finally:
+            os.chdir(before)

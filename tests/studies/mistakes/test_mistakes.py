@@ -1,0 +1,125 @@
+"""The corpus of one-line mistakes is well formed, and its page is up to date."""
+
+import difflib
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from mistakes.corpus import KINDS, SUBJECTS, base_source, mistake_named, mistakes
+from mistakes.document import PAGE, page, stored
+from mistakes.fixes import Cost, Played, applied, compared, played
+from mistakes.playing import Told, told_about
+from mistakes.scoring import OfferedFix, Score
+from syncverify.report.causes import MEANINGS
+from syncverify.witness.fix import Fix
+
+SOURCE = """\
+def send(bucket):
+    if bucket.count == 1:
+        bucket.launch()
+    return bucket
+"""
+
+
+def test_there_are_ten_of_each_kind_and_twenty_in_each_base() -> None:
+    assert Counter(each.kind for each in mistakes()) == dict.fromkeys(KINDS, 10)
+    assert Counter(each.base for each in mistakes()) == dict.fromkeys(SUBJECTS, 20)
+    assert len({each.name for each in mistakes()}) == 40
+
+
+@pytest.mark.parametrize("name", [each.name for each in mistakes()])
+def test_a_mistake_changes_one_line(name: str) -> None:
+    mistake = mistake_named(name)
+    compile(mistake.source, name, "exec")
+    before, after = (
+        text.splitlines() for text in (base_source(mistake.base), mistake.source)
+    )
+    changed = [
+        line.split()[0]
+        for line in difflib.ndiff(before, after)
+        if line[0] in "+-" and line[1] == " "
+    ]
+    assert sorted(changed) == ["+", "-"]
+
+
+def test_causes_are_known() -> None:
+    named = {cause for each in mistakes() for cause in (*each.causes, *each.true)}
+    assert {name for name in named if not name.startswith("raised_")} <= {*MEANINGS}
+
+
+def test_a_line_that_is_not_there() -> None:
+    mistake = replace(mistakes()[0], old="nothing")
+    with pytest.raises(ValueError, match="has no line 'nothing'"):
+        _ = mistake.source
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(stored())
+
+
+def test_a_fix_is_applied_as_it_is_printed() -> None:
+    removed = Fix("sync.py:2 in send", ("- if bucket.count == 1:", "+ if True:"), 6)
+    added = Fix("sync.py:3 in send", ("  bucket.launch()", "+ bucket.wait()"), 6)
+    assert applied(SOURCE, removed) == SOURCE.replace("bucket.count == 1", "True")
+    assert applied(SOURCE, added) == SOURCE.replace(
+        "launch()\n", "launch()\n        bucket.wait()\n"
+    )
+    with pytest.raises(ValueError, match="is another line"):
+        applied(SOURCE, replace(removed, place="sync.py:1 in send"))
+
+
+@pytest.mark.parametrize(
+    ("launches", "early", "num_bytes", "verdict"),
+    [
+        (4, 4, 64, "ok"),
+        (3, 4, 60, "ok"),
+        (5, 4, 64, "adds a launch"),
+        (4, 3, 64, "loses overlap"),
+        (4, 4, 65, "adds memory"),
+    ],
+)
+def test_a_fix_is_compared_with_the_right_program(
+    launches: int, early: int, num_bytes: int, verdict: str
+) -> None:
+    right, fixed = Cost(4, 4, 64), Cost(launches, early, num_bytes)
+    assert (
+        compared(Played((right,), is_right=True), Played((fixed,), is_right=True))
+        == verdict
+    )
+    assert (
+        compared(Played((right,), is_right=True), Played((fixed,), is_right=False))
+        == "still wrong"
+    )
+
+
+def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
+    told = [
+        Told(
+            "gradient_equals_reference (not_reduced)", "not_reduced", "certain: ...", ""
+        ),
+        Told("gradient_equals_reference (stale)", "stale", "likely: ...", ""),
+        Told("gradient_equals_reference (view_lost)", "view_lost", "certain: ...", ""),
+    ]
+    fixes = (OfferedFix(("- a", "+ b"), "adds a launch"), OfferedFix(("+ c",), "ok"))
+    score = Score("hook-on-first-parameter-only", tuple(told), fixes)
+    assert (score.is_right, score.wrong_certain) == (True, ("view_lost",))
+    assert score.regressions == fixes[:1]
+    assert not Score("hook-on-first-parameter-only", tuple(told[1:])).is_right
+    assert not Score("counter-not-reset", tuple(told)).is_right  # it says too little
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", SUBJECTS)
+def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> None:
+    assert told_about(base, base_source(base), examples=10) == []
+    once = played(base, base_source(base))
+    assert compared(once, played(base, base_source(base))) == "ok"
+    assert sum(cost.early for cost in once.costs) > 0
+
+
+@pytest.mark.slow
+def test_a_mistake_is_found() -> None:
+    mistake = mistake_named("hooks-stay")
+    told = told_about(mistake.base, mistake.source, examples=3)
+    assert Score(mistake.name, tuple(each for each, _ in told)).is_right
