@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,3 +86,4 @@ def subject_from(base: str, source: str) -> Iterator[Subject]:
             yield resolve(subject_of(base))
         finally:
             os.chdir(before)
+            sys.modules.pop(base, None)  # the next source has the same name

@@ -109,7 +109,7 @@ def test_a_cause_that_is_certain_and_wrong_is_counted() -> None:
     assert not Score("counter-not-reset", tuple(told)).is_right  # it says too little
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("base", SUBJECTS)
 def test_a_right_program_is_not_accused_and_costs_the_same_twice(base: str) -> None:
     assert told_about(base, base_source(base), examples=10) == []
