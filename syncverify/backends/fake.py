@@ -38,6 +38,9 @@ from syncverify.sim.network.threaded_world import (
     thread_local_world,
 )
 from syncverify.sim.rank_environment import rank_environment
+from syncverify.sim.recording.foreign_threads import (
+    refusing_threads_that_communicate,
+)
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import RankThread, Scheduler
@@ -79,9 +82,12 @@ class FakeBackend:
             _play_rank(scenario, subject, rank, played[rank], recorders[index])
 
         scheduler = Scheduler(
-            len(chosen), progress=lambda: sum(len(r.trace) for r in recorders)
+            len(chosen),
+            progress=lambda: sum(len(r.trace) for r in recorders),
+            backend=self.name,
         )
-        with thread_local_world(), obvious_plans(), rank_environment():
+        world, own_threads = thread_local_world(), refusing_threads_that_communicate()
+        with world, own_threads, obvious_plans(), rank_environment():
             threads, stall = scheduler.run(program)
         absent = RankRun()
         return Run(

@@ -34,14 +34,31 @@ def refusing_what_needs_gpus() -> Iterator[None]:
     try:
         yield
     except SubjectRaisedError as error:
-        original = error.original
-        raised = f"{kind_of(original)}: {message_of(original)}"
-        # An error of the subject may name the told device of a tensor.
-        if not _SPEAKS_OF_GPUS.search(re.sub(r"cuda:\d+", "", raised)):
+        original = next(filter(_speaks_of_gpus, _with_causes(error.original)), None)
+        if original is None:
             raise
+        raised = _in_words(original)
         lines = outermost_frames(traceback.extract_tb(original.__traceback__))
         raise EnvironmentNotSupportedError(
             f"the sim backend tells the subject that it is on CUDA, and simulates no code "
             f"below Python, such as kernels: {raised}, at {lines[-1] if lines else 'unknown line'};"
             " use nccl with GPUs, or a contract without device = 'cuda'"
         ) from error
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and the errors behind it: the subject may have wrapped a kernel's."""
+    known: list[BaseException] = []
+    while error is not None and error not in known:
+        yield error
+        known.append(error)
+        error = error.__cause__ or error.__context__
+
+
+def _speaks_of_gpus(error: BaseException) -> bool:
+    # An error of the subject may name the told device of a tensor.
+    return bool(_SPEAKS_OF_GPUS.search(re.sub(r"cuda:\d+", "", _in_words(error))))
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{kind_of(error)}: {message_of(error)}"

@@ -18,7 +18,9 @@ from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.sim.rank_environment import rank_environment
-from syncverify.sim.recording.foreign_threads import sharing_process_groups
+from syncverify.sim.recording.foreign_threads import (
+    refusing_threads_that_communicate,
+)
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
@@ -93,7 +95,7 @@ class SimulatedMachine:
         tells = any(recorder.streams.told for recorder in self.recorders)
         modules, cycles = virtual_device_modules(tells=tells), no_collection_of_cycles()
         backend = registered_backend(self.world)
-        threads = sharing_process_groups(self._scheduler)
+        threads = refusing_threads_that_communicate()
         world, plans, variables = (
             thread_local_world(),
             obvious_plans(),

@@ -8,27 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 from typing_extensions import override
 
-from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
-from syncverify.trace.source_lines import calling_line
+from syncverify.sim.turns.refusals import refusal
 
 Make = Callable[..., Any]
-
-
-def refusal(feature: str) -> Make:
-    """Make a function that raises: a feature is not simulated, called at some line."""
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise EnvironmentNotSupportedError(
-            f"the sim backend does not simulate {feature}, asked for at {calling_line()}"
-        )
-
-    return refuse
 
 
 def current_stream_context(

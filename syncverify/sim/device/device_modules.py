@@ -36,7 +36,6 @@ from syncverify.sim.device.device_functions import (
     CurrentStream,
     Make,
     current_stream_context,
-    refusal,
 )
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.streams import RankStreams, own_streams
@@ -47,6 +46,7 @@ from syncverify.sim.device.torch_internals import (
     REGISTER_COMM_HOOK,
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
+from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
 
 _MISSING = object()
 
@@ -61,11 +61,11 @@ class _ByThread(type):
     @override
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         streams = own_streams()
-        return (
-            cls.make(streams, *args, **kwargs)
-            if streams
-            else cls.original(*args, **kwargs)
-        )
+        if streams:
+            return cls.make(streams, *args, **kwargs)
+        if cls.original.__module__ != torch.cpu.__name__:
+            _refuse_own_thread()
+        return cls.original(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
         """Return an attribute of instances, such as `torch.cuda.Stream.priority_range`."""
@@ -74,6 +74,12 @@ class _ByThread(type):
     @override
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (cls.original, cls.virtual))
+
+
+def _refuse_own_thread() -> None:
+    """Refuse a thread of the subject, for which torch's own function would raise."""
+    if is_own_thread():
+        refuse_thread("use CUDA")
 
 
 def _class(original: type, virtual: type, make: Make) -> type:
@@ -87,14 +93,16 @@ def _new(original: Any, make: Make) -> Any:
     def virtual(streams: RankStreams, _: type, *args: Any, **kwargs: Any) -> Any:
         return make(streams, *args, **kwargs)
 
-    return staticmethod(_function(original, virtual))
+    return staticmethod(_function(original, virtual, is_cuda=True))
 
 
 def _function(
-    original: Any, virtual: Make, *, for_harness: bool = True
+    original: Any, virtual: Make, *, for_harness: bool = True, is_cuda: bool = False
 ) -> Callable[..., Any]:
     def by_thread(*args: Any, **kwargs: Any) -> Any:
         streams = own_streams()
+        if streams is None and is_cuda:
+            _refuse_own_thread()
         if streams is None or not (for_harness or streams.serves_subject):
             return original(*args, **kwargs)
         return virtual(streams, *args, **kwargs)
@@ -191,7 +199,9 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         (torch.accelerator, ACCELERATOR),
     ):
         for name, virtual in functions.items():
-            yield module, name, _function(getattr(module, name), virtual)
+            is_cuda = module in (torch.cuda, torch.accelerator)
+            original = getattr(module, name)
+            yield module, name, _function(original, virtual, is_cuda=is_cuda)
     for imported, make in _IMPORTED:
         yield imported, "__new__", _new(imported.__new__, make)
     for owner, name, virtual_class, make in _CLASSES:

@@ -16,6 +16,8 @@ from typing import Any, NoReturn, Protocol
 import torch
 from typing_extensions import override
 
+from syncverify.sim.turns.refusals import refusal
+
 
 class StreamQueues(Protocol):
     """The queues of one rank, as its streams and events use them."""
@@ -103,6 +105,8 @@ class VirtualStream:
         """Number of the device; a rank has one device."""
         return self.device.index or 0
 
+    is_capturing: Any = refusal("capture by a stream")
+
     @staticmethod
     def priority_range() -> tuple[int, int]:
         """Return the least and the greatest priority, as CUDA counts them."""
@@ -158,6 +162,9 @@ class VirtualEvent:
         if self._mark is None:
             return True
         return self._streams.is_done(self._mark)
+
+    ipc_handle: Any = refusal("events of other processes")
+    from_ipc_handle: Any = refusal("events of other processes")
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Return a made-up time in ms: there is no clock, but marks are in host order.

@@ -19,24 +19,18 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
+from syncverify.errors import RunEndedError
 from syncverify.sim.network.collectives import Call, Tensors, agree, taken
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
+from syncverify.sim.turns.refusals import refuse
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.source_lines import calling_frames, calling_line, is_called_by
+from syncverify.trace.source_lines import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
-
-
-def not_simulated(name: str) -> EnvironmentNotSupportedError:
-    """Return the error for a feature that is not simulated, with the subject's line."""
-    return EnvironmentNotSupportedError(
-        f"the sim backend does not simulate {name}, issued at {calling_line()}"
-    )
 
 
 class SimulatedCommunicator(dist.ProcessGroup):
@@ -143,7 +137,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Issue a collective, or a message if there are `peers`, by group rank."""
         tensors = call.inputs or call.outputs
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
-            raise not_simulated(name)
+            refuse(name)
         self.world.scheduler.count_step()
         ranks, (source, *callers) = self.global_ranks, calling_frames()
         stream = self.recorder.communication_stream(

@@ -16,21 +16,11 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.network.collectives import Call, Tensors
-from syncverify.sim.network.communicator import (
-    SimulatedCommunicator,
-    listed,
-    not_simulated,
-)
+from syncverify.sim.network.communicator import SimulatedCommunicator, listed
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
+from syncverify.sim.turns.refusals import refusal
 
-
-def _refusal(name: str) -> Any:
-    """Make a method that raises: the operation is not simulated."""
-
-    def refuse(_group: SimulatedProcessGroup, *_given: Any, **_named: Any) -> None:
-        raise not_simulated(name)
-
-    return refuse
+_NUMBER = "the number of a group's next collective"
 
 
 def _noting_async(issue: Any) -> Any:
@@ -184,9 +174,16 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         return self._issue(call, peers=(src_rank, self.rank()))
 
     # Left to torch, these would raise an error that reads like the subject's own. NCCL
-    # knows neither of them.
-    recv_anysource: Any = _refusal("recv from any rank")
-    monitored_barrier: Any = _refusal("monitored_barrier")
+    # knows neither of the first two.
+    recv_anysource: Any = refusal("recv from any rank")
+    monitored_barrier: Any = refusal("monitored_barrier")
+    _get_backend: Any = refusal("a backend of a group")
+    _get_sequence_number_for_group: Any = refusal(_NUMBER)
+    _set_sequence_number_for_group: Any = refusal(_NUMBER)
+    _register_on_completion_hook: Any = refusal("hooks of a group's collectives")
+    _wait_for_pending_works: Any = refusal("a wait for all collectives of a group")
+    merge_remote_group: Any = refusal("groups that are merged")
+    split_group: Any = refusal("groups that are split")
 
     def _split(self, tensor: Any, sizes: list[int]) -> Tensors:
         """Return the parts of a tensor, one per rank; equal ones by default."""

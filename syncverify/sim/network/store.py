@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.sim.turns.stalls import Wait
 from syncverify.sim.turns.turn_log import AccessKind
@@ -70,6 +72,16 @@ class SimulatedStore(dist.Store):
                 partial(self._has, [key]),
                 Wait(f"store key {key}", lambda: (), _resource(key)),
             )
+
+    # torch would raise an error that reads like the subject's own.
+    append: Any = refusal("the store's append")
+    clone: Any = refusal("the store's clone")
+    compare_set: Any = refusal("the store's compare_set")
+    list_keys: Any = refusal("the store's list_keys")
+    num_keys: Any = refusal("the store's num_keys")
+    queue_len: Any = refusal("the store's queue_len")
+    queue_pop: Any = refusal("the store's queue_pop")
+    queue_push: Any = refusal("the store's queue_push")
 
     def _write(self, key: str) -> None:
         self._scheduler.offer_turn()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -23,6 +24,9 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
 
 from syncverify.program.late_imports import import_dynamo
 from syncverify.sim.device.torch_internals import isolate_threads
+
+# Owner and name of the function by which torch finds the world of the calling thread.
+GET_WORLD = ThreadLocalWorld, "_get_world"
 
 
 @contextmanager
@@ -54,6 +58,12 @@ def thread_local_world() -> Iterator[None]:
 def own_world() -> object | None:
     """Return the world of the calling thread, if it has one."""
     return getattr(ThreadLocalWorld._world, "world", None)  # noqa: SLF001
+
+
+def has_groups() -> bool:
+    """Tell whether the calling thread has a world, and its groups were not destroyed."""
+    world: Any = own_world()
+    return world is not None and world.default_pg is not None
 
 
 def use_world(world: object | None) -> None:

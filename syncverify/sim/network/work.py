@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from syncverify.sim.device.futures import LazyFuture
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import Call, Tensors, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
+from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
@@ -154,6 +155,10 @@ class SimulatedWork(dist.Work):
         future = LazyFuture(self._streams, self)
         self.when_settled(lambda: future.set_result(self._outputs))
         return future
+
+    # torch would raise an error that reads like the subject's own.
+    _get_duration: Any = refusal("the duration of a collective")
+    get_future_result: Any = refusal("a future that tells how a collective ended")
 
     def settle(self) -> None:
         """Block this rank until the results are in memory; no stream is ordered after them.

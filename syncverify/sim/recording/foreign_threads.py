@@ -2,50 +2,113 @@
 
 One thread at a time acts for a rank. What a thread of the subject would do meanwhile depends
 on the operating system, so no run of the simulation would show it: such a run is refused, with
-the line that issued the collective.
+the line that communicates.
+
+| a thread that | is refused by |
+|---|---|
+| issues a collective of a simulated group, or uses the store | the scheduler |
+| issues one of another group, or a functional one | a dispatch mode of the thread |
+| makes a group, or asks a mesh for one | torch's function, replaced here |
+| uses the default group, and is of another run or of none | torch's function, replaced here |
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from syncverify.sim.device.torch_internals import RESOLVE_GROUP
-from syncverify.sim.network.threaded_world import own_world, use_world
-from syncverify.sim.turns.scheduler import Scheduler, own_rank
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from syncverify.sim.device.torch_internals import (
+    NEW_GROUP,
+    RESOLVE_GROUP,
+    RESOLVE_GROUP_BY_NAME,
+)
+from syncverify.sim.network.threaded_world import (
+    GET_WORLD,
+    has_groups,
+    own_world,
+    use_world,
+)
+from syncverify.sim.turns.refusals import (
+    enter_own_thread,
+    is_own_thread,
+    refuse_thread,
+)
+from syncverify.sim.turns.scheduler import own_rank
+
+
+class _RefusingCollectives(TorchDispatchMode):
+    """Refuses the collectives of a thread, as long as it acts for no rank."""
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Refuse a collective, and run any other operator."""
+        if any(issubclass(t, DTensor) for t in types):
+            return NotImplemented  # it unwraps itself, and its operators come here next
+        if func.namespace in {"c10d", "_c10d_functional"} and own_rank() is None:
+            refuse_thread()
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
-def sharing_process_groups(scheduler: Scheduler) -> Iterator[None]:
-    """Let threads that ranks start find the process groups of their rank, for a block.
+def refusing_threads_that_communicate() -> Iterator[None]:
+    """Refuse collectives of threads that are no ranks, for the length of a block.
 
-    Otherwise torch says on them that there is no default process group, which is wrong. Groups
-    of a mesh cannot be found there: a run that looks for one is refused at once.
+    Threads that ranks start find the process groups of their rank, and may ask for its number.
+    Otherwise torch says on them that there is no default process group, which is wrong.
     """
-    original: Any = threading.Thread.start
-    owner, name = RESOLVE_GROUP
-    resolve = getattr(owner, name)
-
-    def resolved(group_name: Any) -> Any:
-        scheduler.refuse_foreign_thread()
-        return resolve(group_name)
-
-    def start(thread: Any) -> None:
-        if own_rank() is not None:
-            world, run = own_world(), thread.run
-
-            def run_with_world() -> None:
-                use_world(world)
-                run()
-
-            thread.run = run_with_world
-        original(thread)
-
     with (
-        patch.object(threading.Thread, "start", start),
-        patch.object(owner, name, resolved),
+        patch.object(threading.Thread, "start", _starting(threading.Thread.start)),
+        _refused(RESOLVE_GROUP, lambda: own_rank() is None),
+        _refused(RESOLVE_GROUP_BY_NAME, lambda: own_rank() is None),
+        _refused(NEW_GROUP, lambda: own_rank() is None),
+        _refused(GET_WORLD, lambda: own_rank() is None and not has_groups()),
     ):
         yield
+
+
+def _refused(
+    function: tuple[Any, str], is_refused: Callable[[], bool]
+) -> AbstractContextManager[Any]:
+    """Return a context in which a function, an owner and a name, refuses some threads."""
+    original = getattr(*function)
+
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if is_refused():
+            refuse_thread()
+        return original(*args, **kwargs)
+
+    return patch.object(*function, refusing)
+
+
+def _starting(original: Callable[[threading.Thread], None]) -> Any:
+    def start(thread: Any) -> None:
+        if own_rank() is not None or is_own_thread():
+            thread.run = _in_world(own_world(), thread.run)
+        original(thread)
+
+    return start
+
+
+def _in_world(world: object | None, run: Callable[[], None]) -> Callable[[], None]:
+    """Return the body of a thread that a rank starts, or a thread of a rank."""
+
+    def run_in_world() -> None:
+        enter_own_thread()
+        use_world(world)
+        with _RefusingCollectives():  # type: ignore[no-untyped-call]  # torch
+            run()
+
+    return run_in_world

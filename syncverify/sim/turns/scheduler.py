@@ -31,13 +31,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
 
-from syncverify.errors import EnvironmentNotSupportedError, RunEndedError
+from syncverify.errors import RunEndedError
 from syncverify.processes.hang_detector import HangDetector
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.held_locks import refusal_of_lock
+from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
-from syncverify.trace.source_lines import calling_line, outermost_frames
+from syncverify.trace.source_lines import outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
@@ -90,6 +91,7 @@ class Scheduler:
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Seconds without progress; see `HangDetector`.
         max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
+        backend: Name of the backend, for messages.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Scheduler:
         decisions: Decisions | None = None,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         max_steps_per_rank: int = MAX_STEPS_PER_RANK,
+        backend: str = "sim",
     ) -> None:
         self._num_ranks = num_ranks
         self._hang_detector = HangDetector(
@@ -112,7 +115,7 @@ class Scheduler:
         self._ended = False
         self._steps_left = max_steps_per_rank * num_ranks
         self._stall: Stall | None = None
-        self._refusal: EnvironmentNotSupportedError | None = None
+        self._refusals = Refusals(backend, self._returned.release)
 
     def run(
         self, program: Callable[[int], None]
@@ -123,9 +126,16 @@ class Scheduler:
             The threads in their last state, and the stall if the run was ended early.
 
         Raises:
-            EnvironmentNotSupportedError: A thread that is no rank communicates, or a rank
-                waits for a lock that ranks share as threads.
+            EnvironmentNotSupportedError: The machine refused a call, whatever came of that,
+                or a rank waits for a lock that ranks share as threads.
         """
+        with self._refusals.of_the_process():
+            stall = self._run_threads(program)
+        if self._refusals.first is not None:
+            raise self._refusals.first
+        return self._ranks, stall
+
+    def _run_threads(self, program: Callable[[int], None]) -> Stall | None:
         for rank in range(self._num_ranks):
             thread = threading.Thread(
                 target=self._run_rank,
@@ -136,12 +146,9 @@ class Scheduler:
             self._ranks.append(RankThread(rank, thread))
             thread.start()
         try:
-            stall = self._take_turns()
+            return self._take_turns()
         finally:
             self._end()
-        if self._refusal is not None:
-            raise self._refusal
-        return self._ranks, stall
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Give the turn away until `ready()`; called on the thread of the rank.
@@ -166,9 +173,9 @@ class Scheduler:
         Raises:
             RunEndedError: The run has ended meanwhile.
         """
+        rank = self._current_rank()
         if self._ended:
             raise RunEndedError
-        rank = self._current_rank()
         others = self._runnable(rank) if self._decisions.is_open else ()
         options = [rank, *(other for other in others if other != rank)]
         chosen = self._decisions.next_rank(options)
@@ -205,33 +212,19 @@ class Scheduler:
         if self._steps_left < 0 and self._stall is None:
             blocked = {own.rank for own in self._ranks if not own.can_run()}
             self._stall = endless(self._positions(), frozenset(blocked))
-        if self._ended or self._stall is not None:
+        if self._ended or self._stall or self._refusals.first:
             raise RunEndedError
-
-    def refuse_foreign_thread(self) -> None:
-        """End the run if the calling thread is no rank.
-
-        Raises:
-            SystemExit: It is none; `run` raises the refusal.
-        """
-        self._current_rank()
 
     def _current_rank(self) -> int:
         rank = own_rank()
         if rank is None:
-            # A thread of the subject: its timing is the operating system's.
-            self._refusal = EnvironmentNotSupportedError(
-                "the sim backend does not simulate threads that communicate beside their "
-                f"rank, as at {calling_line()}; play the subject on gloo"
-            )
-            self._returned.release()  # the rank may wait for this thread, and so for ever
-            raise SystemExit  # ends a thread without a word
+            refuse_thread()
         return rank
 
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
+        own = self._ranks[self._current_rank()]
         if self._ended:
             raise RunEndedError
-        own = self._ranks[self._current_rank()]
         own.ready, own.wait = ready, wait
         self.count_step()
         # From here on another rank may run: this thread touches nothing shared until the
@@ -267,10 +260,10 @@ class Scheduler:
             if not self._await_return():
                 stack = tuple(chosen.stack())
                 if self._num_ranks > 1:
-                    self._refusal = refusal_of_lock(last, chosen.frame())
+                    self._refusals.note(refusal_of_lock(last, chosen.frame()))
                 _interrupt(chosen.thread)
                 return Stall("never_returns", (chosen.rank,), stack)
-            if chosen.error is not None or self._refusal is not None:
+            if chosen.error is not None or self._refusals.first is not None:
                 break
         return self._stall
 

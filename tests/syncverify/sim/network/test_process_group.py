@@ -304,7 +304,7 @@ def test_what_is_not_simulated_is_said(
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         on_ranks(2, lambda rank: issue())
     assert str(caught.value).startswith(
-        f"the sim backend does not simulate {name}, issued at {PLACE}:"
+        f"the sim backend does not simulate {name}, asked for at {PLACE}:"
     )
 
 

@@ -1,0 +1,119 @@
+"""Refusals: what the simulated machine cannot play, so that the run is not judged.
+
+A refusal is noted in the run at the moment it is made, and raised again when the run ends.
+The subject gets an exception too, and may wrap it, keep it, or go on with other gradients:
+that decides nothing any more.
+
+An error that a real process group or a GPU would raise as well is no refusal. It is raised as
+torch raises it, and is the subject's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.trace.source_lines import calling_line
+
+
+class Refusals:
+    """The refusals of one run.
+
+    Args:
+        backend: Name of the backend, for messages.
+        wake: Ends the run although its rank may wait for ever, for a thread that is refused.
+
+    Attributes:
+        first: The refusal that counts; None as long as there is none.
+    """
+
+    def __init__(self, backend: str, wake: Callable[[], object]) -> None:
+        self.backend = backend
+        self.wake = wake
+        self.first: EnvironmentNotSupportedError | None = None
+
+    def note(self, refusal: EnvironmentNotSupportedError | None) -> None:
+        """Note a refusal; None is none."""
+        self.first = self.first or refusal
+
+    @contextmanager
+    def of_the_process(self) -> Iterator[None]:
+        """Receive what is refused in this process, for the length of a block.
+
+        Patches of torch's names hold for the whole process as well, so that it plays one run
+        at a time. A thread of the subject may outlive a run, and is then refused in the next.
+        """
+        before = _Process.refusals
+        _Process.refusals = self
+        try:
+            yield
+        finally:
+            _Process.refusals = before
+
+
+class _Process:
+    refusals: Refusals | None = None
+
+
+def refuse(feature: str) -> NoReturn:
+    """Note that a feature is not simulated, with the line of the subject, and say so.
+
+    Args:
+        feature: The feature, a noun.
+
+    Raises:
+        EnvironmentNotSupportedError: Always.
+    """
+    run = _Process.refusals
+    refusal = EnvironmentNotSupportedError(
+        f"the {run.backend if run else 'sim'} backend does not simulate {feature}, asked for "
+        f"at {calling_line()}"
+    )
+    if run is not None:
+        run.note(refusal)
+    raise refusal
+
+
+def refusal(feature: str) -> Callable[..., Any]:
+    """Make a function that refuses a feature, a method as well."""
+
+    def refuse_feature(*_: Any, **__: Any) -> NoReturn:
+        refuse(feature)
+
+    return refuse_feature
+
+
+def refuse_thread(act: str = "communicate") -> NoReturn:
+    """Note that a thread of the subject acts beside its rank, and end the thread.
+
+    The operating system decides when such a thread runs, so no simulated run is like it.
+
+    Raises:
+        SystemExit: Always. It ends a thread without a word.
+    """
+    run = _Process.refusals
+    if run is not None:
+        run.note(
+            EnvironmentNotSupportedError(
+                f"the {run.backend} backend does not simulate threads that {act} beside their "
+                f"rank, as at {calling_line()}; play the subject on gloo"
+            )
+        )
+        run.wake()  # the rank may wait for this thread, and so for ever
+    raise SystemExit
+
+
+_THREAD = threading.local()
+
+
+def enter_own_thread() -> None:
+    """Say that the calling thread is one that the subject started."""
+    _THREAD.is_subjects = True
+
+
+def is_own_thread() -> bool:
+    """Tell whether the subject started the calling thread."""
+    return getattr(_THREAD, "is_subjects", False)

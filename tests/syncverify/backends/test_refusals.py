@@ -1,0 +1,310 @@
+"""A machine that refused anything judges nothing, whatever the subject does with the exception."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch.cuda import current_stream
+from torch.distributed.tensor import DTensor, Shard
+
+from syncverify.backends.fake import FakeBackend
+from syncverify.backends.sim import SimBackend
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
+)
+Ask = Callable[[Any], Any]
+OLD_POOL = ThreadPoolExecutor(
+    1
+)  # its thread starts in one run, and lives on in the next
+
+
+def world() -> Any:
+    return dist.group.WORLD
+
+
+def store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+ONE = torch.ones(1)
+ON_THE_RANK: dict[str, Ask] = {
+    "AVG of bool": lambda _: dist.all_reduce(ONE.bool(), dist.ReduceOp.AVG),
+    "recv from any rank": lambda _: dist.recv(ONE),
+    "monitored_barrier": lambda _: world().monitored_barrier(),
+    "a backend of a group": lambda _: world()._get_backend(torch.device("cpu")),
+    "the number of a group's next collective": lambda _: (
+        world()._get_sequence_number_for_group()
+    ),
+    "the duration of a collective": lambda _: dist.all_reduce(
+        ONE, async_op=True
+    )._get_duration(),
+    "the store's compare_set": lambda _: store().compare_set("a", "", "b"),
+    "CUDA graphs": lambda _: torch.cuda.CUDAGraph(),
+    "streams that others have made": lambda _: torch.cuda.ExternalStream(7),
+    "pools of memory": lambda _: torch.cuda.MemPool(),
+    "CUDA devices": lambda _: torch.zeros(1, device="cuda"),
+    "CUDA devices (an imported name)": lambda _: current_stream(),
+    "capture by a stream": lambda _: torch.cuda.Stream().is_capturing(),
+    "events of other processes": lambda _: torch.cuda.Event().ipc_handle(),
+}
+
+
+def _all_reduce(tensor: Any) -> None:
+    dist.all_reduce(tensor.grad.to_local())
+
+
+ON_A_THREAD: dict[str, Ask] = {
+    "collective": _all_reduce,
+    "functional": lambda t: funcol.all_reduce(t.grad.to_local(), "sum", world()),
+    "redistribution": lambda t: DTensor.from_local(
+        torch.ones(1), t.device_mesh, [Shard(0)]
+    ).full_tensor(),
+    "barrier": lambda _: dist.barrier(),
+    "mesh": lambda t: t.device_mesh.get_group(),
+    "new group": lambda _: dist.new_group([0]),
+}
+STREAMS_ON_A_THREAD: dict[str, Ask] = {
+    "stream": lambda _: torch.cuda.current_stream(),
+    "new stream": lambda _: torch.cuda.Stream(),
+    "event": lambda _: torch.cuda.Event(),
+    "device": lambda _: torch.zeros(1, device="cuda"),
+}
+
+
+def on_a_thread(act: Ask) -> Ask:
+    """Act on another thread, and raise here what it raised there."""
+
+    def ask(tensor: Any) -> None:
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                act(tensor)
+            except BaseException as error:  # noqa: BLE001  # raised below
+                raised.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    return ask
+
+
+def on_a_thread_of_a_thread(tensor: Any) -> None:
+    on_a_thread(on_a_thread(_all_reduce))(tensor)
+
+
+def on_an_old_pool(tensor: Any) -> None:
+    OLD_POOL.submit(_all_reduce, tensor).result()
+
+
+class Reduces:
+    """Sums the gradient of each parameter in `wait()`, and asks for a feature before that."""
+
+    ask: Any
+
+    def __init__(self, param_groups: Any, *_: Any) -> None:
+        self.parameters = [each for group in param_groups for each in group]
+        self.error: BaseException | None = None
+
+    def bind(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        for each in self.parameters:
+            self.asking(each)
+        for each in self.parameters:
+            dist.all_reduce(each.grad.to_local())
+
+    def asking(self, tensor: Any) -> None:
+        type(self).ask(tensor)
+
+    def zero_grad(self) -> None:
+        for each in self.parameters:
+            each.grad = None
+
+    def unbind(self) -> None:
+        pass
+
+
+class Wraps(Reduces):
+    def asking(self, tensor: Any) -> None:
+        try:
+            super().asking(tensor)
+        except BaseException as error:
+            raise RuntimeError("the worker failed") from error
+
+
+class Hides(Reduces):
+    def asking(self, tensor: Any) -> None:
+        try:
+            super().asking(tensor)
+        except BaseException:  # noqa: BLE001  # the ways of a subject
+            raise RuntimeError("the worker failed") from None
+
+
+class Stores(Reduces):
+    def asking(self, tensor: Any) -> None:
+        try:
+            super().asking(tensor)
+        except BaseException as error:  # noqa: BLE001
+            self.error = error
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        if self.error:
+            raise RuntimeError("an earlier call failed")
+
+
+class Swallows(Stores):
+    def zero_grad(self) -> None:
+        Reduces.zero_grad(self)
+
+
+class SwallowsAndReducesNothing(Swallows):
+    def wait(self) -> None:
+        for each in self.parameters:
+            self.asking(each)
+
+
+class SwallowsAndHangs(SwallowsAndReducesNothing):
+    def wait(self) -> None:
+        super().wait()
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+
+HANDLINGS = (
+    Reduces, Wraps, Hides, Stores, Swallows, SwallowsAndReducesNothing, SwallowsAndHangs,
+)  # fmt: skip
+
+
+def refusal_on(
+    backend: SimBackend | FakeBackend,
+    handling: type[Reduces],
+    ask: Ask,
+    **promises: Any,
+) -> str:
+    capabilities = Capabilities(**promises)
+    kind = type(
+        "Asks", (handling,), {"ask": staticmethod(ask), "capabilities": capabilities}
+    )
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        backend.run(SCENARIO, resolve(kind))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("handling", HANDLINGS)
+@pytest.mark.parametrize("name", ON_THE_RANK)
+def test_a_feature_that_is_not_simulated_is_not_judged(
+    name: str, handling: type[Reduces]
+) -> None:
+    said = refusal_on(SimBackend(), handling, ON_THE_RANK[name])
+    assert said.startswith(
+        f"the sim backend does not simulate {name.partition(' (')[0]}"
+    )
+    assert "test_refusals.py:" in said
+
+
+THREADS: dict[str, Ask] = {
+    **{name: on_a_thread(act) for name, act in ON_A_THREAD.items()},
+    "thread of a thread": on_a_thread_of_a_thread,
+    "old pool": on_an_old_pool,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handling", HANDLINGS)
+@pytest.mark.parametrize("name", THREADS)
+def test_a_thread_that_communicates_is_not_judged(
+    name: str, handling: type[Reduces]
+) -> None:
+    said = refusal_on(SimBackend(), handling, THREADS[name])
+    assert said.startswith(
+        "the sim backend does not simulate threads that communicate beside their rank, as "
+        "at "
+    )
+    assert said.endswith("; play the subject on gloo")
+    assert "test_refusals.py:" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handling", HANDLINGS)
+@pytest.mark.parametrize("name", STREAMS_ON_A_THREAD)
+def test_a_thread_that_uses_streams_is_not_judged(
+    name: str, handling: type[Reduces]
+) -> None:
+    said = refusal_on(SimBackend(), handling, on_a_thread(STREAMS_ON_A_THREAD[name]))
+    assert said.startswith(
+        "the sim backend does not simulate threads that use CUDA beside their rank, as at "
+    )
+    assert "test_refusals.py:" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handling", [Reduces, Hides, SwallowsAndReducesNothing])
+@pytest.mark.parametrize("name", THREADS)
+def test_a_thread_that_communicates_is_not_judged_without_data(
+    name: str, handling: type[Reduces]
+) -> None:
+    said = refusal_on(FakeBackend(), handling, THREADS[name])
+    assert said.startswith(
+        "the fake backend does not simulate threads that communicate beside their rank, as "
+        "at "
+    )
+
+
+@pytest.mark.parametrize("handling", [Reduces, Wraps])
+def test_a_kernel_below_a_told_device_is_not_judged(handling: type[Reduces]) -> None:
+    def launch(_: Any) -> None:
+        raise RuntimeError("Triton Error [CUDA]: context is destroyed")
+
+    said = refusal_on(SimBackend(), handling, launch, device="cuda")
+    assert said.startswith("the sim backend tells the subject that it is on CUDA, and ")
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (
+            lambda _: dist.all_reduce(torch.ones(2 + dist.get_rank())),
+            "collective_mismatch",
+        ),
+        (lambda _: dist.send(ONE, dist.get_rank()), "raised"),
+        (lambda _: dist.monitored_barrier(), "raised"),
+        (lambda _: dist.new_group(backend="bogus"), "raised"),
+        (on_a_thread(lambda _: 1 / 0), "raised"),
+    ],
+)
+def test_what_a_real_group_raises_too_is_an_error_of_the_subject(
+    act: Ask, error: str
+) -> None:
+    kind = type("Asks", (Reduces,), {"ask": staticmethod(act)})
+    fault = SimBackend().run(SCENARIO, resolve(kind)).fault
+    assert fault is not None
+    assert fault.kind == error
+
+
+def test_a_thread_that_does_not_communicate_is_judged() -> None:
+    def asks_for_its_rank(tensor: Any) -> None:
+        assert dist.get_rank() in range(dist.get_world_size())
+        tensor.grad.to_local().cpu().add_(torch.zeros(3))
+
+    ask = on_a_thread(asks_for_its_rank)
+    kind = type("Asks", (Reduces,), {"ask": staticmethod(ask)})
+    for backend in (SimBackend(), FakeBackend()):
+        assert backend.run(SCENARIO, resolve(kind)).fault is None
