@@ -13,7 +13,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
-DDP, MESH = re.findall(r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL)
+DDP, _, _, MESH = re.findall(r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL)
 BATCHES = torch.arange(24.0, dtype=torch.float64).reshape(2, 4, 3).flip(2) / 7
 
 
