@@ -20,6 +20,7 @@ from syncverify.defaults import (
     OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted
 from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Tell, with_features
@@ -34,7 +35,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
-from syncverify.search.observation import ObservationPlan, Word
+from syncverify.search.observation import ObservationPlan, Word, features_beyond
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
@@ -298,12 +299,29 @@ def run_search(
         lines=LineCoverage.of(result.statistics.lines),
         num_refused=result.statistics.num_refused,
     )
+    if result.stopped:
+        return replace(report, not_tried=_not_tried(plan, result, subject, observing))
     if observing is None or (stop_at_first and result.violations):
         return report
     deadline = None if time_limit_seconds is None else started + time_limit_seconds
     observation = observing.plan(ranks, chosen_seed, deadline)
     known = {each for entry in result.violations for each in _identities(entry)}
     return with_features(report, subject, backend, observation, known, observing.tell)
+
+
+def _not_tried(
+    plan: SearchPlan,
+    result: SearchResult,
+    subject: Subject,
+    observing: Observing | None,
+) -> str:
+    """List in one line what a search left out that ended early."""
+    num_left = plan.num_examples - result.num_examples
+    left = [f"{num_left} of {counted(plan.num_examples, 'scenario')}"]
+    num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
+    if num_beyond:
+        left.append(f"{counted(num_beyond, 'feature')} beyond the contract")
+    return f"not tried: {' and '.join(left)}, since {result.stopped}"
 
 
 def _identities(entry: FoundViolation) -> Iterator[Identity]:
@@ -323,7 +341,8 @@ def _searched(
 ) -> SearchResult:
     """Search, and return the result together with that of the replay, all shrunk."""
     results = list[SearchResult]()
-    if not (plan.stop_at_first and replay.result.violations):
+    is_enough = plan.stop_at_first and replay.result.violations
+    if not (is_enough or replay.result.stopped):
         if jobs == 1:
             results.append(search(subject, backend, plan, progress))
         else:

@@ -36,6 +36,7 @@ class Report:
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
+        not_tried: What a search left out that ended early, and why; "" if nothing.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
         is_replay: Whether one recorded scenario was played, and nothing was searched.
     """
@@ -58,6 +59,7 @@ class Report:
     lines: LineCoverage = field(default_factory=LineCoverage)
     num_refused: int = 0
     is_replay: bool = False
+    not_tried: str = ""
 
     @property
     def verifies_nothing(self) -> bool:
@@ -117,6 +119,7 @@ class Report:
             "beyond": [each.to_json() for each in self.beyond],
             "interrupted": self.is_interrupted,
             "lines": self.lines.to_json(),
+            "not_tried": self.not_tried,
         }
 
 

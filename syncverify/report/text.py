@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted
@@ -31,6 +31,7 @@ _UNSHARDED = {
     PARTIAL: "Partial gradient",
     ABSENT: "not its mesh",
 }
+SMALLEST: Final = "smallest scenario"
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -74,7 +75,8 @@ def diagnosis(report: Report) -> str:
         blocks.append(violation_text(entry, **names, title=title))
     if report.has_failed and not blocks:
         blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
-    return "\n\n".join([*blocks, verdict(report)])
+    end = [report.not_tried] if report.not_tried else []
+    return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
 
 
 def headline(report: Report) -> str:
@@ -109,7 +111,8 @@ def violation_text(
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
     violation, shown = entry.violation, set[str]()
-    run, *parameters = scenario_lines(entry.scenario, entry.tensors)
+    named = _scenario_title(entry)
+    run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)
     code = violation.evidence.get("code", {})
     return "\n".join(
         fitted(
@@ -168,10 +171,20 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
     yield f"hint:       {hint(cause)}"
 
 
-def scenario_lines(scenario: Scenario, tensors: str = "dtensor") -> Iterator[str]:
+def _scenario_title(entry: FoundViolation) -> str:
+    """Say that the scenario is the smallest one, or why it is not."""
+    if entry.not_shrunk:
+        return f"scenario, not made smaller since {entry.not_shrunk}"
+    return SMALLEST
+
+
+def scenario_lines(
+    scenario: Scenario, tensors: str = "dtensor", title: str = SMALLEST
+) -> Iterator[str]:
     """Describe a scenario, one line for the run and one per parameter.
 
-    `tensors` is that of the contract: `local` parameters have no placements.
+    `tensors` is that of the contract: `local` parameters have no placements. `title` says
+    whether it is the smallest.
     """
     names = scenario.mesh.axis_names or ("",) * len(scenario.mesh.shape)
     mesh = ", ".join(
@@ -179,7 +192,7 @@ def scenario_lines(scenario: Scenario, tensors: str = "dtensor") -> Iterator[str
         for name, size in zip(names, scenario.mesh.shape, strict=True)
     )
     counts = ", ".join(map(str, scenario.accumulations))
-    yield f"smallest scenario: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
+    yield f"{title}: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
     yield from map("  {}".format, _special(scenario))
     for spec in scenario.parameters:

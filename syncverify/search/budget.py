@@ -1,17 +1,43 @@
-"""Limits on the runs of a judge: time, number of runs, number of slow runs.
+"""Limits on the runs of a judge: time, number of runs, slow runs, hangs.
 
 A time limit ends a search. Numbers of runs end shrinking: they do not depend on the speed of
 the machine, so equal seeds give equal reports.
+
+Note [After a hang]
+    A hang is known after some seconds without progress. The user waits for the verdict
+    meanwhile, and a subject that hangs once mostly hangs again. So the first hang ends the
+    exploration, one more run may hang to make its scenario small, and no feature beyond the
+    contract is played. The report lists in one line what was not tried.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Final
 
 # A run that ends in a fault on real processes, or in a hang on any backend, takes seconds.
 # Three of them are enough to report the fault.
 _MAX_SLOW_RUNS = 3
+# The first hang, and one more for a smaller scenario.
+_MAX_HANGS = 2
+AFTER_A_HANG: Final = "each hang takes seconds"
+_BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
+
+
+def is_hang(cause: str, backend: str) -> bool:
+    """Tell whether a violation is a hang that takes seconds in each run.
+
+    Args:
+        cause: Cause of the violation; for a fault its kind.
+        backend: Name of the backend.
+
+    Returns:
+        True for a rank that keeps its turn. Ranks that wait for each other are a hang on
+        real processes; simulated ranks are known to wait at once.
+    """
+    waits = cause == "deadlock" and backend not in _BACKENDS_OF_ONE_PROCESS
+    return cause == "never_returns" or waits
 
 
 class OutOfBudgetError(Exception):
@@ -26,17 +52,25 @@ class Budget:
         deadline: Value of `time.monotonic()` after which no run starts; None for none.
         runs_left: Number of runs that may still start; None for any number.
         num_slow_runs: Runs with a violation that took seconds, since the last reset to 0.
+        num_hangs: Runs with a violation that is a hang; never reset.
     """
 
     deadline: float | None = None
     runs_left: int | None = None
     num_slow_runs: int = 0
+    num_hangs: int = 0
+
+    @property
+    def stopped(self) -> str:
+        """Say why a search plays no further scenario; "" if it does."""
+        return AFTER_A_HANG if self.num_hangs else ""
 
     def take_run(self) -> None:
         """Take one run out of the budget; raise `OutOfBudgetError` at a limit."""
         if (
             self.runs_left == 0
             or self.num_slow_runs >= _MAX_SLOW_RUNS
+            or self.num_hangs >= _MAX_HANGS
             or (self.deadline is not None and time.monotonic() > self.deadline)
         ):
             raise OutOfBudgetError

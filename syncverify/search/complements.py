@@ -40,7 +40,7 @@ _MOST_VIOLATIONS = 3
 def join_complements(judge: Judge, met: Occurrences) -> None:
     """Note the violations that are forms of another one, as further runs show."""
     counting = met.counting()
-    if len(counting) > _MOST_VIOLATIONS:
+    if len(counting) > _MOST_VIOLATIONS or judge.budget.num_hangs:
         return
     judge.budget.num_slow_runs = 0
     with contextlib.suppress(OutOfBudgetError):

@@ -45,6 +45,7 @@ class FoundViolation:
             and where none is known.
         acts: Lines of the subject that wrote memory or communicated in the step of the
             violation, with their code; none until they are looked for.
+        not_shrunk: Why the scenario stays as it was met; "" where it was made small.
         deciders: Lines of the subject that decide over the lines of the violation, with
             their code; none until they are looked for.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
@@ -58,6 +59,7 @@ class FoundViolation:
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
     acts: tuple[str, ...] = ()
+    not_shrunk: str = ""
     deciders: tuple[str, ...] = ()
     tensors: str = "dtensor"
 

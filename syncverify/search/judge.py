@@ -15,7 +15,7 @@ from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
-from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import shuffled_addresses
 from syncverify.search.schedules import (
@@ -246,6 +246,8 @@ class Judge:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
             self.budget.num_slow_runs += _is_slow(run)
+            if run.fault is not None:
+                self.budget.num_hangs += is_hang(run.fault.kind, run.backend)
         if self.listener is not None:
             self.listener.run_judged(scenario, run)
             is_refused = run.fault is not None and not verdict.violations

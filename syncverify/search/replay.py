@@ -179,10 +179,14 @@ def replay_saved(
     met = Occurrences()
     num_played = 0
     for reproducer in saved.reproducers(max_ranks):
+        if judge.budget.stopped:
+            break
         entry = _Entry(reproducer, saved.drop, saved.notes)
         num_played += _play(entry, judge, met, progress.shrunk)
     shrunk = frozenset(met.own)
     for reproducer in saved.unshrunk(max_ranks):
+        if judge.budget.stopped:
+            break
         entry = _Entry(reproducer, saved.drop_unshrunk, saved.notes)
         num_played += _play(entry, judge, met, progress.found)
     coverage = Coverage(Space(saved.subject.capabilities, max_ranks))
@@ -192,6 +196,7 @@ def replay_saved(
         coverage,
         [met.own[identity] for identity in met.counting()],
         met=met,
+        stopped=judge.budget.stopped,
     )
     return Replay(result, num_played, frozenset(met.own) - shrunk)
 

@@ -90,6 +90,8 @@ class SearchResult:
         violations: The shrunk violations, in the order of `ALL_PROPERTIES`.
         statistics: Statistics of the runs before shrinking.
         met: The violations of these runs, with those that other ones explain.
+        stopped: Why no further scenario was played, "" if all were; an end that a user asked
+            for is none.
     """
 
     num_examples: int
@@ -98,6 +100,7 @@ class SearchResult:
     violations: list[FoundViolation]
     statistics: RunStatistics = field(default_factory=RunStatistics)
     met: Occurrences = field(default_factory=Occurrences)
+    stopped: str = ""
 
 
 def scenario_size(scenario: Scenario) -> tuple[int, ...]:
@@ -148,4 +151,5 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         ],
         RunStatistics.merged([result.statistics for result in results]),
         met,
+        next((result.stopped for result in results if result.stopped), ""),
     )

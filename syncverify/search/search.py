@@ -28,7 +28,7 @@ from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.space import Space
-from syncverify.search.budget import Budget, OutOfBudgetError
+from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
 from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
@@ -73,7 +73,8 @@ def search(
     join_complements(judge, met)
     violations = list[FoundViolation]()
     counting = met.counting()[: 1 if plan.stop_at_first else None]
-    for identity in counting:
+    # One more hang ends all shrinking.
+    for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in plan.known:
             first = met.own[identity]
             least = shrink(drawing, judge, identity, first, progress, met)
@@ -91,6 +92,7 @@ def search(
         violations,
         replace(collector.statistics(), lines=lines),
         met,
+        judge.budget.stopped,
     )
 
 
@@ -112,6 +114,8 @@ def judge_each_scenario(
         except OutOfBudgetError:
             raise EndedError from None
         take(scenario, judged)
+        if judge.budget.stopped:  # Note [After a hang] in `budget.py`
+            raise EndedError
 
     drawing.for_each(explore, Phase.generate)
 
@@ -143,6 +147,8 @@ def _violations_by_chance(
     if any(entry.violation.property == _DETERMINISM for entry in violations):
         return []
     for entry in violations:
+        if is_hang(entry.violation.cause, judge.backend.name):
+            continue
         judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
         with contextlib.suppress(OutOfBudgetError):
             judged = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)

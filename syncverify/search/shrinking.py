@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from hypothesis import Phase
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Schedule
-from syncverify.search.budget import OutOfBudgetError
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.search.budget import OutOfBudgetError, is_hang
 from syncverify.search.drawing import Draw, Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, scenario_size
+from syncverify.search.scenario_parts import parts_of
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
 _MAX_SHRINK_RUNS = 300
 _MAX_SIMPLER_RUNS = 100
+_MAX_PARTS = 60
+# Reasons why a scenario stays as it was met.
+TOO_LONG: Final = "each run that hangs takes seconds"
+OTHER_HANG: Final = "a part of it hangs in another way"
 _DETERMINISM = subject_is_deterministic.__name__
 
 
@@ -47,6 +53,8 @@ def shrink(
     judge.budget.num_slow_runs = 0
     others = Occurrences() if met is None else met
     shrinking = _Shrinking(drawing, judge, identity, progress, judge.num_runs, others)
+    if is_hang(identity[1], judge.backend.name):
+        return shrinking.from_below(first)
     simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
     if not simplest.decisions:
         return simplest
@@ -172,6 +180,27 @@ class _Shrinking:
 
         self.drawing.for_each(probe, Phase.generate, Phase.shrink)
         return least
+
+    def from_below(self, first: FoundViolation) -> FoundViolation:
+        """Play parts of the scenario, the smallest first, until one hangs.
+
+        Those before it cost little, and it is the only one that takes seconds.
+
+        Returns:
+            The violation in the smallest part that hangs; `first` with the reason where no
+            part was found.
+        """
+        self.judge.budget.runs_left = _MAX_PARTS
+        with contextlib.suppress(OutOfBudgetError):
+            for scenario in parts_of(first.scenario, self.drawing.capabilities):
+                num_hangs = self.judge.budget.num_hangs
+                judged = self._judge_schedule(scenario, DEFAULT_SCHEDULE)
+                if self.identity in judged.violations:
+                    return judged.violations[self.identity]
+                if self.judge.budget.num_hangs > num_hangs:
+                    return replace(first, not_shrunk=OTHER_HANG)
+            return first
+        return replace(first, not_shrunk=TOO_LONG)
 
     def with_fewer_things(self, found: FoundViolation) -> FoundViolation:
         """Leave out one thing after the other, as long as the violation stays."""

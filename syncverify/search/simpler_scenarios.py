@@ -8,7 +8,7 @@ left out and everything else stays.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,11 @@ def simpler_scenarios(
                 yield candidate
 
 
+def one_axis(scenario: Scenario, axis: int, size: int) -> Changes:
+    """Return mesh and parameters with one mesh axis alone, of a number of ranks."""
+    return _on_axes(scenario, (axis,), {axis: size})
+
+
 def _changes(scenario: Scenario) -> Iterator[Changes]:
     for axis in range(len(scenario.mesh.shape)):
         yield _without_axis(scenario, axis)
@@ -60,17 +65,24 @@ def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
 
 
 def _without_axis(scenario: Scenario, axis: int) -> Changes:
-    mesh = replace(
-        scenario.mesh,
-        shape=_without(scenario.mesh.shape, axis),
-        axis_names=_without(scenario.mesh.axis_names, axis),
-    )
+    axes = range(len(scenario.mesh.shape))
+    return _on_axes(scenario, [each for each in axes if each != axis], {})
+
+
+def _on_axes(
+    scenario: Scenario, axes: Sequence[int], sizes: Mapping[int, int]
+) -> Changes:
+    """Return mesh and parameters on some axes; `sizes` has those of another size."""
+
+    def kept(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(entries[axis] for axis in axes) if entries else ()
+
+    shape = tuple(sizes.get(axis, scenario.mesh.shape[axis]) for axis in axes)
+    names = kept(scenario.mesh.axis_names)
     return {
-        "mesh": mesh,
+        "mesh": replace(scenario.mesh, shape=shape, axis_names=names),
         "parameters": tuple(
-            replace(
-                spec, placements=spec.placements and _without(spec.placements, axis)
-            )
+            replace(spec, placements=spec.placements and kept(spec.placements))
             for spec in scenario.parameters
         ),
     }

@@ -226,6 +226,23 @@ def test_each_field_of_a_scenario_is_told() -> None:
             assert [*scenario_lines(other)] != plain, name
 
 
+def test_what_was_not_tried_stands_before_the_verdict() -> None:
+    report = replace(REPORT, not_tried="not tried: 3 of 4 scenarios, since it hangs")
+    *_, before, last = diagnosis(report).splitlines()
+    assert before == report.not_tried
+    assert last == verdict(report)
+
+
+def test_a_scenario_that_was_not_made_smaller_says_why() -> None:
+    entry = replace(ENTRY, not_shrunk="each run that hangs takes seconds")
+    text = violation_text(entry, subject="s", backend="sim")
+    said = (
+        "scenario, not made smaller since each run that hangs takes seconds: 4 rank(s)"
+    )
+    assert said in text
+    assert "smallest" not in text
+
+
 def test_json_report() -> None:
     data = REPORT.to_json()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
@@ -248,6 +265,7 @@ def test_json_report() -> None:
         "beyond": [],
         "interrupted": False,
         "lines": {"all": 0, "played": 0, "never": []},
+        "not_tried": "",
     }
     assert violation == {
         "property": "gradient_equals_reference",

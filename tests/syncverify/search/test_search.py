@@ -267,17 +267,68 @@ def test_time_limit_ends_shrinking_with_what_was_found(
     assert ("unbind_restores_parameters", "hook_left") in identities(result)
 
 
-@pytest.mark.parametrize(
-    ("backend", "kind"),
-    [("gloo", "deadlock"), ("gloo", "process_died"), ("sim", "never_returns")],
-)
-def test_few_runs_that_cost_seconds_are_made(backend: str, kind: Any) -> None:
+def test_few_runs_that_cost_seconds_are_made() -> None:
     """Three to search, and three more to shrink."""
+    failing = Failing("gloo", Fault("process_died", (0,), "it dies"))
+    result = look(Naive, failing, examples=50)
+    assert [cause for _, cause in identities(result)] == ["process_died"]
+    assert failing.num_runs <= 6
+    assert result.num_examples <= 3
+    assert not result.stopped
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("gloo", "deadlock"), ("sim", "never_returns")]
+)
+def test_a_hang_in_the_smallest_scenario_is_played_once(
+    backend: str, kind: Any
+) -> None:
     failing = Failing(backend, Fault(kind, (0,), "it hangs"))
     result = look(Naive, failing, examples=50)
     assert [cause for _, cause in identities(result)] == [kind]
-    assert failing.num_runs <= 6
-    assert result.num_examples <= 3
+    assert (failing.num_runs, result.num_examples) == (1, 1)
+    assert result.stopped == "each hang takes seconds"
+    assert [found.not_shrunk for found in result.violations] == [""]
+
+
+@dataclass
+class HangingFrom(Counting):
+    """A backend on which scenarios of so many ranks, parameters and steps hang."""
+
+    ranks: int = 1
+    parameters: int = 1
+    steps: int = 1
+    num_hangs: int = 0
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        if (
+            scenario.mesh.num_ranks < self.ranks
+            or len(scenario.parameters) < self.parameters
+            or scenario.num_steps < self.steps
+        ):
+            return super().run(scenario, subject)
+        self.num_hangs += 1
+        ranks = tuple(RankRun() for _ in range(scenario.mesh.num_ranks))
+        return Run(self.name, ranks, Fault("never_returns", (0,), "it hangs"))
+
+
+@pytest.mark.long
+def test_a_hang_is_made_small_by_one_more() -> None:
+    hanging = HangingFrom(ranks=2)
+    [found] = look(Naive, hanging, examples=50).violations
+    assert hanging.num_hangs == 2
+    assert found.scenario.mesh.shape == (2,)
+    assert len(found.scenario.parameters) == 1
+    assert found.scenario.accumulations == (1,)
+    assert not found.not_shrunk
+
+
+@pytest.mark.long
+def test_a_hang_of_large_scenarios_alone_is_played_twice_at_most() -> None:
+    hanging = HangingFrom(parameters=3, steps=2)
+    [found] = look(Naive, hanging, examples=200).violations
+    assert hanging.num_hangs <= 2
+    assert found.violation.cause == "never_returns"
 
 
 @dataclass
