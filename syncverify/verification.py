@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
 from syncverify.backends.sim import SimBackend
@@ -16,14 +16,12 @@ from syncverify.defaults import (
     DEFAULT_EXAMPLES,
     DEFAULT_RANKS,
     DEFAULT_SCHEDULES,
-    OBSERVED_SCENARIOS,
-    OBSERVED_SIMPLER,
 )
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.repair.search import find_fix
-from syncverify.report.beyond import Tell, with_features
+from syncverify.report.beyond import Observing, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.report.played_lines import LineCoverage
@@ -35,7 +33,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
-from syncverify.search.observation import ObservationPlan, Word, features_beyond
+from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
@@ -76,37 +74,6 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
         # The first line is all that pytest's summary of a test run shows.
         super().__init__(f"{headline(report)}\n\n{diagnosis(report)}")
         self.report = report
-
-
-def _tell_nothing(feature: str, number: int, total: int, word: Word | None) -> None:
-    """Show no progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observing:
-    """How much of each feature beyond the contract is observed.
-
-    Attributes:
-        num_scenarios: Number of scenarios of a feature.
-        num_simpler: Number of runs in which the worst scenario may become simpler.
-        tell: Receives each feature before it is played, and again with its word.
-    """
-
-    num_scenarios: int = OBSERVED_SCENARIOS
-    num_simpler: int = OBSERVED_SIMPLER
-    tell: Tell = _tell_nothing
-
-    def plan(
-        self, max_ranks: int, random_seed: int, deadline: float | None
-    ) -> ObservationPlan:
-        """Return the plan of the observation in one run."""
-        return ObservationPlan(
-            max_ranks=max_ranks,
-            num_scenarios=self.num_scenarios,
-            num_simpler=self.num_simpler,
-            random_seed=random_seed,
-            deadline=deadline,
-        )
 
 
 class CoverageGap(AssertionError):  # noqa: N818  # part of the API

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from syncverify.backends.choice import open_backend
 from syncverify.defaults import DEFAULT_RANKS, PROBED_EXAMPLES, PROBED_SIMPLER
+from syncverify.report.beyond import Observing
 from syncverify.subjects.subject import resolve
-from syncverify.verification import Observing, run_search
+from syncverify.verification import run_search
 
 
 def main(name: str, backend_name: str, scenarios: str, seed: str, file: str) -> None:

@@ -15,7 +15,7 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
-from syncverify.report.beyond import ObservationInterrupted
+from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
@@ -26,7 +26,7 @@ from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import Observing, run_search
+from syncverify.verification import run_search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.plain_text import counted
-from syncverify.report.beyond import ObservationInterrupted
+from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
@@ -27,7 +27,6 @@ from syncverify.report.text import diagnosis
 from syncverify.scenario.focus import check_focus
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import (
-    Observing,
     check_schedules,
     draw_seed,
     run_search,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from syncverify.defaults import OBSERVED_SCENARIOS, OBSERVED_SIMPLER
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.report.text import violation_text
@@ -22,6 +23,37 @@ from syncverify.subjects.subject import Subject
 # Receives a feature, its number from 1, the number of all features, and the word of the
 # feature: None before it is played.
 Tell = Callable[[str, int, int, Word | None], None]
+
+
+def _tell_nothing(feature: str, number: int, total: int, word: Word | None) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observing:
+    """How much of each feature beyond the contract is observed.
+
+    Attributes:
+        num_scenarios: Number of scenarios of a feature.
+        num_simpler: Number of runs in which the worst scenario may become simpler.
+        tell: Receives each feature before it is played, and again with its word.
+    """
+
+    num_scenarios: int = OBSERVED_SCENARIOS
+    num_simpler: int = OBSERVED_SIMPLER
+    tell: Tell = _tell_nothing
+
+    def plan(
+        self, max_ranks: int, random_seed: int, deadline: float | None
+    ) -> ObservationPlan:
+        """Return the plan of the observation in one run."""
+        return ObservationPlan(
+            max_ranks=max_ranks,
+            num_scenarios=self.num_scenarios,
+            num_simpler=self.num_simpler,
+            random_seed=random_seed,
+            deadline=deadline,
+        )
 
 
 class ObservationInterrupted(KeyboardInterrupt):  # as its base

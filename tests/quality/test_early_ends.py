@@ -7,8 +7,9 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.report.beyond import Observing
 from syncverify.subjects.subject import resolve
-from syncverify.verification import Observing, run_search
+from syncverify.verification import run_search
 
 
 class WaitsForEver(ViewBuckets):

@@ -233,16 +233,6 @@ def test_what_was_not_tried_stands_before_the_verdict() -> None:
     assert last == verdict(report)
 
 
-def test_a_scenario_that_was_not_made_smaller_says_why() -> None:
-    entry = replace(ENTRY, not_shrunk="each run that hangs takes seconds")
-    text = violation_text(entry, subject="s", backend="sim")
-    said = (
-        "scenario, not made smaller since each run that hangs takes seconds: 4 rank(s)"
-    )
-    assert said in text
-    assert "smallest" not in text
-
-
 def test_json_report() -> None:
     data = REPORT.to_json()
     assert json.loads(json.dumps(data, allow_nan=False)) == data

@@ -3,10 +3,11 @@
 import itertools
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from search_searches import Counting, Failing, Listening, identities, look
 from search_subjects import Doubles, Naive, SkipsThird
 
 import syncverify.search.budget
@@ -18,81 +19,14 @@ from syncverify.judge.properties import check
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
+from syncverify.search.result import SearchPlan, SearchResult
 from syncverify.search.search import search
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.trace.run import Fault, RankRun, Run
+from syncverify.trace.run import Fault, Run
 
 ONE_RANK = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20
 )
-
-
-@dataclass
-class Counting:
-    """The sim backend, and how often it played each scenario."""
-
-    name: str = "sim"
-    played: Counter[Scenario] = field(default_factory=Counter)
-
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
-        self.played[scenario] += 1
-        return SimBackend().run(scenario, subject)
-
-
-@dataclass
-class Failing:
-    """A backend on which every run ends in the same fault."""
-
-    name: str
-    fault: Fault
-    num_runs: int = 0
-
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
-        self.num_runs += 1
-        ranks = tuple(RankRun() for _ in range(scenario.mesh.num_ranks))
-        return Run(self.name, ranks, self.fault)
-
-
-@dataclass
-class Listening(SilentProgress):
-    said: list[tuple[str, object, int]] = field(default_factory=list)
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        self.said.append(("played", num_violations, num_examples))
-
-    def found(self, violation: FoundViolation) -> None:
-        self.said.append(("found", violation.violation.identity, 1))
-
-    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
-        self.said.append(("shrinking", identity, num_runs))
-
-    def shrunk(self, violation: FoundViolation) -> None:
-        self.said.append(("shrunk", violation.violation.identity, 1))
-
-
-def look(
-    subject: Any,
-    backend: Any = None,
-    *,
-    seed: int = 0,
-    examples: int = 20,
-    ranks: int = 2,
-    limit: float | None = None,
-    progress: Listening | None = None,
-    stop_at_first: bool = False,
-) -> SearchResult:
-    return search(
-        resolve(subject),
-        backend or SimBackend(),
-        SearchPlan(ranks, examples, seed, limit, stop_at_first=stop_at_first),
-        progress or Listening(),
-    )
-
-
-def identities(result: SearchResult) -> list[tuple[str, str]]:
-    return [found.violation.identity for found in result.violations]
 
 
 @pytest.mark.slow
@@ -275,60 +209,6 @@ def test_few_runs_that_cost_seconds_are_made() -> None:
     assert failing.num_runs <= 6
     assert result.num_examples <= 3
     assert not result.stopped
-
-
-@pytest.mark.parametrize(
-    ("backend", "kind"), [("gloo", "deadlock"), ("sim", "never_returns")]
-)
-def test_a_hang_in_the_smallest_scenario_is_played_once(
-    backend: str, kind: Any
-) -> None:
-    failing = Failing(backend, Fault(kind, (0,), "it hangs"))
-    result = look(Naive, failing, examples=50)
-    assert [cause for _, cause in identities(result)] == [kind]
-    assert (failing.num_runs, result.num_examples) == (1, 1)
-    assert result.stopped == "each hang takes seconds"
-    assert [found.not_shrunk for found in result.violations] == [""]
-
-
-@dataclass
-class HangingFrom(Counting):
-    """A backend on which scenarios of so many ranks, parameters and steps hang."""
-
-    ranks: int = 1
-    parameters: int = 1
-    steps: int = 1
-    num_hangs: int = 0
-
-    def run(self, scenario: Scenario, subject: Subject) -> Run:
-        if (
-            scenario.mesh.num_ranks < self.ranks
-            or len(scenario.parameters) < self.parameters
-            or scenario.num_steps < self.steps
-        ):
-            return super().run(scenario, subject)
-        self.num_hangs += 1
-        ranks = tuple(RankRun() for _ in range(scenario.mesh.num_ranks))
-        return Run(self.name, ranks, Fault("never_returns", (0,), "it hangs"))
-
-
-@pytest.mark.long
-def test_a_hang_is_made_small_by_one_more() -> None:
-    hanging = HangingFrom(ranks=2)
-    [found] = look(Naive, hanging, examples=50).violations
-    assert hanging.num_hangs == 2
-    assert found.scenario.mesh.shape == (2,)
-    assert len(found.scenario.parameters) == 1
-    assert found.scenario.accumulations == (1,)
-    assert not found.not_shrunk
-
-
-@pytest.mark.long
-def test_a_hang_of_large_scenarios_alone_is_played_twice_at_most() -> None:
-    hanging = HangingFrom(parameters=3, steps=2)
-    [found] = look(Naive, hanging, examples=200).violations
-    assert hanging.num_hangs <= 2
-    assert found.violation.cause == "never_returns"
 
 
 @dataclass
