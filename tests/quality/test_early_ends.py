@@ -8,6 +8,7 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.report.beyond import Observing
+from syncverify.report.text import diagnosis, verdict
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search
 
@@ -35,6 +36,7 @@ def test_a_hang_ends_the_search_and_features_beyond_the_contract_are_not_tried()
         "not tried: 199 of 200 scenarios and 112 features beyond the contract, since each "
         "hang takes seconds"
     )
+    assert diagnosis(report).splitlines()[-2:] == [report.not_tried, verdict(report)]
 
 
 @pytest.mark.slow

@@ -226,13 +226,6 @@ def test_each_field_of_a_scenario_is_told() -> None:
             assert [*scenario_lines(other)] != plain, name
 
 
-def test_what_was_not_tried_stands_before_the_verdict() -> None:
-    report = replace(REPORT, not_tried="not tried: 3 of 4 scenarios, since it hangs")
-    *_, before, last = diagnosis(report).splitlines()
-    assert before == report.not_tried
-    assert last == verdict(report)
-
-
 def test_json_report() -> None:
     data = REPORT.to_json()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
