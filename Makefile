@@ -99,7 +99,7 @@ catalogue: $(INSTALLED)
 	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
 	$(BIN)/python -m pages.cases_page
 	$(BIN)/python -m pages.gallery
-	$(BIN)/python -m pages.followed docs/tutorial.md docs/reading-a-race.md
+	$(BIN)/python -m pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md
 	$(BIN)/python -m pages.conformance --render
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -167,6 +168,13 @@ _HINTS = {
 }
 
 
+_OF_A_LIST = re.compile(
+    r" in step 0, bind: .*('list' object has no attribute|list indices must be)"
+)
+_GROUPS = (
+    "; param_groups is a list of lists of parameters, [[p0, p1], [p2]]: no flat list, and no "
+    "dicts of an optimizer"
+)
 CAUSES_WITH_HINT = frozenset(_HINTS)
 
 
@@ -182,6 +190,12 @@ def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
     return "certain: the run shows it"
 
 
-def hint(cause: str) -> str:
-    """Return the repair to try first; `raised_` and an exception's type are a cause, too."""
-    return _HINTS["raised" if cause.startswith("raised_") else cause]
+def hint(cause: str, summary: str = "") -> str:
+    """Return the repair to try first; `raised_` and an exception's type are a cause, too.
+
+    `summary` is that of the violation. A list that is no parameter and no dict, in the
+    constructor or in bind(), is likely a group.
+    """
+    if not cause.startswith("raised_"):
+        return _HINTS[cause]
+    return _HINTS["raised"] + (_GROUPS if _OF_A_LIST.search(summary) else "")

@@ -168,7 +168,7 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
         )
         yield f"fix:        at {fix.place}: with it this scenario is right{others}"
         yield from (f"              {line}" for line in fix.lines)
-    yield f"hint:       {hint(cause)}"
+    yield f"hint:       {hint(cause, entry.violation.summary)}"
 
 
 def _scenario_title(entry: FoundViolation) -> str:

@@ -8,7 +8,7 @@ from pages.followed import followed, without_times
 from pages.gallery import PAGE, SHOWN, page
 
 DOCS = Path(__file__).parents[2] / "docs"
-FOLLOWED = ("tutorial.md", "reading-a-race.md")
+FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
 
 
 @pytest.mark.long

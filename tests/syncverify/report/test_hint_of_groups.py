@@ -1,0 +1,56 @@
+"""A subject that takes `param_groups` for another form is told its form."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncverify import PropertyViolation, verify
+
+FORM = "param_groups is a list of lists of parameters, [[p0, p1], [p2]]"
+
+
+class Reads:
+    """Reads the groups in `bind()`; it does nothing else."""
+
+    read: Callable[[Any], Any]
+
+    def __init__(self, param_groups: Any, *_: object) -> None:
+        self.param_groups = param_groups
+
+    def bind(self) -> None:
+        for group in self.param_groups:
+            type(self).read(group)
+
+    def wait(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def unbind(self) -> None: ...
+
+
+class TakesFlatLists(Reads):
+    read = staticmethod(lambda parameter: parameter.requires_grad)
+
+
+class TakesDicts(Reads):
+    read = staticmethod(lambda group: group["params"])
+
+
+class RaisesOfItsOwn(Reads):
+    read = staticmethod(lambda group: {}["missing"])
+
+
+def diagnosis(subject: type[Reads]) -> str:
+    with pytest.raises(PropertyViolation) as caught:
+        verify(subject, examples=1, seed=0)
+    return str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", [TakesFlatLists, TakesDicts])
+def test_the_form_of_groups_is_in_the_hint(subject: type[Reads]) -> None:
+    assert FORM in diagnosis(subject)
+
+
+@pytest.mark.slow
+def test_another_error_says_nothing_of_groups() -> None:
+    assert "param_groups" not in diagnosis(RaisesOfItsOwn).partition("hint:")[2]
