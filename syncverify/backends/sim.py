@@ -34,12 +34,19 @@ class SimBackend:
     Args:
         hang_timeout_seconds: How long a rank may keep its turn without progress before
             the run is ended; see Note [A rank that does not come back].
+        watches_engine: Whether runs have a log of their backward passes, which takes time.
     """
 
     name = "sim"
 
-    def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        watches_engine: bool = False,
+    ) -> None:
         import_dynamo()
+        self._watches_engine = watches_engine
         self._hang_timeout_seconds = hang_timeout_seconds
         # Subjects that used no second stream so far, under any contract. With one
         # stream no access can race, so accesses are not recorded; a run that has more
@@ -102,6 +109,11 @@ class SimBackend:
         announce(scenario, decisions.planned)
         cpp.prepare(spec.use for spec in scenario.parameters)
         num_ranks = scenario.mesh.num_ranks
+        if self._watches_engine and recorders is None:
+            recorders = [
+                RankRecorder(records_accesses=records_accesses, watches_engine=True)
+                for _ in range(num_ranks)
+            ]
         machine = SimulatedMachine(
             num_ranks,
             records_accesses=records_accesses,

@@ -88,14 +88,14 @@ def play(
         SubjectRaisedError: The subject raised.
         SubjectError: The synchronizer lacks a part of the subject API.
     """
-    result.trace = recorder.trace
+    result.trace, result.engine = recorder.trace, recorder.engine
     dtensors = subject.capabilities.tensors == "dtensor"
     mesh = mesh_builder(scenario, device) if dtensors else None
     model = build_model(scenario, rank=rank, device=device, mesh=mesh)
     freeze(scenario, -1, model.parameters)
     if scenario.backward == "hooks_of_others":
         install_lasting_hooks(model.parameters.values())
-    recorder.watch(model.local_gradients, model.parameters.values())
+    recorder.watch(model.local_gradients, model.parameters)
     streams = CallerStreams(scenario.launch, device)
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
 

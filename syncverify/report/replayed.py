@@ -67,7 +67,8 @@ def replayed(
     if entry.violation.cause in _NOT_AGAIN:
         return None
     if isinstance(backend, SimBackend):
-        backend = SimBackend()  # one that has not learned to leave accesses out
+        # One that has not learned to leave accesses out.
+        backend = SimBackend(watches_engine=True)
     kept = _LastRun()
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0, listener=kept)
     try:

@@ -14,6 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from syncverify.trace.dispatch_modes import carry_dispatch_modes
+from syncverify.trace.engine_log import EngineLog
 from syncverify.trace.records import (
     DEFAULT_STREAM,
     POINT_TO_POINT,
@@ -70,28 +71,31 @@ class Recorder:
     Attributes:
         trace: Records, in host order.
         moment: Stamp of the next record; the rank program advances it.
+        engine: Log of the backward passes, complete when the rank has ended; empty where
+            nobody watches them.
     """
 
     def __init__(self) -> None:
         self.trace: list[TraceRecord] = []
+        self.engine = EngineLog()
         self.moment = Moment("bind", 0)
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
-        self._parameters: Sequence[torch.Tensor] = ()
+        self._parameters: Mapping[str, torch.Tensor] = {}
 
     def watch(
         self,
         gradients: Callable[[], Mapping[str, torch.Tensor]],
-        parameters: Iterable[torch.Tensor] = (),
+        parameters: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         """Set the function that returns the local gradients by name, and the parameters."""
         self._gradients = gradients
-        self._parameters = tuple(parameters)
+        self._parameters = dict(parameters or {})
 
     def was_raised_in_tensor_hook(self, error: BaseException) -> bool:
         """Tell whether an error comes from a hook that runs before gradients are added."""
-        return raised_in_tensor_hook(self._parameters, error)
+        return raised_in_tensor_hook(self._parameters.values(), error)
 
     @contextmanager
     def calling(self, moment: Moment) -> Iterator[None]:
@@ -209,7 +213,7 @@ class Recorder:
             written=tuple(self._numbers.region(tensor) for tensor in written),
             is_batched=is_batched,
             contents=_contents(tensors, regions),
-            in_tensor_hook=is_in_tensor_hook(self._parameters),
+            in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
         )
         self.trace.append(launched)
         return launched

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from syncverify.trace.engine_log import EngineLog
 from syncverify.trace.records import TraceRecord
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
@@ -143,6 +144,7 @@ class RankRun:
         owned: Names of the parameters with gradients that this rank owns, by the subject's
             method `owner()`; None if there is none.
         held: What the subject held after each step, of programs with many steps.
+        engine: Backward passes of the rank; empty where they were not watched.
     """
 
     observations: list[Observation] = field(default_factory=list)
@@ -150,6 +152,7 @@ class RankRun:
     leftovers: Leftovers | None = None
     owned: frozenset[str] | None = None
     held: list[Held] = field(default_factory=list)
+    engine: EngineLog = field(default_factory=EngineLog)
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None

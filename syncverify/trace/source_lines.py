@@ -31,6 +31,20 @@ _SUBJECTS = tuple(
     str(Path(_HARNESS) / part) for part in ("subjects", "bugbank", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent)
+_WITH_HOOKS = (
+    str(Path(_HARNESS) / "program"),
+    *(
+        str(Path(_TORCH) / part)
+        for part in (
+            "autograd/graph.py",
+            "distributed/_composable",
+            "distributed/algorithms",
+            "distributed/fsdp",
+            "nn/parallel",
+            "utils/checkpoint.py",
+        )
+    ),
+)
 # torch marks deprecated functions with a wrapper of `typing_extensions`.
 _DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
@@ -59,6 +73,22 @@ def is_subject_line(filename: str) -> bool:
     if filename.startswith(_HARNESS):
         return filename.startswith(_SUBJECTS)
     return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
+
+
+def is_engine(code: CodeType) -> bool:
+    """Tell whether a function is torch's last one before its engine, which calls hooks."""
+    return code.co_name == _ENGINE and is_torch_line(code.co_filename)
+
+
+def may_hold_hooks(filename: str) -> bool:
+    """Tell whether functions of a file that the engine calls are hooks.
+
+    Hooks are the subject's, the training program's, or those of torch's own wrappers.
+
+    Returns:
+        Whether it is a file of one of them.
+    """
+    return filename.startswith(_WITH_HOOKS) or is_subject_line(filename)
 
 
 def is_torch_line(filename: str) -> bool:

@@ -41,10 +41,10 @@ def _hook_codes(parameters: Iterable[torch.Tensor]) -> set[CodeType]:
         for parameter in parameters
         for hook in (parameter._backward_hooks or {}).values()  # noqa: SLF001
     )
-    return {code for hook in hooks if (code := _code_of(hook)) is not None}
+    return {code for hook in hooks if (code := code_of(hook)) is not None}
 
 
-def _code_of(hook: Any) -> CodeType | None:
+def code_of(hook: Any) -> CodeType | None:
     """Return the code that a callable runs; None for one that is written in C."""
     while isinstance(hook, functools.partial):
         hook = hook.func

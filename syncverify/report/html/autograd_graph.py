@@ -1,4 +1,4 @@
-"""The autograd graph of one micro-batch, as nodes and edges."""
+"""The autograd graph of one micro-batch, where nobody saw the engine run it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syncverify.program.graphs import cpp
 from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
 
-_MOST_NODES: Final = 300
+MOST_NODES: Final = 300  # that a page draws
 
 
 def graph_of(
@@ -33,12 +33,15 @@ def graph_of(
         "rank": rank,
         "step": step,
         "micro_batch": micro_batch,
+        "missing": [],
+        "streams": [],
+        "ran": [],
         "nodes": [
             {**_node(node, names), "depth": depth}
-            for node, depth in zip(nodes, _depths(len(nodes), edges), strict=True)
+            for node, depth in zip(nodes, depths(len(nodes), edges), strict=True)
         ],
         "edges": [list(edge) for edge in edges],
-        "cut": len(nodes) == _MOST_NODES,
+        "cut": len(nodes) == MOST_NODES,
     }
 
 
@@ -53,7 +56,7 @@ def _walked(loss: torch.Tensor) -> tuple[list[Any], list[tuple[int, int]]]:
         for following, _ in node.next_functions:
             if following is None:
                 continue
-            if following not in places and len(nodes) < _MOST_NODES:
+            if following not in places and len(nodes) < MOST_NODES:
                 places[following] = len(nodes)
                 nodes.append(following)
                 waiting.append(following)
@@ -62,7 +65,7 @@ def _walked(loss: torch.Tensor) -> tuple[list[Any], list[tuple[int, int]]]:
     return nodes, edges
 
 
-def _depths(count: int, edges: list[tuple[int, int]]) -> list[int]:
+def depths(count: int, edges: list[tuple[int, int]]) -> list[int]:
     """Return the longest way from the first node to each; the graph has no circle."""
     depths = [0] * count
     changed = True
@@ -75,8 +78,21 @@ def _depths(count: int, edges: list[tuple[int, int]]) -> list[int]:
     return depths
 
 
-def _node(node: Any, names: dict[int, str]) -> dict[str, str]:
+def plain_node(kind: str, name: str) -> dict[str, Any]:
+    """Return the values of a node that did not run."""
+    return {
+        "kind": kind,
+        "name": name,
+        "order": None,
+        "stream": "",
+        "lines": [],
+        "hooks": [],
+        "guilty": False,
+    }
+
+
+def _node(node: Any, names: dict[int, str]) -> dict[str, Any]:
     variable = getattr(node, "variable", None)
     if variable is not None:
-        return {"kind": "parameter", "name": names.get(id(variable), "a tensor")}
-    return {"kind": "function", "name": node.name().rpartition("::")[2]}
+        return plain_node("parameter", names.get(id(variable), "a tensor"))
+    return plain_node("function", node.name().rpartition("::")[2])

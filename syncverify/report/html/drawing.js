@@ -26,25 +26,26 @@ function clamp(value, least, most) {
 }
 
 // Width of a text in a drawing, in pixels.
-function textWidth(text) {
-  if (!textWidth.known) {
-    textWidth.known = new Map();
-    textWidth.context = document.createElement("canvas").getContext("2d");
-    textWidth.context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+function textWidth(text, weight = 400) {
+  textWidth.known ??= new Map();
+  textWidth.context ??= document.createElement("canvas").getContext("2d");
+  const key = `${weight} ${text}`;
+  if (!textWidth.known.has(key)) {
+    textWidth.context.font = `${weight} 11px ${getComputedStyle(document.body).fontFamily}`;
+    textWidth.known.set(key, textWidth.context.measureText(text).width);
   }
-  if (!textWidth.known.has(text)) textWidth.known.set(text, textWidth.context.measureText(text).width);
-  return textWidth.known.get(text);
+  return textWidth.known.get(key);
 }
 
 // Lines of a text that are no wider than so many pixels; a word that is wider is broken.
-function wrapped(text, most) {
+function wrapped(text, most, weight) {
   const lines = [""];
   for (const word of text.split(" ")) {
     const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (textWidth(longer) <= most) { lines[lines.length - 1] = longer; continue; }
+    if (textWidth(longer, weight) <= most) { lines[lines.length - 1] = longer; continue; }
     if (lines.at(-1)) lines.push("");
     for (const letter of word) {
-      if (lines.at(-1) && textWidth(lines.at(-1) + letter) > most) lines.push("");
+      if (lines.at(-1) && textWidth(lines.at(-1) + letter, weight) > most) lines.push("");
       lines[lines.length - 1] += letter;
     }
   }

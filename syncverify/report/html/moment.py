@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from syncverify.judge.violation import Violation
+from syncverify.report.html.record_words import short_name
 from syncverify.report.replayed import Key, Replayed, race_of
 from syncverify.timeline.timeline import Arrow, Event, EventKind, Place, timeline_of
 from syncverify.trace.records import CollectiveLaunch
@@ -29,7 +30,9 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
     timeline = timeline_of([rank_run.trace for rank_run in run.ranks])
     places = {key: number for number, key in enumerate(timeline.events)}
     race = race_of(replayed)
-    told = {places[key] for key in (*(race or ()), *_told(replayed.violation, run))}
+    told = {
+        places[key] for key in (*(race or ()), *told_launches(replayed.violation, run))
+    }
     return {
         "ticks": timeline.num_ticks,
         "lanes": [
@@ -68,9 +71,7 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _labels(event: Event) -> Iterator[str]:
     """Yield texts for the box of an event, the longest first: a box has one that fits."""
-    name = event.name.removeprefix("aten.")
-    for overload in (".default", ".Tensor", ".Scalar"):
-        name = name.removesuffix(overload)
+    name = short_name(event.name)
     if event.kind in _SHORT:
         yield from (name, _SHORT[event.kind])
     elif event.kind == "call":
@@ -93,7 +94,7 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
     return {"kind": arrow.kind, "tail": tail, "head": head}
 
 
-def _told(violation: Violation, run: Run) -> Iterator[Key]:
+def told_launches(violation: Violation, run: Run) -> Iterator[Key]:
     """Yield the collectives that a violation names in words."""
     words = "\n".join((violation.summary, *_texts(violation.evidence.values())))
     for rank in violation.ranks:

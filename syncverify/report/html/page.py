@@ -9,10 +9,12 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.replay_line import replay_line
 from syncverify.report.html.autograd_graph import graph_of
 from syncverify.report.html.contract_table import contract_table
+from syncverify.report.html.engine_graph import drawn_graph
 from syncverify.report.html.gradients import gradients_of
+from syncverify.report.html.guilty_edges import mark_guilty, micro_batch_of
 from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.moment import timeline_values
-from syncverify.report.replayed import Replayed
+from syncverify.report.replayed import Replayed, race_of
 from syncverify.report.report import Report
 from syncverify.report.text import verdict, violation_text
 from syncverify.report.witness import witness_lines
@@ -91,25 +93,39 @@ def _violation(
         "timeline": None if replay is None else timeline_values(replay),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
-        "graph": None if replay is None else _graph(entry),
+        "graph": None if replay is None else _graph(entry, replay),
     }
 
 
-def _graph(entry: FoundViolation) -> dict[str, Any] | None:
-    """Return the graph of the micro-batch that the violation names, or of the last one."""
+def _graph(entry: FoundViolation, replay: Replayed) -> dict[str, Any] | None:
+    """Return the graph of the micro-batch that the violation names, or of the last one.
+
+    It is the graph that the engine ran, where the run has a log of that.
+    """
+    race = race_of(replay)
+    rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
+    rank = _within(rank, entry.scenario.mesh.num_ranks) or 0
+    named = micro_batch_of(replay, rank) or _micro_batch(entry)
+    if named is None:
+        return None
+    step, micro_batch = named
+    where = {"rank": rank, "step": step, "micro_batch": micro_batch}
+    graph = drawn_graph(replay.judgement.run.ranks[rank], step, micro_batch)
+    if graph is None:
+        return graph_of(entry.scenario, **where)
+    mark_guilty(graph, replay, rank)
+    return {**where, **graph.values()}
+
+
+def _micro_batch(entry: FoundViolation) -> tuple[int, int] | None:
+    """Return step and micro-batch that a violation names; the last one if it names none."""
     scenario, evidence = entry.scenario, entry.violation.evidence
     step = _within(evidence.get("step"), scenario.num_steps) or 0
     count = step_plan.num_micro_batches(scenario, step)
     if not count:
         return None
     micro_batch = _within(evidence.get("micro_batch"), count)
-    rank = _within(next(iter(entry.violation.ranks), None), scenario.mesh.num_ranks)
-    return graph_of(
-        scenario,
-        rank=rank or 0,
-        step=step,
-        micro_batch=count - 1 if micro_batch is None else micro_batch,
-    )
+    return step, count - 1 if micro_batch is None else micro_batch
 
 
 def _within(number: object, count: int) -> int | None:

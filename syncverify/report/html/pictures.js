@@ -34,38 +34,6 @@ function drawFlow(host, gradients, graph) {
   host.replaceChildren(picture);
 }
 
-function drawGraph(host, graph) {
-  const widths = graph.nodes.map((node) => node.name.length * 6.6 + 16);
-  const layers = [];
-  graph.nodes.forEach((node, index) => (layers[node.depth] ??= []).push(index));
-  const x = new Array(graph.nodes.length).fill(0);
-  const parents = graph.nodes.map(() => []);
-  for (const [tail, head] of graph.edges) parents[head].push(tail);
-  let widest = 0;
-  layers.forEach((layer) => {
-    // Below its parents: the mean of their places orders a layer.
-    const wanted = (index) => parents[index].reduce((sum, each) => sum + x[each], 0) / (parents[index].length || 1);
-    layer.sort((one, other) => wanted(one) - wanted(other) || one - other);
-    let reached = 0;
-    for (const index of layer) {
-      x[index] = Math.max(reached, wanted(index) - widths[index] / 2) + widths[index] / 2;
-      reached = x[index] + widths[index] / 2 + 14;
-    }
-    widest = Math.max(widest, reached);
-  });
-  const picture = svg("svg", { width: widest + 4, height: layers.length * 46 + 4, role: "img", "aria-label": `Autograd graph of ${graph.nodes.length} nodes` });
-  const y = (index) => graph.nodes[index].depth * 46 + 14;
-  for (const [tail, head] of graph.edges) {
-    const [from, to] = [y(tail) + 11, y(head) - 13];
-    picture.append(svg("path", { d: `M${x[tail]} ${from}C${x[tail]} ${from + 14} ${x[head]} ${to - 14} ${x[head]} ${to}`, class: "edge" }));
-  }
-  graph.nodes.forEach((node, index) => picture.append(
-    svg("rect", { x: x[index] - widths[index] / 2, y: y(index) - 12, width: widths[index], height: 23, rx: node.kind === "parameter" ? 11 : 4, class: `node ${node.kind}` }),
-    svg("text", { x: x[index], y: y(index) + 4, "text-anchor": "middle" }, node.name),
-  ));
-  host.replaceChildren(picture);
-}
-
 // A half matrix on a canvas: thousands of squares. Arrow keys go from square to square.
 class HeatMap {
   constructor(host, { features, pairs }) {

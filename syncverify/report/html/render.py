@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 _FOLDER: Final = resources.files(__package__)
-_SCRIPTS: Final = ("drawing.js", "timeline.js", "pictures.js")
+_SCRIPTS: Final = ("drawing.js", "timeline.js", "graph.js", "pictures.js")
 # JSON as it may stand in an element `script`: these characters occur in its texts alone.
 _ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 

@@ -32,7 +32,8 @@ class Timeline {
   measure() {
     const widths = new Array(this.data.ticks + 1).fill(LEAST_TICK);
     for (const event of this.data.events) {
-      if (event.end - event.start > 1) continue;
+      // Only a call shares its lane with events that lie on it.
+      if (event.end - event.start > 1 && event.kind !== "call") continue;
       const wanted = textWidth(event.labels.at(-1)) + 11;
       widths[event.start] = clamp(wanted, widths[event.start], Math.max(widths[event.start], MOST_TICK));
     }

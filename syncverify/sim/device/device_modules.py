@@ -37,6 +37,7 @@ from syncverify.sim.device.device_functions import (
     Make,
     current_stream_context,
 )
+from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import HOST_COPIES
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.told_names import told_names
@@ -138,9 +139,15 @@ def _run_backward(
     create: Any, inputs: Any = (), *more: Any, **options: Any,
 ) -> Any:  # fmt: skip
     settings = (gradients, retain, create, inputs, *more)
-    return streams.engine.run_backward(
-        lambda: original(outputs, *settings, **options), outputs, gradients, inputs
-    )
+
+    def run() -> Any:
+        return original(outputs, *settings, **options)
+
+    def run_watched() -> Any:
+        watch = streams.engine_watch
+        return run() if watch is None else watch.run(run, [*map(node_of, outputs)])
+
+    return streams.engine.run_backward(run_watched, outputs, gradients, inputs)
 
 
 # Classes, the classes of their virtual instances (None: torch's own), and the makers.

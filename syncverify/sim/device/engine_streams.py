@@ -176,7 +176,7 @@ class EngineStreams:
             self._tag(leaf, self.current())
 
     def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
-        _node_of(leaf).metadata.setdefault(_TAG, stream)
+        node_of(leaf).metadata.setdefault(_TAG, stream)
         self._has_tags = True
 
     def _current_in(self, frame: _Frame) -> VirtualStream:
@@ -213,13 +213,13 @@ class EngineStreams:
         is_plain = len(self._segments) == 1 and not self._has_tags
         if is_plain and caller == self._default:
             return None
-        roots = [_node_of(output) for output in outputs]
+        roots = [node_of(output) for output in outputs]
         users = _first_users(roots)
         nodes = {node: self._stream_of(node, user) for node, user in users.items()}
         if all(stream == caller for stream in nodes.values()):
             return None
         run = EngineRun(self._streams, nodes, caller)
-        run.start(roots, gradients, [_node_of(entry) for entry in inputs])
+        run.start(roots, gradients, [node_of(entry) for entry in inputs])
         return run
 
     def _stream_of(self, node: Any, first_user: int) -> VirtualStream:
@@ -239,7 +239,8 @@ class _Use(torch.autograd.Function):
         return torch.zeros(())
 
 
-def _node_of(output: torch.Tensor | GradientEdge) -> Any:
+def node_of(output: torch.Tensor | GradientEdge) -> Any:
+    """Return the node from which a backward pass of an output starts."""
     if not isinstance(output, torch.Tensor):
         return output.node
     if output.is_leaf and output.requires_grad:
@@ -271,8 +272,8 @@ def _has_node(leaf: torch.Tensor) -> bool:
     node, and the second look checks for it: a node that no graph holds is gone by then,
     with its mark.
     """
-    _node_of(leaf).metadata[_PROBE] = True
-    return _PROBE in _node_of(leaf).metadata
+    node_of(leaf).metadata[_PROBE] = True
+    return _PROBE in node_of(leaf).metadata
 
 
 def _is_accumulation(node: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from syncverify.sim.turns.scheduler import Scheduler
 
 
+class BackwardWatch(Protocol):
+    """Sees backward passes."""
+
+    def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
+        """Return the result of a pass `run()` that starts from nodes."""
+
+
 class RankStreams:
     """The streams of one rank.
 
@@ -43,6 +51,7 @@ class RankStreams:
             a wait, and so does this list.
         scheduler: Answers a host that polls the device. Without a scheduler the answer is
             always "done".
+        engine_watch: Watches backward passes; None where nobody wants to see them.
     """
 
     def __init__(self, recorder: Any) -> None:
@@ -57,6 +66,7 @@ class RankStreams:
         self.serves_subject = False
         self.told: ToldDevice | None = None
         self.scheduler: Scheduler | None = None
+        self.engine_watch: BackwardWatch | None = None
         self._reached = ReachedMarks()
 
     def tell(self, device: torch.device) -> None:

@@ -13,11 +13,13 @@ from typing_extensions import override
 
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
+from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_memory import Place, place_of
 from syncverify.sim.recording.operators import Effects, tensors_at
 from syncverify.sim.recording.raw_accesses import (
     RawAccess,
     RawFree,
+    RawPlace,
     RawRegion,
     merged,
     without_order,
@@ -37,6 +39,7 @@ class RankRecorder(Recorder):
             one stream.
         keeps_everything: Whether every noted operator becomes an event, so that the n-th
             operator of one run is the n-th of the next.
+        watches_engine: Whether backward passes are logged: their nodes and hooks.
 
     Attributes:
         streams: Streams of the rank.
@@ -44,14 +47,18 @@ class RankRecorder(Recorder):
     """
 
     def __init__(
-        self, *, records_accesses: bool = True, keeps_everything: bool = False
+        self,
+        *,
+        records_accesses: bool = True,
+        keeps_everything: bool = False,
+        watches_engine: bool = False,
     ) -> None:
         super().__init__()
         self.streams = RankStreams(self)
         self.storages = self._numbers = StorageTable(self._note_freed)
         self._records_accesses = records_accesses
         self._keeps_everything = keeps_everything
-        self._raw: list[RawAccess | RawFree] = []
+        self._raw: list[RawAccess | RawFree | RawPlace] = []
         self._mode = self._recording_mode()
         self._communicators: dict[str, str] = {}
         # Numbers of storages; see Note [Memory of the host].
@@ -60,6 +67,21 @@ class RankRecorder(Recorder):
         # Source of operators without a line of the subject.
         self._outside = AUTOGRAD
         self._runs_on_host = False
+        self._engine_watch = self._new_engine_watch() if watches_engine else None
+        self.streams.engine_watch = self._engine_watch
+
+    def _new_engine_watch(self) -> EngineWatch:
+        return EngineWatch(
+            place=self._note_place,
+            moment=lambda: self.moment,
+            stream=self.current_stream,
+            parameters=lambda: self._parameters,
+        )
+
+    def _note_place(self) -> RawPlace:
+        place = RawPlace(len(self.trace))
+        self._raw.append(place)
+        return place
 
     def _recording_mode(self) -> AccessRecording:
         return AccessRecording(
@@ -84,9 +106,13 @@ class RankRecorder(Recorder):
         if self._keeps_everything:
             self.trace[:] = merged(self.trace, raw, keeps_everything=True)
         elif self.streams.is_alone:
-            self.trace[:] = merged(without_order(self.trace), ())
+            places = [each for each in raw if isinstance(each, RawPlace)]
+            self.trace[:] = merged(without_order(self.trace, places), places)
         else:
             self.trace[:] = merged(self.trace, raw)
+        if self._engine_watch is not None:
+            self.engine.passes[:] = self._engine_watch.log().passes
+            self.streams.engine_watch = None
 
     @override
     def current_stream(self) -> str:

@@ -11,7 +11,9 @@ Note [What a recording costs]
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -80,34 +82,59 @@ class RawFree(NamedTuple):
     storage: Storage
 
 
+@dataclass(slots=True)
+class RawPlace:
+    """A place in a rank's trace.
+
+    Attributes:
+        position: Number of events that the rank recorded before.
+        index: Number of records of the finished trace before it.
+    """
+
+    position: int
+    index: int = 0
+
+
 def merged(
     events: Sequence[TraceRecord],
-    raw: Iterable[RawAccess | RawFree],
+    raw: Iterable[RawAccess | RawFree | RawPlace],
     *,
     keeps_everything: bool = False,
-) -> Iterator[TraceRecord]:
-    """Yield a rank's events in host order.
+) -> list[TraceRecord]:
+    """Return a rank's events in host order, and find the index of each place.
 
     Accesses and frees come from `raw`, all other records from `events`. `keeps_everything`
     yields operators on memory of one stream too, without that memory, and keeps the numbers
     of storages.
     """
     numbers = _GivenNumbers() if keeps_everything else _FinalNumbers()
-    done = 0
+    found, done = list[TraceRecord](), 0
     for entry in sorted(raw, key=lambda entry: entry.position):
-        yield from map(numbers.renumber, events[done : entry.position])
+        found += map(numbers.renumber, events[done : entry.position])
         done = entry.position
-        if isinstance(entry, RawFree):
-            yield _freed(entry, numbers)
+        if isinstance(entry, RawPlace):
+            entry.index = len(found)
+        elif isinstance(entry, RawFree):
+            found.append(_freed(entry, numbers))
         else:
-            yield from _access(entry, numbers)
-    yield from map(numbers.renumber, events[done:])
+            found += _access(entry, numbers)
+    found += map(numbers.renumber, events[done:])
+    return found
 
 
-def without_order(events: Iterable[TraceRecord]) -> list[TraceRecord]:
-    """Leave out marks and waits, which order nothing where there is one stream."""
-    order = (Mark, StreamWait, HostWait)
-    return [event for event in events if not isinstance(event, order)]
+def without_order(
+    events: Sequence[TraceRecord], places: Sequence[RawPlace] = ()
+) -> list[TraceRecord]:
+    """Leave out marks and waits, which order nothing where there is one stream.
+
+    Returns:
+        The other events. Places are moved to where they are among those.
+    """
+    is_kept = [not isinstance(event, Mark | StreamWait | HostWait) for event in events]
+    num_kept = [0, *itertools.accumulate(is_kept)]
+    for place in places:
+        place.position = num_kept[place.position]
+    return list(itertools.compress(events, is_kept))
 
 
 class _FinalNumbers:

@@ -56,6 +56,14 @@ frames(() => {
       frames(() => {
         seen.later = chart.querySelectorAll(".event.later").length;
         seen.bars = document.querySelectorAll(".bar").length;
+        const graph = document.querySelector(".graph svg");
+        seen.graph = [...graph.querySelectorAll("text")].map((each) => each.textContent).join("");
+        seen.edges = graph.querySelectorAll(".missing").length;
+        seen.words = graph.querySelector("desc").textContent;
+        seen.inside = [...graph.querySelectorAll("text")].every((each) => {
+          const [box, all] = [each.getBoundingClientRect(), graph.getBoundingClientRect()];
+          return box.left >= all.left && box.right <= all.right;
+        });
         seen.nodes = document.querySelectorAll(".node").length;
         seen.requests = performance.getEntriesByType("resource").length;
         seen.overflow = document.documentElement.scrollWidth - innerWidth;
@@ -122,11 +130,18 @@ def violation() -> dict[str, Any]:
     }
     values = {"expected": [2.0], "observed": [2.0]}
     means = {"expected_mean": 2.0, "observed_mean": 2.0}
-    nodes = [
-        {"kind": "function", "name": "SumBackward0", "depth": 0},
-        {"kind": "parameter", "name": "p", "depth": 1},
+    hooks = [
+        {"title": "post-accumulate hook h", "source": "a.py:1 in h"}
+        | {"lines": ["launches all_reduce"], "guilty": True}
     ]
+    ran = {"order": 1, "stream": "side", "lines": [], "hooks": [], "guilty": False}
+    nodes = [
+        {**ran, "kind": "function", "name": "SumBackward0", "depth": 0},
+        {**ran, "kind": "parameter", "name": "p" * 200, "depth": 1, "hooks": hooks},
+    ]
+    missing = [{"tail": [1, -1], "head": [1, 0], "label": "nothing orders these"}]
     at = {"rank": 0, "step": 0, "micro_batch": 0, "cut": False}
+    seen = {"missing": missing, "streams": ["default", "side"], "ran": nodes}
     words = {"statement": "s", "summary": "s", "diagnosis": "d", "replay": "r"}
     return {
         "property": "every_rank_finishes",
@@ -134,7 +149,7 @@ def violation() -> dict[str, Any]:
         **words,
         "timeline": timeline(),
         "gradients": [{**right, **values, **means}],
-        "graph": {**at, "nodes": nodes, "edges": [[0, 1]]},
+        "graph": {**at, **seen, "nodes": nodes, "edges": [[0, 1]]},
         "witness": [],
     }
 
@@ -220,6 +235,14 @@ def test_page_in_a_browser(tmp_path: Path, width: int) -> None:
     assert seen["pair"] == "b=1 with a=1: 3 scenarios"
     assert seen["later"] > 0
     assert (seen["bars"], seen["nodes"]) == (2, 2)
+    assert "p" * 200 in seen["graph"]  # in lines, and whole
+    assert "1 · SumBackward0on side" in seen["graph"]
+    assert "⚑ post-accumulate hook hlaunches all_reduce" in seen["graph"]
+    assert seen["edges"] == 1
+    assert seen["words"].endswith(
+        f"From {'p' * 200} to {'p' * 200}, post-accumulate hook h: nothing orders these"
+    )
+    assert seen["inside"]
     assert seen["overflow"] <= 0
     assert seen["requests"] == 0
 

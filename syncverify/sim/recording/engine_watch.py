@@ -1,0 +1,270 @@
+"""Watch the autograd engine of one rank: the nodes that run, and the hooks of each.
+
+Note [Hooks that a profiler sees]
+    torch keeps hooks of nodes, of saved tensors and of the engine in C++, where Python cannot
+    list them. But the engine calls each: a profiler sees the functions that begin right below
+    the engine's frame. A node of its own hooks tells when it has run: hooks before that are
+    hooks of a tensor or pre-hooks. Hooks in C++, such as those of DistributedDataParallel's
+    reducer, have no function to show; the collectives that they launch have the node.
+
+A watch costs a call for each function, so it is on for one play alone: that of a page.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import torch
+
+from syncverify.sim.device.torch_internals import running_node
+from syncverify.sim.recording.raw_accesses import RawPlace
+from syncverify.trace.engine_log import EngineLog, EnginePass, EngineStep, GraphNode
+from syncverify.trace.engine_log import HookKind as Kind
+from syncverify.trace.records import Moment
+from syncverify.trace.source_lines import is_engine, line_of, may_hold_hooks
+from syncverify.trace.tensor_hooks import code_of
+
+# A graph that is larger is not watched: no page could show it.
+_MOST_NODES: Final = 3000
+# Functions of torch below the engine that are parts of nodes, and no hooks.
+_PARTS: Final = frozenset({"apply", "__torch_dispatch__", "__torch_function__"})
+
+
+@dataclass(slots=True)
+class _Span:
+    """A step whose places in the trace are not known yet."""
+
+    order: int
+    node: int | None
+    stream: str
+    start: RawPlace
+    end: RawPlace | None = None
+    hook: Kind | None = None
+    source: str = ""
+
+
+@dataclass(slots=True)
+class _Pass:
+    moment: Moment
+    first: int
+    nodes: tuple[GraphNode, ...]
+    within: int | None
+    spans: list[_Span] = field(default_factory=list)
+
+
+class EngineWatch:
+    """Logs the backward passes of one rank.
+
+    Args:
+        place: Returns a new mark of the present place in the trace.
+        moment: Returns the present moment.
+        stream: Returns the name of the current stream.
+        parameters: Returns the parameters of the training program, by name.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[], RawPlace],
+        moment: Callable[[], Moment],
+        stream: Callable[[], str],
+        parameters: Callable[[], Mapping[str, torch.Tensor]],
+    ) -> None:
+        self.place = place
+        self.stream = stream
+        self.order = itertools.count()
+        self._moment = moment
+        self._parameters = parameters
+        self._passes = list[_Pass]()
+        self._num_nodes = 0
+        self._running = list[_Watched]()
+
+    def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
+        """Return the result of a pass `run()` that starts from nodes, and log it."""
+        nodes = _reachable(roots)
+        if not self._can_watch(nodes):
+            return run()
+        names = {id(each): name for name, each in self._parameters().items()}
+        numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
+        within = self._running[-1].number_of_running if self._running else None
+        drawn = tuple(_graph_node(node, numbers, names) for node in nodes)
+        opened = _Pass(self._moment(), self._num_nodes, drawn, within)
+        self._num_nodes += len(nodes)
+        self._passes.append(opened)
+        watched = _Watched(self, opened.spans, numbers)
+        self._running.append(watched)
+        try:
+            return watched.run(run)
+        finally:
+            self._running.pop()
+
+    def _can_watch(self, nodes: Sequence[Any]) -> bool:
+        """Tell whether nobody else has a profiler, and no compiler takes the hooks."""
+        ours = self._running[-1].note if self._running else None
+        compiler = sys.modules.get("torch._dynamo.compiled_autograd")
+        is_compiled = getattr(compiler, "compiled_autograd_enabled", False)
+        is_small = len(nodes) <= _MOST_NODES
+        return is_small and not is_compiled and sys.getprofile() == ours
+
+    def log(self) -> EngineLog:
+        """Return the log, after the places in the trace are known."""
+        return EngineLog([_finished(each) for each in self._passes])
+
+
+class _Watched:
+    """One pass that is under way."""
+
+    def __init__(
+        self, watch: EngineWatch, spans: list[_Span], numbers: dict[Any, int]
+    ) -> None:
+        self._watch = watch
+        self._spans = spans
+        self._numbers = numbers
+        self._node: Any = None
+        self._has_run = False  # the running node, apart from its later hooks
+        self._span: _Span | None = None
+        self._engine: FrameType | None = None
+        self._hooks: dict[FrameType, _Span] = {}
+
+    @property
+    def number_of_running(self) -> int | None:
+        return self._numbers.get(self._node)
+
+    def run(self, run: Callable[[], Any]) -> Any:
+        handles = [
+            node.register_prehook(functools.partial(self._on_entry, node))
+            for node in self._numbers
+        ]
+        before: Any = sys.getprofile()
+        sys.setprofile(self.note)
+        try:
+            return run()
+        finally:
+            sys.setprofile(before)
+            for handle in handles:
+                handle.remove()
+            for span in (self._span, *self._hooks.values()):
+                self._close(span)
+            self._engine = None
+            self._hooks.clear()
+
+    def _on_entry(self, node: Any, *_: object) -> None:
+        self._enter(node)
+        self._has_run = True
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        """Take an event of the interpreter: a function begins or ends."""
+        if (
+            event == "call"
+            and frame.f_back is self._engine
+            and self._engine is not None
+        ):
+            if _is_hook(frame.f_code):
+                self._begin(frame)
+        elif event == "call" and self._engine is None and is_engine(frame.f_code):
+            self._engine = frame
+        elif event == "return" and frame in self._hooks:
+            self._close(self._hooks.pop(frame))
+
+    def _begin(self, frame: FrameType) -> None:
+        node = running_node()
+        kind: Kind = "final callback"
+        if node in self._numbers:
+            self._enter(node)
+            kind = self._kind(node, frame)
+        elif node is None:
+            self._close(self._span)
+        else:  # of a graph that is not watched
+            return
+        source = line_of(frame.f_code, frame.f_lasti)
+        self._hooks[frame] = self._open(node, kind, source)
+
+    def _kind(self, node: Any, frame: FrameType) -> Kind:
+        given = list(_arguments(frame))
+        if not self._has_run:
+            is_of_tensor = any(isinstance(each, torch.Tensor) for each in given)
+            return "tensor hook" if is_of_tensor else "node pre-hook"
+        # Hooks of a node take two tuples: gradients of its inputs, and of its outputs.
+        if sum(isinstance(each, tuple) for each in given) > 1:
+            return "node hook"
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            hooks = getattr(variable, "_post_accumulate_grad_hooks", None) or {}
+            codes = {code_of(each) for each in hooks.values()}
+            return "post-accumulate hook" if frame.f_code in codes else "node hook"
+        return "saved-tensor hook"
+
+    def _enter(self, node: Any) -> None:
+        if node is self._node:
+            return
+        self._close(self._span)
+        self._node, self._has_run = node, False
+        self._span = self._open(node, None, "")
+
+    def _open(self, node: Any, hook: Kind | None, source: str) -> _Span:
+        watch = self._watch
+        number = self._numbers.get(node)
+        order, stream = next(watch.order), watch.stream()
+        span = _Span(order, number, stream, watch.place(), None, hook, source)
+        self._spans.append(span)
+        return span
+
+    def _close(self, span: _Span | None) -> None:
+        if span is not None and span.end is None:
+            span.end = self._watch.place()
+
+
+def _finished(raw: _Pass) -> EnginePass:
+    steps = tuple(
+        EngineStep(
+            each.order,
+            each.node,
+            each.stream,
+            each.start.index,
+            each.start.index if each.end is None else each.end.index,
+            each.hook,
+            each.source,
+        )
+        for each in raw.spans
+    )
+    return EnginePass(raw.moment, raw.first, raw.nodes, steps, raw.within)
+
+
+def _reachable(roots: Sequence[Any]) -> list[Any]:
+    """Return the nodes that a pass may run, in the order of a breadth-first walk."""
+    found = dict.fromkeys(roots)
+    waiting = deque(found)
+    while waiting and len(found) <= _MOST_NODES:
+        for node, _ in waiting.popleft().next_functions:
+            if node is not None and node not in found:
+                found[node] = None
+                waiting.append(node)
+    return list(found)
+
+
+def _graph_node(node: Any, numbers: dict[Any, int], names: dict[int, str]) -> GraphNode:
+    followed = [numbers[each] for each, _ in node.next_functions if each is not None]
+    variable = getattr(node, "variable", None)
+    parameter = "" if variable is None else names.get(id(variable), "")
+    name = node.name().rpartition("::")[2]
+    return GraphNode(name, parameter, tuple(dict.fromkeys(followed)))
+
+
+def _is_hook(code: CodeType) -> bool:
+    return code.co_name not in _PARTS and may_hold_hooks(code.co_filename)
+
+
+def _arguments(frame: FrameType) -> Iterator[Any]:
+    """Yield the positional arguments of a function that begins."""
+    code, values = frame.f_code, frame.f_locals
+    for name in code.co_varnames[: code.co_argcount]:
+        yield values.get(name)
+    if code.co_flags & inspect.CO_VARARGS:
+        yield from values[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
