@@ -3,6 +3,7 @@
 Run with arguments, this file is one rank. Each program is one row of the table.
 """
 
+import copy
 import os
 import re
 import subprocess
@@ -126,11 +127,14 @@ def zero_grad_of_both_is_harmless(rank: int) -> None:
 
 
 def a_compiled_model_is_trained(rank: int) -> None:
-    model = network()
-    compiled: nn.Module = torch.compile(model, backend="aot_eager")
-    with averaged(model) as synchronizer:
-        train(compiled, sgd(model), synchronizer, rank, 3)
-        assert synchronizer.explain().buckets
+    for compiled_first in (True, False):
+        model = network()
+        compiled: nn.Module | None = None
+        if compiled_first:
+            compiled = torch.compile(model, backend="aot_eager")
+        with averaged(model) as synchronizer:
+            trained = compiled or torch.compile(model, backend="aot_eager")
+            train(trained, sgd(model), synchronizer, rank, 3)
         same(model, trained_alone(3))
 
 
@@ -184,13 +188,18 @@ def training_resumes_from_a_checkpoint(rank: int) -> None:
             "optimizer": optimizer.state_dict(),
             "synchronizer": synchronizer.state_dict(),
         }
-    again = network()
-    optimizer = sgd(again)
-    with averaged(again) as synchronizer:
-        again.load_state_dict(saved["model"])  # after bind(), or before it
-        optimizer.load_state_dict(saved["optimizer"])
-        synchronizer.load_state_dict(saved["synchronizer"])
-        train(again, optimizer, synchronizer, rank, 2)
+    for loaded_first in (True, False):
+        again = network()
+        optimizer = sgd(again)
+        if loaded_first:
+            again.load_state_dict(saved["model"])
+        with averaged(again) as synchronizer:
+            if not loaded_first:
+                again.load_state_dict(saved["model"])
+            # As from a file: the optimizer keeps the tensors that it is given.
+            optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+            synchronizer.load_state_dict(saved["synchronizer"])
+            train(again, optimizer, synchronizer, rank, 2)
         same(again, trained_alone(4))
 
 
@@ -230,15 +239,22 @@ def wide_bfloat16() -> nn.Module:
     return model
 
 
-def sgd_takes_gradients_in_float32_and_adam_refuses_them(rank: int) -> None:
+def optimizers_take_gradients_in_float32_or_refuse_them(rank: int) -> None:
+    kinds = torch.optim
     model = wide_bfloat16()
+    parameters = [*model.parameters()]
     with averaged(model) as synchronizer:
         loss_of(model, INPUTS[rank].bfloat16()).backward()
         synchronizer.wait()
-        assert all(each.grad.dtype is torch.float32 for each in model.parameters())
-        sgd(model).step()
-        with pytest.raises(RuntimeError, match="expected dtype"):
-            torch.optim.AdamW(model.parameters()).step()
+        assert all(each.grad.dtype is torch.float32 for each in parameters)
+        for taking in (kinds.SGD, kinds.RMSprop, kinds.Adagrad, kinds.Adafactor):
+            taking(parameters).step()
+        for refusing in (kinds.Adam, kinds.AdamW):
+            with pytest.raises(RuntimeError, match="expected dtype"):
+                refusing(parameters).step()
+        for fused in (kinds.SGD, kinds.Adagrad, kinds.Adam, kinds.AdamW):
+            with pytest.raises(RuntimeError, match="expected scalar type"):
+                fused(parameters, fused=True).step()
 
 
 def adam_steps_on_copies_in_float32(rank: int) -> None:
@@ -261,7 +277,7 @@ ROWS = (
     training_resumes_from_a_checkpoint,
     a_rank_without_data_takes_part,
     zero_redundancy_optimizer_steps,
-    sgd_takes_gradients_in_float32_and_adam_refuses_them,
+    optimizers_take_gradients_in_float32_or_refuse_them,
     adam_steps_on_copies_in_float32,
 )
 
