@@ -25,6 +25,9 @@ from syncverify.report.text import diagnosis, violation_text
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.needed_features import with_needed_features
+from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.verification import run_search
 
@@ -137,17 +140,21 @@ def _confirmed(
 def _violation_of_found(
     options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
 ) -> FoundViolation | None:
-    """Return the first violation of the found contract."""
+    """Return the first violation of the found contract, with the features that it needs."""
     found = found_contract(plain.capabilities, report.beyond).capabilities
+    asked = replace(plain, capabilities=found)
     later = run_search(
-        replace(plain, capabilities=found),
+        asked,
         backend,
         ranks=options.ranks,
         examples=CONFIRMING_EXAMPLES,
         seed=options.seed,
         stop_at_first=True,
     )
-    return next(iter(later.violations), None)
+    if not later.violations:
+        return None
+    judge = Judge(asked, backend, ScheduleChoice(), options.seed)
+    return with_needed_features(judge, later.violations[0])
 
 
 def _corrections(
