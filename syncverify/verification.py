@@ -19,7 +19,6 @@ from syncverify.defaults import (
 )
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
-from syncverify.repair.deciding_lines import deciding_lines
 from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Observing, with_features
 from syncverify.report.coverage import CoverageSummary
@@ -29,6 +28,7 @@ from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, headline
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.focus import check_focus
+from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
@@ -334,12 +334,11 @@ def diagnosed(
     if not isinstance(backend, SimBackend):
         return entry
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
-    acts = acts_of(*played)
     return replace(
         entry,
         witness=find_witness(*played),
-        acts=acts,
-        deciders=deciding_lines(entry.violation, acts, subject.factory),
+        acts=acts_of(*played),
+        deciders=deciding_lines(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
 

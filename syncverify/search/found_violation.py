@@ -46,7 +46,7 @@ class FoundViolation:
         acts: Lines of the subject that wrote memory or communicated in the step of the
             violation, with their code; none until they are looked for.
         not_shrunk: Why the scenario stays as it was met; "" where it was made small.
-        deciders: Lines of the subject that decide over the lines of the violation, with
+        deciders: Lines of the subject that ran here and in no scenario that is right, with
             their code; none until they are looked for.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
             `Capabilities`.

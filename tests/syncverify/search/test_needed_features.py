@@ -1,7 +1,6 @@
 """A violation keeps the features that it needs, and no other one."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -37,7 +36,7 @@ SCENARIO = Scenario(
 class DoublesTheSecondWait(PlainGrads):
     """Is wrong where wait() is called twice for gradients in float64."""
 
-    capabilities: ClassVar = replace(
+    capabilities = replace(
         Capabilities(), features=frozenset({"use", "backward", "event", "listed"})
     )
     num_waits = 0

@@ -1,0 +1,107 @@
+"""Lines of a subject that run where a violation shows, and in no scenario that is right.
+
+Note [Lines that decide]
+    Lines of the plain path run in every scenario, and say nothing. A line decides if it ran
+    in the failing scenario and in none of some scenarios that hold every property: a branch
+    of an event, of a dtype, of a second bucket. Often there is none, for a wrong statement of
+    the plain path runs everywhere; then nothing is shown.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.drawing import Drawing
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.line_probe import PlayedLines, merged_lines, played_lines
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import Subject
+from syncverify.trace.source_lines import shown_path, with_text
+
+_NUM_DRAWN: Final = 6
+_MAX_RANKS: Final = 4
+_SEED: Final = 0
+_NUM_SHOWN: Final = 3
+# A difference of many lines is another way through the subject, and no line decides.
+_MAX_DECIDING: Final = 6
+# Each play of such a run takes seconds.
+_SLOW: Final = frozenset({"never_returns", "process_died", "step_bound"})
+
+Lines = Mapping[str, PlayedLines]
+
+
+def deciding_lines(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[str, ...]:
+    """Return up to three lines with their code; see Note [Lines that decide].
+
+    Returns:
+        Lines such as `sync.py:20 in divisor: return ...`; none where no scenario that is drawn
+        is right, or where the subject's functions cannot be probed.
+    """
+    if found.violation.cause in _SLOW:
+        return ()
+    with played_lines(subject.factory) as failing:
+        decisions = Decisions(Following(found.schedule))
+        backend.run_scheduled(found.scenario, subject, decisions)
+    drawing = Drawing(subject.capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
+    passing = [
+        lines
+        for scenario in drawing.drawn()
+        if (lines := _lines_if_right(scenario, subject, backend)) is not None
+    ]
+    if not passing:
+        return ()
+    deciding = [*_only_in(failing, merged_lines(passing))]
+    return tuple(with_text(deciding[:_NUM_SHOWN])) if _is_few(deciding) else ()
+
+
+def _is_few(lines: list[str]) -> bool:
+    return len(lines) <= _MAX_DECIDING
+
+
+def _lines_if_right(
+    scenario: Scenario, subject: Subject, backend: SimBackend
+) -> Lines | None:
+    """Play a scenario; return the lines that ran, or None if it shows a violation."""
+    with played_lines(subject.factory) as lines:
+        run = backend.run(scenario, subject)
+    if run.fault is not None or check(scenario, run, subject.capabilities):
+        return None
+    return lines
+
+
+def _only_in(failing: Lines, passing: Lines) -> Iterator[str]:
+    """Name the statements that ran in the first scenario alone, in the order of files."""
+    for path, lines in sorted(failing.items()):
+        known = passing[path].played if path in passing else frozenset[int]()
+        new = lines.played - known
+        functions = _functions(path) if new else []
+        for number in sorted(new):
+            inside = [each for each in functions if each[0] < number <= each[1]]
+            if inside:
+                name = max(inside)[2]  # the innermost function starts last
+                yield f"{shown_path(path)}:{number} in {name}"
+
+
+def _functions(path: str) -> list[tuple[int, int, str]]:
+    """List first line, last line and name of the functions in a file."""
+    try:
+        tree = ast.parse(Path(path).read_text("utf-8"))
+    except (
+        OSError,
+        SyntaxError,
+        UnicodeDecodeError,
+    ):  # gone, or changed since its import
+        return []
+    return [
+        (node.lineno, node.end_lineno or node.lineno, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
