@@ -1,9 +1,10 @@
 """Causes that lie elsewhere than where a run first goes wrong: hooks, state, contents."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
@@ -11,8 +12,9 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local, local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.judge.properties import check
+from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.consequences import clues_of, other_forms
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Clues, Violation
 from syncverify.report.hints import hint
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -40,7 +42,7 @@ def causes(subject: type, scenario: Scenario) -> set[str]:
 class InTensorHooks(CountsHookCalls):
     """Keeps gradients at zero rather than None, and reduces them in tensor hooks."""
 
-    capabilities: ClassVar = Capabilities()
+    capabilities = Capabilities()
 
     @override
     def bind(self) -> None:
@@ -122,7 +124,7 @@ def test_hooks_after_accumulation_are_right() -> None:
 class IsNotReset(CountsHookCalls):
     """Counts on in the second step."""
 
-    capabilities: ClassVar = Capabilities()
+    capabilities = Capabilities()
 
     @override
     def zero_grad(self) -> None:
@@ -153,7 +155,7 @@ def test_what_is_wrong_after_a_right_step_alone_is_a_form_of_state_not_reset() -
 class LeavesHooks(CountsHookCalls):
     """Forgets its parameters in unbind(), and leaves hooks that need them."""
 
-    capabilities: ClassVar = Capabilities()
+    capabilities = Capabilities()
 
     @override
     def unbind(self) -> None:
@@ -171,7 +173,7 @@ def test_an_error_of_a_hook_after_unbind_is_a_hook_that_is_left() -> None:
 class PutsGradientsElsewhere(PlainGrads):
     """Is wrong by a factor, in every step."""
 
-    capabilities: ClassVar = Capabilities()
+    capabilities = Capabilities()
 
     @override
     def wait(self) -> None:
@@ -185,3 +187,40 @@ def test_what_is_wrong_in_every_step_is_no_state() -> None:
     state = Violation("gradient_equals_reference", "not_reset", "")
     clues = {each.identity: clues_of(each) for each in [state, *found]}
     assert not clues[state.identity].explain(clues[found[0].identity])
+
+
+class SendsCopiesInAnOrderOfItsOwn(PlainGrads):
+    """Sends copies in one buffer, in the order of parameters on rank 0 and back on rank 1."""
+
+    capabilities = Capabilities()
+
+    @override
+    def wait(self) -> None:
+        order = self.parameters[:: -1 if dist.get_rank() else 1]
+        buffer = torch.cat([local_grad(each).reshape(-1) for each in order])
+        dist.all_reduce(buffer)
+        for parameter, part in zip(order, buffer.split(3), strict=True):
+            local_grad(parameter).copy_(part)
+
+
+def test_gradients_that_meet_in_copies_are_a_mismatch_of_buckets() -> None:
+    specs = (ParameterSpec("p0", (3,), ("R",)), ParameterSpec("p1", (3,), ("R",)))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    found = violations(SendsCopiesInAnOrderOfItsOwn, scenario)
+    assert found[0].identity == ("gradient_equals_reference", "bucket_mismatch")
+    assert (
+        "on rank 0 it is sent from element 0 of a bucket, and on rank 1 it is not"
+        in (found[0].summary)
+    )
+
+
+def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:
+    match = Violation("collectives_match_across_ranks", "bucket_mismatch", "")
+    other = Violation(
+        "subject_is_deterministic",
+        "acts_otherwise",
+        "",
+        clues=Clues(explained_by=frozenset({frozenset({OTHER_CONTENTS})})),
+    )
+    clues = {each.identity: clues_of(each) for each in (match, other)}
+    assert other_forms([*clues], clues) == {other.identity: match.identity}

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
+from syncverify.judge.properties.contents import Contents
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
     launches_of,
 )
-from syncverify.judge.properties.sent import senders
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN, REBINDING
-from syncverify.trace.records import CollectiveLaunch
 
 IN_TENSOR_HOOK = "a tensor hook acted before accumulation"
 AFTER_RIGHT_STEP = "an earlier step was right"
@@ -38,13 +38,43 @@ def with_circumstances(
     Where the trace proves a cause, other contents of a bucket are none.
     """
     found, known = list(findings), dict[int, frozenset[str]]()
+    contents = dict[int, Contents]()
     steps = [(each.evidence or {})["step"] for each in found]
     for finding, step in zip(found, steps, strict=True):
         if step not in known:
             known[step] = circumstances(judgement, step, min(steps))
+            contents[step] = Contents(judgement, step)
+        meeting = ""
+        if finding.parameter is not None and finding.rank is not None:
+            meeting = contents[step].meeting(finding.parameter, finding.rank)
+        if meeting and finding.evidence and "observed" in finding.evidence:
+            yield _mixed_up(finding, finding.evidence, meeting, known[step])
+            continue
         is_proven = (finding.evidence or {}).get("is_proven", True)
-        signs = known[step] - ({OTHER_CONTENTS} if is_proven else set())
+        signs = set(known[step])
+        if contents[step].may_differ and not is_proven:
+            signs.add(OTHER_CONTENTS)
         yield replace(finding, explained_by=finding.explained_by | signs)
+
+
+def _mixed_up(
+    finding: Finding, evidence: dict[str, Any], meeting: str, signs: frozenset[str]
+) -> Finding:
+    """Return the finding of a gradient that met another one in a collective."""
+    rank, step = evidence["rank"], evidence["step"]
+    return replace(
+        finding,
+        cause="bucket_mismatch",
+        summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
+        f"{meeting}",
+        evidence={
+            **evidence,
+            "explanation": meeting,
+            "is_proven": True,
+            "readings": [],
+        },
+        explained_by=signs | {OTHER_CONTENTS},
+    )
 
 
 def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozenset[str]:
@@ -56,14 +86,10 @@ def circumstances(judgement: Judgement, step: int, first_wrong: int) -> frozense
         first_wrong: First step of the run with a finding of the same property.
     """
     signs = set(after_earlier_steps(judgement.scenario, step, first_wrong))
-    for rank, rank_run in enumerate(judgement.run.ranks):
+    for rank_run in judgement.run.ranks:
         for launch in launches_of(rank_run.trace):
-            if launch.moment.step != step:
-                continue
-            if launch.in_tensor_hook:
+            if launch.in_tensor_hook and launch.moment.step == step:
                 signs.add(IN_TENSOR_HOOK)
-            if not _is_known(judgement, rank, launch):
-                signs.add(OTHER_CONTENTS)
     return frozenset(signs)
 
 
@@ -76,15 +102,6 @@ def after_earlier_steps(
     if any(scenario.step_event(before) in REBINDING for before in range(step)):
         return frozenset({AFTER_REBINDING, AFTER_RIGHT_STEP})
     return frozenset({AFTER_RIGHT_STEP})
-
-
-def _is_known(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> bool:
-    """Tell whether it is known which gradients are reduced."""
-    if not launch.reduces or launch.parameters:
-        return True
-    if judgement.scenario.module != PLAIN:
-        return False
-    return senders(judgement.reference, rank, launch) is not None
 
 
 def is_like(scenario: Scenario, step: int, earlier: int) -> bool:

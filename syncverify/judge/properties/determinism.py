@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 import torch
 
+from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
@@ -98,4 +99,5 @@ def _finding(
         rank,
         parameter,
         {"details": [f"first: {first}", f"again: {second}"]},
+        explained_by=frozenset({OTHER_CONTENTS}),
     )

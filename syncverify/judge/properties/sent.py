@@ -59,6 +59,26 @@ def senders(
     return None if is_unknown.any() else tuple(dict.fromkeys(found))
 
 
+def places_of(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> set[tuple[str, int]] | None:
+    """Return parameter and first element of each gradient sent; None if a value is unknown."""
+    width = getattr(torch, launch.dtype).itemsize if launch.dtype else 1
+    if launch.slots:
+        return {
+            (slot.parameter, slot.offset_bytes // width)
+            for slot in true_slots(reference, rank, launch)
+        }
+    sent = elements(launch)
+    if sent is None:
+        return None
+    found, is_unknown = set[tuple[str, int]](), sent != 0
+    for name, start, end in _recognized(reference, rank, launch, sent):
+        found.add((name, start))
+        is_unknown[start:end] = False
+    return None if is_unknown.any() else found
+
+
 def sent_parameters(
     reference: Reference, rank: int, launch: CollectiveLaunch
 ) -> tuple[str, ...]:
