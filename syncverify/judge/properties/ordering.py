@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
+from syncverify.judge.properties.circumstances import after_earlier_steps
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.trace.records import (
@@ -191,8 +192,27 @@ def _findings(
                 unordered,
                 shows,
                 _lines([unordered], "", *alone)
+                | _early(judgement, unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
+
+
+def _early(judgement: Judgement, found: Unordered) -> frozenset[str]:
+    """Return the sign of a reduction that is in flight in a later micro-batch of its step."""
+    if not isinstance(found, Race) or not isinstance(found.first, CollectiveLaunch):
+        return frozenset()
+    launch, use = found.first.moment, found.second.moment
+    is_early = None not in {launch.micro_batch, use.micro_batch} and launch != use
+    first_step = min(_step(each) for each in judgement.disorders)
+    signs = after_earlier_steps(judgement.scenario, use.step, first_step)
+    if is_early and launch.step == use.step and found.second.source == AUTOGRAD:
+        return signs | {f"early at {found.first.source}"}
+    return frozenset()
+
+
+def _step(disorder: Disorder) -> int:
+    found = disorder.found[0]
+    return (found.second if isinstance(found, Race) else found.use).moment.step
 
 
 def _carried(disorder: Disorder) -> list[Unordered]:
