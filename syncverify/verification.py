@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
+from syncverify.backends.choice import (
+    AnyBackend,
+    features_not_played,
+    limits_of,
+    open_backend,
+)
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
@@ -214,14 +219,12 @@ def run_search(
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
-    notes = list[str]()
+    notes = limits_of(backend.name, subject.capabilities)
     not_played = features_not_played(backend.name, subject.capabilities)
-    if not_played:
-        notes.append(f"not tried on {backend.name}: {', '.join(sorted(not_played))}")
-        outside = subject.capabilities.outside | not_played
-        subject = replace(
-            subject, capabilities=replace(subject.capabilities, outside=outside)
-        )
+    outside = subject.capabilities.outside | not_played
+    subject = replace(
+        subject, capabilities=replace(subject.capabilities, outside=outside)
+    )
     if focus is not None:
         check_focus(focus, subject.capabilities, ranks)
     opened = open_database(database, notes)

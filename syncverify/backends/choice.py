@@ -80,13 +80,22 @@ def features_not_played(backend: str, capabilities: Capabilities) -> frozenset[s
     )
 
 
+def limits_of(backend: str, capabilities: Capabilities) -> list[str]:
+    """Return what a backend does not play or judge of a contract, in words."""
+    limits = list[str]()
+    not_played = features_not_played(backend, capabilities)
+    if not_played:
+        limits.append(f"not tried on {backend}: {', '.join(sorted(not_played))}")
+    if backend in {"gloo", "fake"} and capabilities.takes_cuda_streams:
+        limits.append(
+            f"not judged on {backend}: the order of streams, since all work runs at once "
+            "there; play the subject on sim as well"
+        )
+    return limits
+
+
 def _lacking(name: str, needs: Capabilities) -> str | None:
     """Return the need of a subject that a backend does not meet."""
-    if name in {"gloo", "fake"} and needs.takes_cuda_streams:
-        return (
-            "takes its streams from torch.cuda by name; use --backend sim, or nccl with "
-            "GPUs"
-        )
     if name in {"gloo", "fake"} and needs.device == "cuda":
         return (
             "is told that it is on CUDA; use --backend sim, nccl with GPUs, or a contract "

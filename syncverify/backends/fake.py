@@ -16,6 +16,7 @@ torch's list of the ranks of a communicator.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -33,6 +34,7 @@ from syncverify.program.rank_program import play
 from syncverify.scenario.coordinate_classes import representatives
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.scenario import Scenario
+from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
     thread_local_world,
@@ -51,6 +53,7 @@ from syncverify.trace.run import RankRun, Run
 
 # Up to this size every rank plays: it takes a second, and a fault of any one rank is found.
 MAX_RANKS_PLAYED_IN_FULL = 16
+_THREAD = threading.local()
 
 
 class _FakeRecorder(Recorder):
@@ -87,7 +90,8 @@ class FakeBackend:
             backend=self.name,
         )
         world, own_threads = thread_local_world(), refusing_threads_that_communicate()
-        with world, own_threads, obvious_plans(), rank_environment():
+        streams = host_streams(lambda: getattr(_THREAD, "streams", None))
+        with world, own_threads, streams, obvious_plans(), rank_environment():
             threads, stall = scheduler.run(program)
         absent = RankRun()
         return Run(
@@ -121,6 +125,7 @@ def _by_global_rank(
 def _play_rank(
     scenario: Scenario, subject: Subject, rank: int, result: RankRun, recorder: Recorder
 ) -> None:
+    _THREAD.streams = HostStreams()
     init_fake_process_group(rank=rank, world_size=scenario.mesh.num_ranks)
     try:
         with CollectiveRecording(recorder):

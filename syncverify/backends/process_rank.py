@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,6 +23,8 @@ from syncverify.program.rank_environment import missing_rank_variables
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError, raised_by_subject
 from syncverify.scenario.scenario import Scenario
+from syncverify.sim.device.host_streams import HostStreams, host_streams
+from syncverify.sim.turns.refusals import Refusals
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun
@@ -80,6 +82,24 @@ def _play(
     device: torch.device,
     recorder: Recorder,
 ) -> JobOutcome:
+    refusals = Refusals(membership.transport, wake=lambda: None)
+    with refusals.of_the_process():
+        outcome = _play_or_fail(
+            membership, scenario, subject, device=device, recorder=recorder
+        )
+    if refusals.first is not None:  # whatever came of it
+        return JobOutcome(usage_error=str(refusals.first))
+    return outcome
+
+
+def _play_or_fail(
+    membership: Membership,
+    scenario: Scenario,
+    subject: Subject,
+    *,
+    device: torch.device,
+    recorder: Recorder,
+) -> JobOutcome:
     result = RankRun()
     try:
         dist.init_process_group(
@@ -90,7 +110,9 @@ def _play(
             timeout=membership.timeout,
         )
         settings, variables = restored_settings(), missing_rank_variables()
-        with exact_arithmetic(), settings, variables, CollectiveRecording(recorder):
+        modules = _streams_of_the_process() if device.type == "cpu" else nullcontext()
+        collectives = CollectiveRecording(recorder)
+        with exact_arithmetic(), settings, variables, modules, collectives:
             play(
                 scenario,
                 subject,
@@ -114,6 +136,12 @@ def _play(
             harness_error=traceback.format_exc(),
         )
     return JobOutcome(pack_result(result))
+
+
+def _streams_of_the_process() -> AbstractContextManager[None]:
+    """Return a context in which a process without a GPU has streams, on all its threads."""
+    streams = HostStreams()
+    return host_streams(lambda: streams)
 
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:

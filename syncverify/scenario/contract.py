@@ -52,8 +52,8 @@ class Capabilities:
         overlaps_backward: The subject promises to reduce while backward still runs. A
             subject without `Capabilities` says so by an attribute of this name.
         scalars: Parameters may have no dims.
-        takes_cuda_streams: The subject takes streams from `torch.cuda` by name, and so
-            runs only on GPUs and on `sim`.
+        takes_cuda_streams: The subject takes streams from `torch.cuda` by name. Their
+            order is judged on `sim`; on `gloo` and `fake` all work runs at once.
         needs_nccl: The subject relies on NCCL, which runs the collectives of one
             communicator one after the other; gloo runs them side by side.
         needs_processes: The subject keeps state for a whole process, and so cannot run

@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing
     """Gives d9d's synchronizer the subject API; only the constructor differs.
 
-    d9d sums. It takes its stream from `torch.cuda` by name, which needs a GPU or `sim`. It
+    d9d sums. It takes its stream from `torch.cuda` by name, whose order `sim` judges. It
     promises to overlap: a hook in backward reduces each full bucket.
 
     Args:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -49,6 +49,8 @@ from syncverify.sim.device.torch_internals import (
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
 
+# Returns the streams of the calling thread's rank; None on any other thread.
+Find = Callable[[], Any]
 _MISSING = object()
 
 
@@ -58,10 +60,11 @@ class _ByThread(type):
     original: type
     virtual: type
     make: Make
+    find: Find
 
     @override
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        streams = own_streams()
+        streams = cls.find()
         if streams:
             return cls.make(streams, *args, **kwargs)
         if cls.original.__module__ != torch.cpu.__name__:
@@ -83,25 +86,31 @@ def _refuse_own_thread() -> None:
         refuse_thread("use CUDA")
 
 
-def _class(original: type, virtual: type, make: Make) -> type:
-    parts = {"original": original, "virtual": virtual, "make": staticmethod(make)}
+def _class(original: type, virtual: type, make: Make, find: Find) -> type:
+    functions = {"make": staticmethod(make), "find": staticmethod(find)}
+    parts = {"original": original, "virtual": virtual, **functions}
     return _ByThread(original.__name__, (), parts)
 
 
-def _new(original: Any, make: Make) -> Any:
+def _new(original: Any, make: Make, find: Find) -> Any:
     """Let a class make virtual instances for callers that imported it by name."""
 
     def virtual(streams: RankStreams, _: type, *args: Any, **kwargs: Any) -> Any:
         return make(streams, *args, **kwargs)
 
-    return staticmethod(_function(original, virtual, is_cuda=True))
+    return staticmethod(_function(original, virtual, find=find, is_cuda=True))
 
 
 def _function(
-    original: Any, virtual: Make, *, for_harness: bool = True, is_cuda: bool = False
+    original: Any,
+    virtual: Make,
+    *,
+    find: Find = own_streams,
+    for_harness: bool = True,
+    is_cuda: bool = False,
 ) -> Callable[..., Any]:
     def by_thread(*args: Any, **kwargs: Any) -> Any:
-        streams = own_streams()
+        streams = find()
         if streams is None and is_cuda:
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.serves_subject):
@@ -197,8 +206,8 @@ _DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
 )
 
 
-def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yield each owner, the name of its attribute, and the replacement."""
+def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the owner and name of each attribute about streams, and the replacement."""
     for module, functions in (
         (torch.cuda, CUDA),
         (torch.cuda.nvtx, RANGES),
@@ -208,16 +217,25 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         for name, virtual in functions.items():
             is_cuda = module in (torch.cuda, torch.accelerator)
             original = getattr(module, name)
-            yield module, name, _function(original, virtual, is_cuda=is_cuda)
+            yield (
+                module,
+                name,
+                _function(original, virtual, find=find, is_cuda=is_cuda),
+            )
     for imported, make in _IMPORTED:
-        yield imported, "__new__", _new(imported.__new__, make)
+        yield imported, "__new__", _new(imported.__new__, make, find)
     for owner, name, virtual_class, make in _CLASSES:
         original = getattr(owner, name)
-        yield owner, name, _class(original, virtual_class or original, make)
+        yield owner, name, _class(original, virtual_class or original, make, find)
+
+
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
+    """Yield each owner, the name of its attribute, and the replacement."""
+    yield from stream_names(own_streams)
     for owner, name, copy in HOST_COPIES:
         original = getattr(owner, name)
-        virtual = functools.partial(copy, original)
-        yield owner, name, _function(original, virtual, for_harness=False)
+        copying = functools.partial(copy, original)
+        yield owner, name, _function(original, copying, for_harness=False)
     for owner, name, virtual in _DISTRIBUTED:
         yield owner, name, _function(getattr(owner, name), virtual)
     run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to it
@@ -225,18 +243,25 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield torch.autograd, "_engine_run_backward", replaced
 
 
-@contextmanager
-def virtual_device_modules(*, tells: bool = False) -> Iterator[None]:
+def virtual_device_modules(*, tells: bool = False) -> AbstractContextManager[None]:
     """Put virtual streams behind torch's names for the length of a block.
 
-    `tells` also puts functions there that tell a subject of its device.
+    Args:
+        tells: Whether functions tell the subject of a device, too.
+
+    Returns:
+        The context of the block.
     """
+    return installed(itertools.chain(_replacements(), told_names() if tells else ()))
+
+
+@contextmanager
+def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Put replacements, each an owner, a name and a value, in place for a block."""
     before: list[tuple[Any, str, Any]] = []
     try:
         # Each is made when the one before is in its place: `told_names` replaces some again.
-        for owner, name, replacement in itertools.chain(
-            _replacements(), told_names() if tells else ()
-        ):
+        for owner, name, replacement in replacements:
             before.append((owner, name, vars(owner).get(name, _MISSING)))
             setattr(owner, name, replacement)
         yield

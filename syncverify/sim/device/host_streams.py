@@ -1,0 +1,122 @@
+"""Streams where work runs at once: of real processes on the CPU, and of `fake`.
+
+A subject may take streams and events from `torch.cuda` by name. Here they are objects that
+record nothing: every operator has run when the next line runs, so all orders hold already, and
+no order is judged. A GPU is still missing: `torch.cuda.is_available()` is false, and a tensor on
+a CUDA device is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from syncverify.sim.device.device_modules import Find, installed, stream_names
+from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.trace.records import DEFAULT_STREAM
+
+
+class HostStreams:
+    """The streams of one rank, on all of its threads.
+
+    Attributes:
+        default: The stream that is current at first on every thread.
+        engine: The object itself, which answers for the current stream.
+    """
+
+    def __init__(self) -> None:
+        self.default = VirtualStream(self, DEFAULT_STREAM)
+        self.engine = self
+        self._numbers = {self.default.name: 0}
+        self._marks = itertools.count(1)
+        self._thread = threading.local()
+
+    def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
+        """Make a stream."""
+        number = len(self._numbers)
+        stream = VirtualStream(self, f"stream {number}", device, priority)
+        self._numbers[stream.name] = number
+        return stream
+
+    def number_of(self, stream: VirtualStream) -> int:
+        """Return the position of a stream in order of creation."""
+        return self._numbers[stream.name]
+
+    def current(self) -> VirtualStream:
+        """Return the current stream of the calling thread."""
+        stream: VirtualStream = getattr(self._thread, "current", self.default)
+        return stream
+
+    def set_current(self, stream: VirtualStream) -> None:
+        """Make a stream current on the calling thread."""
+        self._thread.current = stream
+
+    def push(self, stream: VirtualStream) -> None:
+        """Make a stream current until `pop`."""
+        self._previous().append(self.current())
+        self.set_current(stream)
+
+    def pop(self) -> None:
+        """Make the stream current that was current before the matching `push`."""
+        self.set_current(self._previous().pop())
+
+    def _previous(self) -> list[VirtualStream]:
+        previous: list[VirtualStream] = self._thread.__dict__.setdefault("previous", [])
+        return previous
+
+    def mark(self, _stream: VirtualStream) -> int:
+        """Return the number of a new mark, which all work so far has passed."""
+        return next(self._marks)
+
+    def wait(self, _stream: VirtualStream, _mark: int) -> None:
+        """Do nothing: the work before the mark has run."""
+
+    def wait_on_host(self, _mark: int) -> None:
+        """Do nothing: the work before the mark has run."""
+
+    def synchronize(self) -> None:
+        """Do nothing: all work has run."""
+
+    def is_done(self, _mark: int) -> bool:
+        """Return True: the work before the mark has run."""
+        return True
+
+    def is_idle(self, _stream: VirtualStream) -> bool:
+        """Return True: all work has run."""
+        return True
+
+
+def host_streams(find: Find) -> AbstractContextManager[None]:
+    """Put streams that order nothing behind torch's names, for the length of a block.
+
+    Args:
+        find: Returns the `HostStreams` of the calling thread; None leaves torch's own.
+
+    Returns:
+        The context of the block.
+    """
+    return installed(itertools.chain(stream_names(find), _memory(find)))
+
+
+def _memory(find: Find) -> Iterator[tuple[Any, str, Any]]:
+    """Yield functions about memory that torch offers beside a GPU only."""
+    original: Any = torch.Tensor.record_stream
+    pin: Any = torch.Tensor.pin_memory
+
+    def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+        if find() is None:
+            original(tensor, stream)
+
+    def pin_memory(tensor: torch.Tensor, *device: Any) -> torch.Tensor:
+        pinned: torch.Tensor = (
+            pin(tensor, *device) if find() is None else tensor.clone()
+        )
+        return pinned
+
+    yield torch.Tensor, "record_stream", record_stream
+    yield torch.Tensor, "pin_memory", pin_memory

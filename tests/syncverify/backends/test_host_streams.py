@@ -1,0 +1,165 @@
+"""Streams of subjects on backends where all work runs at once."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify.backends.fake import FakeBackend
+from syncverify.backends.gloo import GlooBackend
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.device.host_streams import HostStreams, host_streams
+from syncverify.subjects.subject import resolve
+
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
+)
+BACKENDS = [
+    pytest.param(GlooBackend, marks=pytest.mark.long),
+    FakeBackend,
+]
+
+
+class OnAStream:
+    """Reduces on a stream of its own, and uses most of what streams offer."""
+
+    def __init__(self, param_groups: Any, *_: Any) -> None:
+        self.parameters = [each for group in param_groups for each in group]
+
+    def bind(self) -> None:
+        self.stream = torch.cuda.Stream(priority=-1)
+        self.done = torch.cuda.Event()
+
+    def wait(self) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            assert torch.cuda.current_stream() == self.stream
+            for each in self.parameters:
+                local = each.grad.to_local()
+                local.record_stream(self.stream)
+                dist.all_reduce(local)
+            self.done.record()
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+        torch.cuda.current_stream().wait_event(self.done)
+        torch.cuda.synchronize()
+        assert self.done.query()
+
+    def zero_grad(self) -> None:
+        for each in self.parameters:
+            each.grad = None
+
+    def unbind(self) -> None:
+        pass
+
+
+class OnAnImportedStream(OnAStream):
+    """Has taken a name before the run, as modules do."""
+
+    kind = torch.cuda.Stream
+
+    def bind(self) -> None:
+        super().bind()
+        self.stream = self.kind()
+
+
+class AsksForADevice(OnAStream):
+    def wait(self) -> None:
+        with suppress(Exception):
+            torch.zeros(1, device="cuda")
+        super().wait()
+
+
+class AsksForAGraph(OnAStream):
+    def bind(self) -> None:
+        super().bind()
+        try:
+            torch.cuda.CUDAGraph()
+        except Exception as error:
+            raise ValueError("no graph") from error
+
+
+@pytest.mark.parametrize("subject", [OnAStream, OnAnImportedStream])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_subject_that_takes_streams_is_played(
+    backend: Callable[[], Any], subject: type[Any]
+) -> None:
+    opened = backend()
+    try:
+        run = opened.run(SCENARIO, resolve(subject))
+    finally:
+        opened.close()
+    assert run.fault is None
+
+
+@pytest.mark.parametrize(
+    ("subject", "feature"),
+    [(AsksForADevice, "CUDA devices"), (AsksForAGraph, "CUDA graphs")],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_needs_a_gpu_is_refused_whatever_the_subject_does(
+    backend: Callable[[], Any], subject: type[Any], feature: str
+) -> None:
+    opened = backend()
+    try:
+        with pytest.raises(UsageError) as caught:
+            opened.run(SCENARIO, resolve(subject))
+    finally:
+        opened.close()
+    assert str(caught.value).startswith(
+        f"the {opened.name} backend does not simulate {feature}"
+    )
+
+
+def test_a_thread_of_a_rank_is_refused_where_ranks_are_threads() -> None:
+    class OnAThread(OnAStream):
+        def bind(self) -> None:
+            thread = threading.Thread(target=self.bind_quietly)
+            thread.start()
+            thread.join()
+
+        def bind_quietly(self) -> None:
+            with suppress(SystemExit):
+                super().bind()
+
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        FakeBackend().run(SCENARIO, resolve(OnAThread))
+    assert "threads that use CUDA beside their rank" in str(caught.value)
+
+
+def test_each_thread_has_a_current_stream() -> None:
+    streams = HostStreams()
+    names: list[str] = []
+
+    def note() -> None:
+        names.append(torch.cuda.current_stream().name)  # type: ignore[attr-defined]
+
+    with host_streams(lambda: streams), torch.cuda.stream(torch.cuda.Stream()):
+        thread = threading.Thread(target=note)
+        thread.start()
+        thread.join()
+        note()
+    assert names == ["default", "stream 1"]
+
+
+def test_names_of_torch_are_put_back() -> None:
+    before = torch.cuda.Stream, torch.Tensor.record_stream, torch.cuda.current_stream
+    with host_streams(lambda: None):
+        assert torch.cuda.current_stream is not before[2]
+    assert before == (
+        torch.cuda.Stream, torch.Tensor.record_stream, torch.cuda.current_stream
+    )  # fmt: skip
+
+
+def test_pinned_memory_is_a_copy() -> None:
+    streams = HostStreams()
+    one = torch.ones(2)
+    with host_streams(lambda: streams):
+        pinned = one.pin_memory()
+    assert pinned.equal(one)
+    assert pinned.data_ptr() != one.data_ptr()
