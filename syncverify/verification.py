@@ -58,6 +58,7 @@ from syncverify.search.result import (
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
+from syncverify.search.witnessed import with_witness
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 from syncverify.witness.acts import acts_of
@@ -251,7 +252,8 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            diagnosed(entry, subject, backend) for entry in result.violations
+            diagnosed(_with_harm(entry, subject, backend), subject, backend)
+            for entry in result.violations
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(
@@ -326,6 +328,15 @@ def _searched(
     return merged([earlier, *results])
 
 
+def _with_harm(
+    entry: FoundViolation, subject: Subject, backend: AnyBackend
+) -> FoundViolation:
+    """Return a race in a scenario that shows its harm, where one is found."""
+    if entry.violation.unordered is None or not isinstance(backend, SimBackend):
+        return entry
+    return with_witness(entry, subject, backend)
+
+
 def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
@@ -339,7 +350,7 @@ def diagnosed(
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
     return replace(
         entry,
-        witness=find_witness(*played),
+        witness=entry.witness or find_witness(*played),
         acts=acts_of(*played),
         deciders=deciding_lines(entry, subject, backend),
         fix=find_fix(entry, subject, backend),

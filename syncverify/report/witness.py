@@ -20,8 +20,9 @@ def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     """Yield the lines of a report about a witness; none for None."""
     if isinstance(witness, NoWitness):
         yield (
-            f"none: no wrong gradient in this scenario, in {witness.num_orders} legal "
-            "order(s) that were played; nothing forbids one in another"
+            "none was found, and it is a race all the same: of this scenario "
+            f"{witness.num_orders} legal order(s) were played, and none shows a wrong "
+            "gradient"
         )
         yield from witness.reasons
     elif witness is not None:

@@ -299,8 +299,8 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
             NoWitness(3),
             [
                 (
-                    "  witness:    none: no wrong gradient in this scenario, in 3 legal order(s) that "
-                    "were played; nothing forbids one in another"
+                    "  witness:    none was found, and it is a race all the same: of this scenario 3 "
+                    "legal order(s) were played, and none shows a wrong gradient"
                 ),
                 "  seen on:    rank(s) 0, 2; parameter(s) p0",
             ],

@@ -1,0 +1,90 @@
+"""A race is shown in a scenario with a wrong gradient, where there is one."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.witnessed import larger_scenarios, with_witness
+from syncverify.subjects.subject import Subject
+from syncverify.witness.witness import NoWitness, Witness
+
+LONE = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 1 << 20
+)
+BACKEND = SimBackend()
+
+
+class NobodyJoins:
+    """Sums gradients on a side stream, for which nobody waits."""
+
+    def __init__(self, param_groups: Any, _cap: float, _accumulations: int) -> None:
+        self.parameters = [p for group in param_groups for p in group]
+
+    def bind(self) -> None:
+        self.side = torch.cuda.Stream()
+
+    def wait(self) -> None:
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            for parameter in self.parameters:
+                self.reduce(parameter.grad)
+
+    def reduce(self, gradient: Any) -> None:
+        if isinstance(gradient, DTensor):
+            dist.all_reduce(gradient.to_local(), group=gradient.device_mesh.get_group())
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None: ...
+
+
+class NobodyJoinsWhatStays(NobodyJoins):
+    """Writes the same values once more on a side stream."""
+
+    def reduce(self, gradient: Any) -> None:
+        gradient.to_local().mul_(1)
+
+
+def shown(made: type[NobodyJoins], capabilities: Capabilities) -> FoundViolation:
+    subject = Subject(made.__name__, made, capabilities)
+    run = BACKEND.run(LONE, subject)
+    races = [e for e in check(LONE, run, capabilities) if e.unordered is not None]
+    race = next(e for e in races if e.cause == "read_before_reduced" or len(races) == 1)
+    return with_witness(FoundViolation(race, LONE), subject, BACKEND)
+
+
+@pytest.mark.slow
+def test_a_race_on_one_rank_is_shown_on_two() -> None:
+    found = shown(NobodyJoins, Capabilities())
+    assert isinstance(found.witness, Witness)
+    assert found.scenario.mesh.num_ranks == 2
+    assert len(found.scenario.parameters) == found.scenario.num_steps == 1
+
+
+@pytest.mark.long
+def test_a_race_without_a_witness_says_why_one_rank_shows_none() -> None:
+    found = shown(NobodyJoinsWhatStays, Capabilities())
+    assert isinstance(found.witness, NoWitness)
+    assert found.scenario == LONE
+    assert any("on one rank" in reason for reason in found.witness.reasons)
+
+
+def test_larger_scenarios_start_with_a_second_rank_and_keep_the_contract() -> None:
+    capabilities = Capabilities()
+    first, *rest = larger_scenarios(LONE, capabilities)
+    assert first.mesh.shape == (2,)
+    assert {each.mesh.num_ranks for each in rest} == {2}
+    assert not any(features_outside(each, capabilities) for each in (first, *rest))
+    assert len({first, *rest}) == 1 + len(rest)
