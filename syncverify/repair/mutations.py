@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import override
 
+from syncverify.repair.near_misses import near_misses, other_assignments, siblings_in
 from syncverify.repair.source_edit import Edit, Source
 from syncverify.repair.structure import LIMIT, MOST_LINES, WORK, structural
 
@@ -25,40 +29,65 @@ _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
 
 def mutations(
-    source: Source, function: ast.FunctionDef, attributes: Sequence[ast.expr] = ()
+    source: Source, function: ast.FunctionDef, names: Names | None = None
 ) -> Iterator[Edit]:
     """Yield changes of one function, those of simple expressions first.
 
     Args:
         source: The file.
         function: The function.
-        attributes: Attributes that may take the place of a compared number.
+        names: Attributes of the subject that may take the place of others.
 
     Yields:
         Changes.
     """
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
     statements.sort(key=lambda node: node.lineno)
+    names = names or Names()
     for node in statements:
-        for edit in _simpler(source.path, node, attributes):
+        for edit in _simpler(source.path, node, names):
             if not LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
                 yield edit
     yield from structural(source, function, statements)
-    for node in (each for each in statements if _may_go(source, each)):
+    twice = {text for text, n in Counter(map(ast.unparse, statements)).items() if n > 1}
+    for node in statements:
+        if not _may_go(source, node, is_repeated=ast.unparse(node) in twice):
+            continue
         yield Edit.instead(source.path, node)
         yield Edit.instead(source.path, node, "pass")
 
 
-def _may_go(source: Source, node: ast.stmt) -> bool:
+def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
     if len(source.text(node)) > MOST_LINES:
         return False
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
-    return not (is_text or isinstance(node, kept) or WORK.search(ast.unparse(node)))
+    if is_text or isinstance(node, kept):
+        return False
+    return is_repeated or not WORK.search(ast.unparse(node))
 
 
-def compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Attributes of the subject that may take the place of others.
+
+    Attributes:
+        compared: Attributes that comparisons have, for a compared number.
+        siblings: Attributes with a similar name, by attribute.
+    """
+
+    compared: Sequence[ast.expr] = ()
+    siblings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trees: Iterable[ast.Module]) -> Names:
+        """Return the names of some files."""
+        listed = [*trees]
+        return cls(_compared_attributes(listed), siblings_in(listed))
+
+
+def _compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
     """List the attributes of `self` that comparisons of some files have, each once."""
     found: dict[str, ast.expr] = {}
     nodes = (node for tree in trees for node in ast.walk(tree))
@@ -71,23 +100,22 @@ def compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
     return [*found.values()]
 
 
-def _simpler(
-    path: str, node: ast.stmt, attributes: Sequence[ast.expr]
-) -> Iterator[Edit]:
+def _simpler(path: str, node: ast.stmt, names: Names) -> Iterator[Edit]:
     """Yield a statement with one of its expressions made simpler."""
+    texts: Iterable[str]
     match node:
         case ast.If():
-            heads = _variants(node, "test", attributes)
+            heads = _variants(node, "test", names)
             texts = (f"if {ast.unparse(each.test)}:" for each in heads)
         case ast.For():
-            heads = _variants(node, "iter", attributes)
+            heads = _variants(node, "iter", names)
             texts = (
                 f"for {ast.unparse(each.target)} in {ast.unparse(each.iter)}:"
                 for each in heads
             )
         case _ if isinstance(node, _SIMPLE) and node.value is not None:
-            wholes = _variants(node, "value", attributes)
-            texts = (ast.unparse(each) for each in wholes)
+            wholes = _variants(node, "value", names)
+            texts = itertools.chain(map(ast.unparse, wholes), other_assignments(node))
         case _:
             return
     body = getattr(node, "body", None)
@@ -99,22 +127,22 @@ def _simpler(
         yield Edit(path, node.lineno, end - node.lineno + 1, lines, node.col_offset)
 
 
-def _variants(
-    node: ast.stmt, field: str, attributes: Sequence[ast.expr]
-) -> Iterator[Any]:
+def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
     """Yield copies of a statement, each with another expression in the place of one."""
     whole = getattr(node, field)
     compared = _compared_numbers(whole)
     for position, inner in enumerate(ast.walk(whole)):
         if not isinstance(inner, ast.expr):
             continue
-        numbers = (*compared[inner], *attributes) if inner in compared else ()
-        for simpler in _parts(inner, numbers):
+        numbers = (*compared[inner], *names.compared) if inner in compared else ()
+        # A name is read as it is stored, so only a name that is read is another one.
+        others = near_misses(inner, names.siblings)
+        for simpler in (*_parts(inner, numbers), *others):
             changed = copy.deepcopy(node)
             old = [*ast.walk(getattr(changed, field))][position]
             replaced = _Replacing(old, simpler).visit(getattr(changed, field))
             setattr(changed, field, replaced)
-            if not _compares_with_itself(replaced):
+            if not (_compares_with_itself(replaced) or _stands_still(node, replaced)):
                 yield ast.fix_missing_locations(changed)
 
 
@@ -150,6 +178,16 @@ def _compares_with_itself(whole: ast.expr) -> bool:
     )
 
 
+def _stands_still(node: ast.stmt, value: ast.expr) -> bool:
+    """Tell whether an assignment gives a place the value that it has: a counter is frozen."""
+    match node:
+        case ast.Assign(targets=[target]):
+            return ast.unparse(target) == ast.unparse(value)
+        case ast.AugAssign():
+            return isinstance(value, ast.Constant) and not value.value
+    return False
+
+
 def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr]:
     """Yield simpler expressions of the same kind."""
     match inner:
@@ -165,6 +203,8 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
             yield value
         case ast.Call(func=ast.Name(id="int" | "max" | "min"), args=args):
             yield from (each for each in args if not isinstance(each, ast.Constant))
+        case ast.Call(func=ast.Name(id="set"), args=[value]):
+            yield value
         case ast.Call(func=ast.Attribute(value=value, attr="clone" | "contiguous")):
             yield value
         case ast.Constant(value=int() as number) if not isinstance(number, bool):

@@ -170,7 +170,9 @@ class LiveFile:
         for function in self._functions:
             old = function.__code__
             known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
-            if known is None or code is None or not _spans(known, edit.first):
+            if known is None or code is None:
+                continue
+            if not (_spans(known, edit.first) or self._ends_before(known, edit.first)):
                 continue
             if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
                 raise NotEditableError
@@ -178,6 +180,14 @@ class LiveFile:
         if not changed:
             raise NotEditableError
         return changed
+
+    def _ends_before(self, code: CodeType, number: int) -> bool:
+        """Tell whether a function ends on the line before, maybe with its docstring."""
+        function = self.source.function_at(number - 1)
+        if function is None:
+            return False
+        decorators = (node.lineno for node in function.decorator_list)
+        return code.co_firstlineno in {function.lineno, *decorators}
 
 
 def _codes(path: str, text: str) -> dict[str, CodeType]:

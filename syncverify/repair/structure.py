@@ -29,7 +29,7 @@ WORK = re.compile(
 # long block has a purpose.
 MOST_LINES = 6
 # Another cap of buckets, or none, only avoids a mistake.
-LIMIT = re.compile(r"cap_|_cap\b|bucket_size|size_mb")
+LIMIT = re.compile(r"cap_|\bcap\b|_cap\b|capacity|bucket_size|size_mb")
 
 
 def structural(

@@ -163,10 +163,11 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
     cause, fix = entry.violation.cause, entry.fix
     yield f"cause:      {cause}, {certainty(cause, entry.violation.evidence)}"
     if fix is not None:
-        others = (
-            f", and {fix.num_others} others show nothing new" if fix.num_others else ""
+        yield (
+            f"fix:        at {fix.place}: with it this scenario is right, and "
+            f"{fix.num_others} others on up to {fix.max_ranks} ranks show nothing new and "
+            "cost no more"
         )
-        yield f"fix:        at {fix.place}: with it this scenario is right{others}"
         yield from (f"              {line}" for line in fix.lines)
     yield f"hint:       {hint(cause, entry.violation.summary)}"
 

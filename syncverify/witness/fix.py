@@ -13,9 +13,11 @@ class Fix:
         place: Line at which the change is made, such as `sync.py:41 in wait`.
         lines: The change: lines after `+ ` come, lines after `- ` go, others stay.
         num_others: Number of other scenarios that were played with the change; none of them
-            shows a violation that it does not show without.
+            shows a violation that it does not show without, or costs more.
+        max_ranks: Largest number of ranks of those scenarios.
     """
 
     place: str
     lines: tuple[str, ...]
     num_others: int
+    max_ranks: int

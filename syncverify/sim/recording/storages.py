@@ -117,6 +117,11 @@ class StorageTable(StorageNumbers):
         """Number of storages so far; the next new one gets this number."""
         return self._count
 
+    @property
+    def num_living_bytes(self) -> int:
+        """Bytes of all storages that were used and not freed."""
+        return sum(storage.num_bytes for storage in self._living.values())
+
     @override
     def region(self, tensor: torch.Tensor) -> MemoryRegion:
         return tensor_region(tensor, self.of(tensor).number)

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from syncverify.repair.mutations import compared_attributes, mutations
+from syncverify.repair.mutations import Names, mutations
 from syncverify.repair.source_edit import Edit, Source
 
 
@@ -24,7 +24,7 @@ def changed(text: str) -> list[str]:
     )
     return [
         "; ".join(line.strip() for line in each.lines)
-        for each in mutations(file, function, compared_attributes([file.tree]))
+        for each in mutations(file, function, Names.of([file.tree]))
     ]
 
 
@@ -108,7 +108,7 @@ def test_what_counts_sends_or_registers_stays() -> None:
     def f(self):
         self.n += 1
         for p in q:
-            p.register_hook(g)
+            p.register_full_hook(g)
         if a:
             dist.all_reduce(b)
     """

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -53,6 +54,7 @@ class NobodyJoins:
 class NobodyJoinsWhatStays(NobodyJoins):
     """Writes the same values once more on a side stream."""
 
+    @override
     def reduce(self, gradient: Any) -> None:
         gradient.to_local().mul_(1)
 

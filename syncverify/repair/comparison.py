@@ -1,0 +1,186 @@
+"""Compare the cost of a subject before and after a change of its source.
+
+Note [A fix costs no more]
+    In a scenario that was right before, every number is held against its own former value. A
+    scenario that was wrong before says less: launches may be missing, doubled or too early.
+    There the launches of the same bytes count, and what buckets that are filled up to the cap
+    need. Reductions of single parameters are accepted of a subject that sent nothing else
+    before. The overlap is then a share: of the operators after an early launch, of the bytes
+    that are launched early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from syncverify.repair.cost import Cost
+from syncverify.repair.needs import Needs
+from syncverify.scenario.scenario import Scenario
+
+_MIN_COMPARED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A scenario, and what the unchanged subject does in it.
+
+    Attributes:
+        scenario: The scenario.
+        is_right: Whether it shows no violation.
+        reaches_end: Whether all ranks come to the end.
+        cost: The cost.
+    """
+
+    scenario: Scenario
+    is_right: bool
+    reaches_end: bool
+    cost: Cost
+
+    @property
+    def needs(self) -> Needs:
+        """Return what the scenario needs."""
+        return Needs.of(self.scenario)
+
+    def complete(self, count: int) -> int:
+        """Return the number of launches that all bytes of the scenario take at the rate of some."""
+        sent, needed = self.cost.reduced_bytes, self.needs.num_bytes
+        return math.ceil(count * needed / sent) if sent else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a subject sends: each parameter alone, or several together; None if it is unknown.
+
+    Attributes:
+        launches_alone: Whether each reduction has one parameter.
+        bursts_alone: Whether each is launched for itself.
+    """
+
+    launches_alone: bool | None
+    bursts_alone: bool | None
+
+    @classmethod
+    def of(cls, before: Iterable[Measured]) -> Style:
+        """Tell the style from scenarios whose cap holds several parameters."""
+        telling = [
+            each
+            for each in before
+            if each.reaches_end
+            and each.cost.reduced_bytes
+            and each.needs.of_buckets < each.needs.of_parameters
+        ]
+        if not telling:
+            return cls(None, None)
+        return cls(
+            all(
+                e.complete(e.cost.reductions) >= e.needs.of_parameters for e in telling
+            ),
+            all(e.complete(e.cost.bursts) >= e.needs.of_parameters for e in telling),
+        )
+
+
+def regression(before: Sequence[Measured], after: Sequence[Cost]) -> str | None:
+    """Name what gets worse by a change; None if nothing does.
+
+    Args:
+        before: Scenarios with the unchanged subject.
+        after: The costs of the same scenarios with the change.
+
+    Returns:
+        A few words, also where too few scenarios can be compared.
+    """
+    style = Style.of(before)
+    pairs = [*zip(before, after, strict=True)]
+    for measured, cost in pairs:
+        for words in _worse(measured, cost, style):
+            return words
+    several = [
+        m for m, _ in pairs if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes
+    ]
+    return "too few scenarios to compare" if len(several) < _MIN_COMPARED else None
+
+
+def is_unchanged(before: Sequence[Measured], after: Sequence[Cost]) -> bool:
+    """Tell whether a change leaves the cost of all scenarios that can be compared."""
+    return all(
+        measured.cost == cost
+        for measured, cost in zip(before, after, strict=True)
+        if measured.reaches_end
+    )
+
+
+def _worse(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
+    if measured.is_right:
+        yield from _worse_than_right(measured.cost, after)
+    elif measured.reaches_end:
+        yield from _worse_than_wrong(measured, after, style)
+    else:
+        yield from _more_than_needed(measured, after, style)
+
+
+def _worse_than_right(before: Cost, after: Cost) -> Iterator[str]:
+    if after.launches > before.launches:
+        yield "more launches"
+    if after.bursts > before.bursts:
+        yield "launches that were together come one by one"
+    if after.reduced_bytes > before.reduced_bytes:
+        yield "more bytes are reduced"
+    if after.early_bytes < before.early_bytes:
+        yield "launches come after backward"
+    if after.beside < before.beside:
+        yield "less runs beside the reductions"
+    if after.peak_bytes > before.peak_bytes:
+        yield "more memory"
+
+
+def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
+    before, needs = measured.cost, measured.needs
+    most = _accepted(needs, alone=style.launches_alone)
+    if after.reductions > max(most, _at_the_rate(before.reductions, before, after)):
+        yield "more launches than the bytes took before"
+    most = _accepted(needs, alone=style.bursts_alone)
+    if after.bursts > max(most, _at_the_rate(before.bursts, before, after)):
+        yield "launches come one by one"
+    surplus = max(0, before.reduced_bytes - needs.num_bytes)
+    if after.early_bytes < min(before.early_bytes - surplus, needs.early_bytes):
+        yield "launches come after backward"
+    if before.followed and after.followed and after.overlap < before.overlap:
+        yield "less runs beside the reductions"
+    if after.delay > max(before.delay, _latest(measured.scenario, after)):
+        yield "launches come late in backward"
+    missing = max(0, needs.num_bytes - before.reduced_bytes)
+    if after.peak_bytes > before.peak_bytes + missing:
+        yield "more memory"
+
+
+def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
+    """Compare with what is needed: the unchanged subject does not reach the end."""
+    needs = measured.needs
+    if after.reductions > max(
+        measured.cost.reductions,
+        _accepted(needs, alone=style.launches_alone is not False),
+    ):
+        yield "more launches than parameters"
+
+
+def _at_the_rate(count: int, before: Cost, after: Cost) -> int:
+    """Return the number of launches that all bytes take if some took a number before."""
+    if not before.reduced_bytes:
+        return 0
+    return math.ceil(count * after.reduced_bytes / before.reduced_bytes)
+
+
+def _accepted(needs: Needs, *, alone: bool | None) -> int:
+    return needs.of_parameters if alone else needs.of_buckets
+
+
+def _latest(scenario: Scenario, after: Cost) -> float:
+    """Return the mean share of backward that is over when buckets are launched in turn.
+
+    One bucket of k is launched when its share of the backward is over; one may come later.
+    """
+    turns = scenario.mesh.num_ranks * scenario.num_steps
+    each = max(1, after.reductions // turns)
+    return (each + 3) / (2 * each)

@@ -1,0 +1,219 @@
+"""The cost of a run: what a subject sends, how much of it may overlap, and what it holds.
+
+Note [A cost that two runs share]
+    A change of the subject's source has to leave what the subject is for: few launches,
+    reductions beside the backward, and little memory. All are counted from the trace, without
+    a clock, so two runs of one scenario on two machines cost the same.
+
+    | number | what a regression looks like |
+    |---|---|
+    | launches, bursts | a bucket for each parameter |
+    | early bytes | buckets wait for `wait()` |
+    | bytes beside operators | a wait in a hook stops the backward |
+    | peak bytes | a copy of each bucket, a list that is never cleared |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import torch
+from typing_extensions import override
+
+from syncverify.judge.ordering.clocks import Lane
+from syncverify.judge.ordering.happens_before import Observer, Traces, walk
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.trace.records import (
+    AUTOGRAD,
+    Access,
+    CollectiveLaunch,
+    MemoryUse,
+    Moment,
+    SubjectCall,
+    TraceRecord,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run costs, summed over all ranks and steps.
+
+    Attributes:
+        launches: Number of collectives over two ranks or more, in backward and `wait()`.
+        reductions: Number of those that reduce.
+        bursts: Number of times that launches follow each other without an operator of
+            backward in between. One bucket that is launched parameter by parameter is one.
+        reduced_bytes: Bytes that the reductions take in.
+        early_bytes: Those of reductions that are launched before backward ends.
+        followed: Bytes of each early reduction, times the number of operators that the same
+            backward queues after it.
+        beside: The part of `followed` whose operators may run while the reduction does.
+        waited: Bytes of each early reduction, times the share of the backward that came before.
+        peak_bytes: Largest number of bytes that live on a rank at one time.
+    """
+
+    launches: int = 0
+    reductions: int = 0
+    bursts: int = 0
+    reduced_bytes: int = 0
+    early_bytes: int = 0
+    followed: int = 0
+    beside: int = 0
+    waited: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def overlap(self) -> float:
+        """Return the share of the operators after early launches that may run beside them."""
+        return self.beside / self.followed if self.followed else 1.0
+
+    @property
+    def delay(self) -> float:
+        """Return the share of backward that is over when an early byte is launched."""
+        return self.waited / self.early_bytes if self.early_bytes else 0.0
+
+
+class MeasuringRecorder(RankRecorder):
+    """A recorder that also notes how much memory lives at one time.
+
+    Attributes:
+        peak_bytes: Largest number of bytes at a launch, or at the return of a call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(keeps_everything=True)
+        self.peak_bytes = 0
+
+    @override
+    def launch(
+        self, operation: str, tensors: list[torch.Tensor], **fields: Any
+    ) -> CollectiveLaunch:
+        launched = super().launch(operation, tensors, **fields)
+        self._note_memory()
+        return launched
+
+    @override
+    @contextmanager
+    def calling(self, moment: Moment) -> Iterator[None]:
+        with super().calling(moment):
+            yield
+        self._note_memory()
+
+    def _note_memory(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.storages.num_living_bytes)
+
+
+def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
+    """Return the cost of a run, whose traces have all operators of backward."""
+    launches = [each for trace in traces for each in trace if _is_of_a_step(each)]
+    reductions = [each for each in launches if each.reduces]
+    overlaps = _Overlaps()
+    walk(traces, "stream", overlaps)
+    overlaps.end()
+    return Cost(
+        launches=len(launches),
+        reductions=len(reductions),
+        bursts=sum(map(_num_bursts, traces)),
+        reduced_bytes=sum(map(bytes_of, reductions)),
+        early_bytes=overlaps.early_bytes,
+        followed=overlaps.followed,
+        beside=overlaps.beside,
+        waited=round(overlaps.waited, 6),
+        peak_bytes=peak_bytes,
+    )
+
+
+def bytes_of(launch: CollectiveLaunch) -> int:
+    """Return the bytes that a rank contributes to a collective."""
+    dtype: torch.dtype | None = getattr(torch, launch.dtype, None)
+    return launch.numel * (dtype.itemsize if dtype else 0)
+
+
+def _is_of_a_step(record: TraceRecord) -> TypeGuard[CollectiveLaunch]:
+    return (
+        isinstance(record, CollectiveLaunch)
+        and len(record.ranks) > 1
+        and record.moment.phase in {"backward", "wait"}
+    )
+
+
+def _num_bursts(trace: Sequence[TraceRecord]) -> int:
+    count, is_going_on = 0, False
+    for record in trace:
+        if isinstance(record, SubjectCall) or _is_backward(record):
+            is_going_on = False
+        elif _is_of_a_step(record) and not is_going_on:
+            count, is_going_on = count + 1, True
+    return count
+
+
+def _is_backward(record: TraceRecord) -> bool:
+    """Tell whether autograd queued an operator."""
+    return (
+        isinstance(record, Access)
+        and record.source == AUTOGRAD
+        and record.moment.phase == "backward"
+    )
+
+
+@dataclass(slots=True)
+class _Early:
+    """A reduction that was launched in backward: its entry in its lane, and its bytes."""
+
+    lane: int
+    count: int
+    num_bytes: int
+    num_operators_before: int
+
+
+@dataclass(slots=True)
+class _Backward:
+    """The backward of one micro-batch on one rank."""
+
+    moment: Moment | None = None
+    launched: list[_Early] = field(default_factory=list)
+    num_operators: int = 0
+
+
+@dataclass(slots=True)
+class _Overlaps(Observer):
+    """An observer that counts the operators that may run beside each early reduction."""
+
+    backwards: dict[int, _Backward] = field(default_factory=dict)
+    early_bytes: int = 0
+    followed: int = 0
+    beside: int = 0
+    waited: float = 0.0
+
+    @override
+    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+        now = self.backwards.setdefault(lane.rank, _Backward())
+        if now.moment != use.moment:
+            self._close(now)
+            now = self.backwards[lane.rank] = _Backward(use.moment)
+        if isinstance(use, CollectiveLaunch):
+            if use.reduces and use.moment.phase == "backward":
+                entry = lane.clock[lane.index]
+                now.launched.append(
+                    _Early(lane.index, entry, bytes_of(use), now.num_operators)
+                )
+        elif _is_backward(use):
+            now.num_operators += 1
+            for early in now.launched:
+                self.followed += early.num_bytes
+                if lane.clock.get(early.lane, 0) < early.count:
+                    self.beside += early.num_bytes
+
+    def end(self) -> None:
+        """Count the last backward of each rank."""
+        for each in self.backwards.values():
+            self._close(each)
+
+    def _close(self, backward: _Backward) -> None:
+        for early in backward.launched:
+            self.early_bytes += early.num_bytes
+            share = early.num_operators_before / (backward.num_operators or 1)
+            self.waited += early.num_bytes * share

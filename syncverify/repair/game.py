@@ -1,0 +1,281 @@
+"""The plays of one violation, with and without a change of the subject's source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
+
+from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.races import is_same_work, judge_orderings
+from syncverify.judge.ordering.remedies import Disorder
+from syncverify.judge.properties import check
+from syncverify.judge.properties.consequences import consequences_of
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import reference
+from syncverify.repair.comparison import Measured, is_unchanged, regression
+from syncverify.repair.cost import Cost, MeasuringRecorder, cost_of
+from syncverify.repair.measured_scenarios import measured_scenarios
+from syncverify.repair.scope import Scope, listening
+from syncverify.repair.source_edit import (
+    Edit,
+    LiveFile,
+    NotEditableError,
+    Source,
+    source_of,
+)
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.search.drawing import Drawing
+from syncverify.search.found_violation import FoundViolation
+from syncverify.sim.turns.decisions import Decisions, Following
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Run
+from syncverify.trace.source_lines import is_subject_line, shown_path
+from syncverify.witness.fix import Fix
+
+_MAX_LOOKS: Final = 24
+_NUM_DRAWN: Final = 6  # scenarios to draw for a change that mends the first one
+_MAX_RANKS: Final = 4
+_SEED: Final = 0
+_SOME: Final = {("", "")}
+# Each play of such a run takes seconds.
+SLOW: Final = frozenset({"never_returns", "process_died"})
+
+
+@dataclass(frozen=True, slots=True)
+class CostVerdict:
+    """What a change does to the cost of the other scenarios.
+
+    Attributes:
+        regression: What gets worse, in a few words; None if nothing does.
+        is_unchanged: Whether all costs stay as they were.
+        early_bytes: Bytes that are launched before backward ends, with the change.
+    """
+
+    regression: str | None
+    is_unchanged: bool
+    early_bytes: int
+
+
+@dataclass(slots=True)
+class Game:
+    """The plays of one violation's scenario with changes."""
+
+    found: FoundViolation
+    subject: Subject
+    backend: SimBackend
+    _files: dict[str, LiveFile] = field(default_factory=dict)
+    _others: list[tuple[Scenario, set[tuple[str, str]]]] | None = None
+    _measured: list[Measured] | None = None
+    _num_looks: int = 0
+    num_slow_runs: int = 0
+
+    def shows_violation(self) -> bool:
+        """Tell whether one play shows the violation; of chance, it takes two that differ."""
+        shown = self._identities(self.found.scenario, None) or set()
+        return self.found.violation.property in dict(shown)
+
+    def mends(self, edit: Edit) -> bool:
+        """Tell whether the scenario holds every property with a change."""
+        return self._identities(self.found.scenario, edit) == set()
+
+    def harmless_in(self, edit: Edit) -> int | None:
+        """Return the number of other scenarios that a change leaves right; None if one is not.
+
+        A violation of another property may stay: the subject may have another defect. But the
+        property that is mended has to hold, and those that its violation may violate: a change
+        after which nothing is reduced has no wrong collective either.
+        """
+        mended = self.found.violation.property
+        depending = {mended, *consequences_of(mended)}
+        others = self._all_others()
+        for scenario, before in others:
+            after = self._identities(scenario, edit)
+            if after is None or not after <= before or depending & dict(after).keys():
+                return None
+        return len(others)
+
+    def cost_of(self, edit: Edit) -> CostVerdict:
+        """Compare the costs of the other scenarios with those of the unchanged subject."""
+        if self._measured is None:
+            self._measured = [*self._measure()]
+        costs = [self._cost(each.scenario, edit)[0] for each in self._measured]
+        words = regression(self._measured, costs)
+        same = words is None and is_unchanged(self._measured, costs)
+        return CostVerdict(words, same, sum(each.early_bytes for each in costs))
+
+    def _all_others(self) -> list[tuple[Scenario, set[tuple[str, str]]]]:
+        """List the other scenarios, each with its violations before any change."""
+        if self._others is None:
+            capabilities = self.subject.capabilities
+            drawing = Drawing(capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
+            own = self.found.scenario
+            # The drawn ones are small: a change that breaks something breaks one of them soon.
+            played = [*drawing.drawn(), *measured_scenarios(own, capabilities)]
+            self._others = [
+                (each, self._identities(each, None) or set())
+                for each in dict.fromkeys(played)
+                if each != own
+            ]
+        return self._others
+
+    def _measure(self) -> Iterator[Measured]:
+        for scenario, identities in self._all_others():
+            cost, reaches_end = self._cost(scenario, None)
+            yield Measured(scenario, not identities, reaches_end, cost)
+
+    def _cost(self, scenario: Scenario, edit: Edit | None) -> tuple[Cost, bool]:
+        """Play a scenario; return its cost, and whether it came to the end."""
+        ranks = range(scenario.mesh.num_ranks)
+        recorders = [MeasuringRecorder() for _ in ranks]
+        with self._file(edit.path).in_force(edit) if edit else nullcontext():
+            run = self.backend.run_with(scenario, self.subject, Schedule(), recorders)
+        traces = [each.trace for each in run.ranks]
+        peak_bytes = sum(each.peak_bytes for each in recorders)
+        return cost_of(traces, peak_bytes), run.fault is None
+
+    def look(self, edit: Edit) -> Scope:
+        """Play the scenario with a line that notes the names in its scope."""
+        self._num_looks += 1
+        if self._num_looks > _MAX_LOOKS:
+            return Scope()
+        with listening() as scope:
+            self._identities(self.found.scenario, edit)
+        return scope
+
+    def disorders(self) -> list[Disorder]:
+        """List the missing orders of the scenario, the one that the violation tells first."""
+        scenario, told = self.found.scenario, self.found.violation.unordered
+        decisions = Decisions(Following(self.found.schedule))
+        run = self.backend.run_scheduled(scenario, self.subject, decisions)
+        known = reference(scenario, self.subject.capabilities)
+        found = Judgement(scenario, run, known).disorders
+        return sorted(
+            found,
+            key=lambda each: not any(is_same_work(e, told) for e in each.found if told),
+        )
+
+    def first_line_of(self, phase: str) -> str | None:
+        """Name the first line of the subject's method of a name."""
+        method: Any = getattr(self.subject.factory, phase, None)
+        while hasattr(method, "__wrapped__"):
+            method = method.__wrapped__
+        if not isinstance(method, FunctionType):
+            return None
+        code = method.__code__
+        if not is_subject_line(code.co_filename):
+            return None
+        return f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in {phase}"
+
+    def functions(self) -> Iterator[tuple[Source, ast.FunctionDef]]:
+        """Yield the functions behind the violation, then all methods of the subject and its file."""
+        code = self.found.violation.evidence.get("code", {})
+        lines = [line for each in code.values() for line in each]
+        seen = set[tuple[str, int]]()
+        for line in (*lines, *self._methods(), *self._beside()):
+            path, _, rest = line.partition(":")
+            number, source = (
+                rest.partition(" in ")[0],
+                source_of(str(Path(path).absolute())),
+            )
+            function = source.function_at(int(number)) if source else None
+            place = (source.path, function.lineno) if source and function else None
+            if source and function and place and place not in seen:
+                seen.add(place)
+                if place not in self._taking_arguments:
+                    yield source, function
+
+    def _methods(self) -> Iterator[str]:
+        """Name the methods of the subject's class and its bases, the nearest class first."""
+        for owner in getattr(self.subject.factory, "__mro__", ()):
+            for method in vars(owner).values():
+                code = (
+                    getattr(inspect.unwrap(method), "__code__", None)
+                    if callable(method)
+                    else None
+                )
+                if code is not None and is_subject_line(code.co_filename):
+                    yield f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in f"
+
+    def _beside(self) -> Iterator[str]:
+        """Name the methods of the other classes in the file of the subject's class."""
+        path = inspect.getsourcefile(self.subject.factory) if self._is_class else None
+        source = source_of(path) if path and is_subject_line(path) else None
+        for owner in ast.walk(source.tree) if source else ():
+            for node in owner.body if isinstance(owner, ast.ClassDef) else ():
+                if source and isinstance(node, ast.FunctionDef):
+                    yield f"{shown_path(source.path)}:{node.lineno} in {node.name}"
+
+    @property
+    def _taking_arguments(self) -> set[tuple[str, int]]:
+        """The places of the methods that are given the cap and other arguments."""
+        owners = getattr(self.subject.factory, "__mro__", ())
+        codes = (
+            getattr(vars(each).get("__init__"), "__code__", None) for each in owners
+        )
+        return {(code.co_filename, code.co_firstlineno) for code in codes if code}
+
+    @property
+    def _is_class(self) -> bool:
+        return inspect.isclass(self.subject.factory)
+
+    def fix(self, edit: Edit, num_others: int) -> Fix:
+        """Describe a change."""
+        source = self._file(edit.path).source
+        start = edit.first - 1
+        removed = source.lines[start : start + edit.num_lines]
+        near = max(start - 1, 0) if not edit.num_lines else start
+        function = source.function_at(near + 1)
+        place = f"{shown_path(edit.path)}:{near + 1}"
+        place += f" in {function.name}" if function else ""
+        stays = () if edit.num_lines else source.lines[near : near + 1]
+        lines = [f"  {line}" for line in stays]
+        lines += [f"- {line}" for line in removed]
+        lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
+        ranks = (each.mesh.num_ranks for each, _ in self._all_others())
+        return Fix(place, _dedented(lines), num_others, max(ranks))
+
+    def _identities(
+        self, scenario: Scenario, edit: Edit | None
+    ) -> set[tuple[str, str]] | None:
+        """Play a scenario; return its violations, None if the change cannot be made."""
+        is_own = scenario == self.found.scenario
+        schedule = self.found.schedule if is_own else Schedule()
+        decisions = Decisions(Following(schedule))
+        try:
+            with self._file(edit.path).in_force(edit) if edit else nullcontext():
+                run = self.backend.run_scheduled(scenario, self.subject, decisions)
+        except NotEditableError:
+            return None
+        if run.fault is not None:
+            self.num_slow_runs += run.fault.kind in SLOW
+        if edit is not None and is_own and _lacks_order(run):
+            return (
+                _SOME  # the search for remedies takes long, and a number tells enough
+            )
+        found = check(scenario, run, self.subject.capabilities)
+        return {violation.identity for violation in found}
+
+    def _file(self, path: str) -> LiveFile:
+        if path not in self._files:
+            self._files[path] = LiveFile(path)
+        return self._files[path]
+
+
+def _lacks_order(run: Run) -> bool:
+    """Tell whether streams leave some work of a run without an order."""
+    orderings = judge_orderings([rank_run.trace for rank_run in run.ranks])
+    return bool(orderings.races or orderings.early_frees)
+
+
+def _dedented(lines: list[str]) -> tuple[str, ...]:
+    """Take away the indentation that all lines have after their first two characters."""
+    filled = [line[2:] for line in lines if line[2:].strip()]
+    common = min((len(line) - len(line.lstrip()) for line in filled), default=0)
+    return tuple(line[:2] + line[2 + common :] for line in lines)

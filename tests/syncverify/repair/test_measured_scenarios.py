@@ -1,0 +1,38 @@
+"""Scenarios that show costs have several ranks, buckets and steps, and keep the contract."""
+
+import pytest
+
+from syncverify.repair.measured_scenarios import measured_scenarios
+from syncverify.repair.needs import Needs
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import features_outside
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+LONE = Scenario(
+    MeshSpec((1,), ("dp",)), (ParameterSpec("w", (), ("R",)),), (1,), 1 << 20
+)
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        Capabilities(),
+        Capabilities(varying_accumulations=True),
+        Capabilities(tensors="local"),
+    ],
+)
+def test_they_have_several_of_everything(capabilities: Capabilities) -> None:
+    found = [*measured_scenarios(LONE, capabilities)]
+    assert not any(features_outside(each, capabilities) for each in found)
+    assert {each.mesh.num_ranks for each in found} == {2, 3, 4}
+    assert max(each.num_steps for each in found) > 1
+    assert max(max(each.accumulations) for each in found) > 1
+    needs = [Needs.of(each) for each in found]
+    assert any(each.of_buckets < each.of_parameters for each in needs)
+    assert any(each.early_bytes for each in needs)
+
+
+def test_they_repeat_the_parameters_of_the_violation() -> None:
+    found = [*measured_scenarios(LONE, Capabilities())]
+    assert [each for each in found if each.parameters[0].global_shape == ()]
