@@ -66,6 +66,14 @@ class CoverageSummary:
         if idle:
             yield f"nothing to judge in any scenario: {_few(idle, _NAMED_IN_A_LINE)}"
 
+    def clause_of_missing_values(self) -> str:
+        """Say how many values of the contract no scenario had; "" if each was met."""
+        count = len(self.missing_values)
+        if not count:
+            return ""
+        named = _few(self.missing_values, _NAMED_IN_A_LINE)
+        return f", but {count} of {self.num_values} values were in no scenario: {named}"
+
     def gap(self, percent_of_pairs: float) -> str | None:
         """Describe missing coverage; None if all values and enough pairs occurred."""
         met = self.num_pairs - len(self.missing_pairs)

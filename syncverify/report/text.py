@@ -51,7 +51,8 @@ def _violations_in_words(report: Report) -> str:
     if count == 0:
         title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
         of = f" of {report.contract}" if report.contract else ""
-        return f"{title}: {report.subject} held all properties{of} ({scope})"
+        said = f"{title}: {report.subject} held all properties{of} ({scope})"
+        return said + report.summary.clause_of_missing_values()
     return f"{count} VIOLATION{'S' if count > 1 else ''}: {report.subject} ({scope})"
 
 

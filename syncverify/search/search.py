@@ -20,6 +20,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 from hypothesis import Phase
 
@@ -34,6 +35,10 @@ from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
+from syncverify.search.missing_values import (
+    num_reserved,
+    scenarios_of_missing_values,
+)
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import Progress, SearchPlan, SearchResult
 from syncverify.search.second_plays import SecondPlays
@@ -120,12 +125,28 @@ def judge_each_scenario(
     drawing.for_each(explore, Phase.generate)
 
 
+def judge_or_end(judge: Judge, scenario: Scenario) -> JudgedRun:
+    """Judge a scenario with the default schedule.
+
+    Returns:
+        The judged run.
+
+    Raises:
+        EndedError: The judge may make no more runs.
+    """
+    try:
+        return judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
+    except OutOfBudgetError:
+        raise EndedError from None
+
+
 def _explore(
     drawing: Drawing, judge: Judge, plan: SearchPlan, progress: Progress
 ) -> tuple[Coverage, Occurrences]:
     """Play the scenarios; return their features and their violations."""
     coverage = Coverage(Space(drawing.capabilities, drawing.max_ranks))
     met = Occurrences()
+    reserved = num_reserved(plan.num_examples)
 
     def take(scenario: Scenario, judged: JudgedRun) -> None:
         coverage.add(scenario, judged.applied)
@@ -135,6 +156,17 @@ def _explore(
         progress.played(coverage.num_scenarios, len(met.own))
         if met.own and plan.stop_at_first:
             raise EndedError
+        if coverage.num_scenarios == plan.num_examples - reserved:
+            play_missing()
+        if coverage.num_scenarios >= plan.num_examples:
+            raise EndedError
+
+    def play_missing() -> None:
+        missing = scenarios_of_missing_values(coverage, plan.random_seed)
+        for scenario in islice(missing, reserved):
+            if judge.budget.stopped:
+                raise EndedError
+            take(scenario, judge_or_end(judge, scenario))
 
     judge_each_scenario(drawing, judge, take)
     return coverage, met

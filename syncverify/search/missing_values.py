@@ -1,0 +1,93 @@
+"""Scenarios for values of the contract that a search has not met.
+
+Note [The last scenarios of a search]
+    A value that one scenario of a hundred has is missing in one search of eight that plays
+    two hundred. So the last twentieth of the scenarios belongs to the values that no scenario
+    has had: each is drawn until it has one. Where no value is missing, the sequence of random
+    scenarios goes on. A search of few scenarios may still lack values; its verdict says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from hypothesis import Phase
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage, scenario_features
+from syncverify.scenario.plain_features import PLAIN_VALUES, Feature
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.drawing import Draw, Drawing, EndedError
+
+_ONE_RESERVED_IN: Final = 20
+_MAX_DRAWN: Final = 300
+_NOT_REDUCED: Final = ("reduction", "none")
+_SPLITS: Final = ("buckets", "cap splits")
+
+
+def num_reserved(num_examples: int) -> int:
+    """Return the number of scenarios, at most, for values that were not met."""
+    return num_examples // _ONE_RESERVED_IN
+
+
+def scenarios_of_missing_values(
+    coverage: Coverage, random_seed: int
+) -> Iterator[Scenario]:
+    """Yield a scenario for each value that no scenario had, also of those yielded before.
+
+    Args:
+        coverage: The scenarios that were played; the caller adds each one that is yielded.
+        random_seed: Seed of the search.
+    """
+    for value in coverage.missing_values():
+        if value in coverage.missing_values():
+            drawn = _drawn(coverage, value, random_seed)
+            if drawn:
+                yield min(drawn, key=lambda each: _tells_little(each, value))
+
+
+def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
+    """Draw scenarios that have a value, until one shows much about it."""
+    space = coverage.space
+    seed = hashlib.sha256(f"{random_seed}: {'='.join(value)}".encode()).digest()
+    drawing = Drawing(
+        _asking(space.capabilities, value),
+        space.max_ranks,
+        _MAX_DRAWN,
+        int.from_bytes(seed[:4]),
+    )
+    found = list[Scenario]()
+
+    def take(scenario: Scenario, _: Draw) -> None:
+        if value in scenario_features(scenario):
+            found.append(scenario)
+            if not any(_tells_little(scenario, value)):
+                raise EndedError
+
+    drawing.for_each(take, Phase.generate)
+    return found
+
+
+def _asking(own: Capabilities, value: Feature) -> Capabilities:
+    """Return a contract that asks for a value more often."""
+    others = {
+        f"size={name}" for name in PLAIN_VALUES["size"] if ("size", name) != value
+    }
+    outside = own.outside | others if value[0] == "size" else own.outside
+    # Values that may be refused are left out of two scenarios of three.
+    return replace(
+        own, right=own.right | own.refused, refused=frozenset(), outside=outside
+    )
+
+
+def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
+    """Return the key by which the scenario comes first that shows most about a value."""
+    features = {*scenario_features(scenario)}
+    return (
+        scenario.mesh.num_ranks == 1 and value != ("ranks", "1"),
+        _NOT_REDUCED in features and value != _NOT_REDUCED,
+        _SPLITS in features and value != _SPLITS,
+    )

@@ -1,0 +1,86 @@
+"""Each value of a contract is met, or the verdict says how many are not."""
+
+from typing import Any
+
+import pytest
+from search_searches import Failing
+from search_subjects import Naive
+
+from syncverify.report.coverage import CoverageSummary
+from syncverify.report.report import Report
+from syncverify.report.text import verdict
+from syncverify.scenario.contract import PLAIN_CONTRACT
+from syncverify.scenario.coverage import Coverage, scenario_features
+from syncverify.scenario.space import Space
+from syncverify.search.drawing import Drawing
+from syncverify.search.missing_values import scenarios_of_missing_values
+from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
+from syncverify.search.search import search
+from syncverify.subjects.subject import resolve
+
+
+def played(capabilities: Any, seed: int, examples: int) -> Coverage:
+    """Cover what a search plays, without playing it."""
+    coverage = Coverage(Space(capabilities, 4))
+    for scenario in Drawing(capabilities, 4, examples, seed).drawn():
+        coverage.add(scenario)
+    return coverage
+
+
+def complete(coverage: Coverage, seed: int) -> int:
+    count = 0
+    for scenario in scenarios_of_missing_values(coverage, seed):
+        coverage.add(scenario)
+        count += 1
+    return count
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("subject", ["ddp", "synchronizer", "plain"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_last_twentieth_of_two_hundred_meets_each_value(
+    subject: str, seed: int
+) -> None:
+    is_plain = subject == "plain"
+    capabilities = PLAIN_CONTRACT if is_plain else resolve(subject).capabilities
+    coverage = played(capabilities, seed, 190)
+    assert complete(coverage, seed) <= 10
+    assert coverage.missing_values() == []
+
+
+@pytest.mark.slow
+def test_many_parameters_are_in_one_bucket_on_several_ranks() -> None:
+    coverage = played(PLAIN_CONTRACT, 0, 60)
+    assert ("size", "many parameters") in coverage.missing_values()
+    [large] = [
+        each
+        for each in scenarios_of_missing_values(coverage, 0)
+        if len(each.parameters) >= 32
+    ][:1]
+    assert large.mesh.num_ranks > 1
+    assert ("buckets", "cap splits") not in {*scenario_features(large)}
+
+
+def looked(examples: int) -> SearchResult:
+    plan = SearchPlan(2, examples, 0)
+    return search(resolve(Naive), Failing("sim", None), plan, SilentProgress())  # type: ignore[arg-type]
+
+
+@pytest.mark.long
+def test_a_search_has_as_many_scenarios_as_were_asked_for() -> None:
+    assert [looked(count).num_examples for count in (3, 40)] == [3, 40]
+
+
+@pytest.mark.long
+def test_equal_seeds_meet_missing_values_in_equal_scenarios() -> None:
+    first, second = (looked(60).coverage.table() for _ in range(2))
+    assert first == second
+
+
+def test_the_verdict_counts_values_that_no_scenario_had() -> None:
+    summary = CoverageSummary(num_values=3, missing_values=("ranks=2", "ranks=3"))
+    report = Report("s", "sim", 0, 2, 0.1, {}, (), summary=summary)
+    assert verdict(report) == (
+        "NO VIOLATION: s held all properties (2 scenarios on sim, seed 0, 0.1 s), but 2 of 3 "
+        "values were in no scenario: ranks=2, ranks=3"
+    )
