@@ -289,11 +289,13 @@ def _not_tried(
 ) -> str:
     """List in one line what a search left out that ended early."""
     num_left = plan.num_examples - result.num_examples
-    left = [f"{num_left} of {counted(plan.num_examples, 'scenario')}"]
+    left = list[str]()
+    if num_left > 0:
+        left.append(f"{num_left} of {counted(plan.num_examples, 'scenario')}")
     num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
     if num_beyond:
         left.append(f"{counted(num_beyond, 'feature')} beyond the contract")
-    return f"not tried: {' and '.join(left)}, since {result.stopped}"
+    return f"not tried: {' and '.join(left)}, since {result.stopped}" if left else ""
 
 
 def _identities(entry: FoundViolation) -> Iterator[Identity]:

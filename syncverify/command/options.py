@@ -8,6 +8,7 @@ that plays when it is called.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -200,11 +201,12 @@ def run(**options: Any) -> None:
 
     SUBJECT is a built-in name (synchronizer, ddp, ...), module:attribute or file.py:attribute.
     """
+    began = time.monotonic()  # the import of torch is a part of the wait
 
     def play() -> None:
         from syncverify.command.run import RunOptions, execute
 
-        execute(RunOptions(**options))
+        execute(RunOptions(**options), began)
 
     def record(token: str, summary: str, lines: list[str], num_runs: int) -> None:
         from syncverify.command.lost import record

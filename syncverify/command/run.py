@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -72,8 +73,11 @@ class RunOptions:
         return None if self.no_database else self.database
 
 
-def execute(options: RunOptions) -> None:
-    """Search for violations of a subject, report them and exit."""
+def execute(options: RunOptions, began: float) -> None:
+    """Search for violations of a subject, report them and exit.
+
+    `began` is the value of `time.monotonic()` at which the command began.
+    """
     progress = SearchProgress(
         CommandConsole(is_quiet=options.quiet),
         options.examples,
@@ -83,10 +87,10 @@ def execute(options: RunOptions) -> None:
         ReportSoFar(options.json_path),
     )
     with playing(lambda: progress.in_words(options.kept_in)):
-        _execute(options, progress)
+        _execute(options, progress, began)
 
 
-def _execute(options: RunOptions, progress: SearchProgress) -> None:
+def _execute(options: RunOptions, progress: SearchProgress, began: float) -> None:
     subject = resolve(options.subject, options.contract)
     check_schedules(options.schedules, options.backend)
     check_folder(options.json_path)
@@ -96,6 +100,7 @@ def _execute(options: RunOptions, progress: SearchProgress) -> None:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
+            report = replace(report, seconds=time.monotonic() - began)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
             options.replay_files.write(interrupt.report, subject, backend)

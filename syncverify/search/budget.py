@@ -13,7 +13,8 @@ Note [After a hang]
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Final
 
 # A run that ends in a fault on real processes, or in a hang on any backend, takes seconds.
@@ -22,6 +23,11 @@ _MAX_SLOW_RUNS = 3
 # The first hang, and one more for a smaller scenario.
 _MAX_HANGS = 2
 AFTER_A_HANG: Final = "each hang takes seconds"
+# A subject that is made or bound in none of its first runs is not what a search is about.
+_ALWAYS: Final = 5
+AFTER_ERRORS: Final = (
+    f"each of the first {_ALWAYS} runs ends in bind(), at the same line"
+)
 _BACKENDS_OF_ONE_PROCESS = ("sim", "fake")
 
 
@@ -53,17 +59,23 @@ class Budget:
         runs_left: Number of runs that may still start; None for any number.
         num_slow_runs: Runs with a violation that took seconds, since the last reset to 0.
         num_hangs: Runs with a violation that is a hang; never reset.
+        binds: Number of runs by the place at which `bind()` or the constructor raised, "" for
+            those in which neither did.
     """
 
     deadline: float | None = None
     runs_left: int | None = None
     num_slow_runs: int = 0
     num_hangs: int = 0
+    binds: Counter[str] = field(default_factory=Counter)
 
     @property
     def stopped(self) -> str:
         """Say why a search plays no further scenario; "" if it does."""
-        return AFTER_A_HANG if self.num_hangs else ""
+        if self.num_hangs:
+            return AFTER_A_HANG
+        never_binds = len(self.binds) == 1 and "" not in self.binds
+        return AFTER_ERRORS if never_binds and self.binds.total() >= _ALWAYS else ""
 
     def take_run(self) -> None:
         """Take one run out of the budget; raise `OutOfBudgetError` at a limit."""

@@ -32,9 +32,10 @@ from syncverify.sim.turns.exploration import Exploration
 from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.subjects.subject import Subject
-from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Run
 
+_BIND = str(Moment("bind", 0))
 # Property and cause of a violation.
 Identity = tuple[str, str]
 
@@ -242,6 +243,7 @@ class Judge:
         again: Run | None = None,
     ) -> JudgedRun:
         verdict = judge_run(scenario, run, self.subject.capabilities, again=again)
+        self.budget.binds[_place_in_bind(run) if verdict.violations else ""] += 1
         if verdict.violations:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
@@ -281,6 +283,14 @@ class Judge:
         if isinstance(self.backend, ScheduledBackend):
             return self.backend.run_scheduled(scenario, self.subject, decisions)
         return self.backend.run(scenario, self.subject)
+
+
+def _place_in_bind(run: Run) -> str:
+    """Return the exception of `bind()` or the constructor with its lines; "" for another end."""
+    fault = run.fault
+    if fault is None or not fault.error.startswith(f"{fault.identity} in {_BIND}: "):
+        return ""
+    return "\n".join((fault.identity, *fault.details))
 
 
 def _is_slow(run: Run) -> bool:

@@ -29,7 +29,12 @@ from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.space import Space
-from syncverify.search.budget import Budget, OutOfBudgetError, is_hang
+from syncverify.search.budget import (
+    AFTER_A_HANG,
+    Budget,
+    OutOfBudgetError,
+    is_hang,
+)
 from syncverify.search.complements import join_complements
 from syncverify.search.drawing import Draw, Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
@@ -74,6 +79,7 @@ def search(
     has_ranks_here = backend.name in _BACKENDS_OF_ONE_PROCESS
     with played_lines(subject.factory if has_ranks_here else None) as lines:
         coverage, met = _explore(drawing, judge, plan, progress)
+    stopped = judge.budget.stopped
     judge.listener = None  # shrinking plays variants of few scenarios over and over
     join_complements(judge, met)
     violations = list[FoundViolation]()
@@ -97,7 +103,8 @@ def search(
         violations,
         replace(collector.statistics(), lines=lines),
         met,
-        judge.budget.stopped,
+        # A hang while a scenario is made small is one too many for features beyond.
+        stopped or (AFTER_A_HANG if judge.budget.num_hangs else ""),
     )
 
 

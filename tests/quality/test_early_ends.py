@@ -49,3 +49,42 @@ def test_a_hang_that_was_saved_is_played_once_more_and_nothing_else(
     assert report.examples == 0
     assert [each.violation.cause for each in report.violations] == ["never_returns"]
     assert report.not_tried.startswith("not tried: 200 of 200 scenarios, since")
+
+
+class TakesParameters(ViewBuckets):
+    """Takes the list of groups for a list of parameters."""
+
+    def __init__(self, param_groups: Any, *others: Any) -> None:
+        self.numbers = [each.numel() for each in param_groups]
+        super().__init__(param_groups, *others)
+
+
+class RefusesTwoGroups(ViewBuckets):
+    """Raises in some scenarios, after the first one."""
+
+    def __init__(self, param_groups: Any, *others: Any) -> None:
+        if len(param_groups) > 1:
+            raise NotImplementedError("one group")
+        super().__init__(param_groups, *others)
+
+
+@pytest.mark.slow
+def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> None:
+    report = searched(TakesParameters, observing=Observing())
+    [found] = report.violations
+    assert found.violation.cause == "raised_AttributeError"
+    assert (report.examples, report.beyond) == (5, ())
+    assert report.not_tried == (
+        "not tried: 195 of 200 scenarios and 112 features beyond the contract, since each of "
+        "the first 5 runs ends in bind(), at the same line"
+    )
+    assert "param_groups is a list of lists of nn.Parameter" in diagnosis(report)
+
+
+@pytest.mark.slow
+def test_a_class_that_raises_in_some_scenarios_is_searched_on() -> None:
+    report = searched(RefusesTwoGroups, examples=40)
+    assert [each.violation.cause for each in report.violations] == [
+        "raised_NotImplementedError"
+    ]
+    assert (report.examples, report.not_tried) == (40, "")
