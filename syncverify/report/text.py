@@ -31,14 +31,6 @@ _UNSHARDED = {
     PARTIAL: "Partial gradient",
     ABSENT: "not its mesh",
 }
-# Errors of a constructor that takes its argument for something else.
-_SLIPS: Final = tuple(
-    f"raised_{name}"
-    for name in ("AttributeError", "TypeError", "KeyError", "IndexError", "ValueError")
-)
-PARAM_GROUPS: Final = (
-    "param_groups is a list of lists of nn.Parameter: one list for each group, no dicts"
-)
 SMALLEST: Final = "smallest scenario"
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
@@ -179,8 +171,6 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
         )
         yield from (f"              {line}" for line in fix.lines)
     yield f"hint:       {hint(cause, entry.violation.summary)}"
-    if " in step 0, bind: " in entry.violation.summary and cause in _SLIPS:
-        yield f"            {PARAM_GROUPS}"
 
 
 def _scenario_title(entry: FoundViolation) -> str:
