@@ -19,6 +19,7 @@ VALUE_CAUSES = frozenset(
         "never_written",
         "rank_contribution_missing",
         "reduced_early",
+        "result_dropped",
         "rounded",
         "scaled",
         "stale",

@@ -15,7 +15,7 @@ from syncverify.judge.properties import check
 from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.violation import Clues, Violation
-from syncverify.report.hints import hint
+from syncverify.report.hints import certainty, hint
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -212,6 +212,30 @@ def test_gradients_that_meet_in_copies_are_a_mismatch_of_buckets() -> None:
         "on rank 0 it is sent from element 0 of a bucket, and on rank 1 it is not"
         in (found[0].summary)
     )
+
+
+class CopiesBackAnotherPart(SendsCopiesInAnOrderOfItsOwn):
+    """Is right on rank 0, and leaves rank 1 its own gradients; the orders differ."""
+
+    @override
+    def wait(self) -> None:
+        own = [local_grad(each).clone() for each in self.parameters]
+        super().wait()
+        if dist.get_rank():
+            for parameter, kept in zip(self.parameters, own, strict=True):
+                local_grad(parameter).copy_(kept)
+
+
+def test_nothing_is_certain_of_a_result_where_ranks_send_other_gradients() -> None:
+    specs = (ParameterSpec("p0", (3,), ("R",)), ParameterSpec("p1", (3,), ("R",)))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    found = violations(CopiesBackAnotherPart, scenario)
+    assert "result_dropped" not in {
+        each.cause
+        for each in found
+        if certainty(each.cause, each.evidence).startswith("certain")
+    }
+    assert "bucket_mismatch" in {each.cause for each in found}
 
 
 def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:

@@ -50,11 +50,16 @@ def with_circumstances(
         if meeting and finding.evidence and "observed" in finding.evidence:
             yield _mixed_up(finding, finding.evidence, meeting, known[step])
             continue
-        is_proven = (finding.evidence or {}).get("is_proven", True)
-        signs = set(known[step])
-        if contents[step].may_differ and not is_proven:
-            signs.add(OTHER_CONTENTS)
-        yield replace(finding, explained_by=finding.explained_by | signs)
+        evidence, signs = dict(finding.evidence or {}), set(known[step])
+        if contents[step].may_differ:
+            if (
+                finding.cause == "result_dropped"
+            ):  # the result may be that of other gradients
+                evidence["is_proven"] = False
+            if not evidence.get("is_proven", True):
+                signs.add(OTHER_CONTENTS)
+        signs |= finding.explained_by
+        yield replace(finding, evidence=evidence, explained_by=frozenset(signs))
 
 
 def _mixed_up(
