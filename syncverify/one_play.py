@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from syncverify.backends.choice import open_backend
+from syncverify.errors import UsageError
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
-from syncverify.search.judge import Judge
-from syncverify.search.result import distinct_identities
+from syncverify.search.judge import Identity, Judge, JudgedRun
+from syncverify.search.occurrences import Occurrences
+from syncverify.search.outer_test import is_reported, unexplained
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.contract_choice import ContractChoice
-from syncverify.subjects.subject import SubjectFactory, resolve
+from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 from syncverify.verification import diagnosed
 
 
@@ -40,14 +42,28 @@ class PlayedScenario:
     contract: str
     violations: tuple[FoundViolation, ...] = field(repr=False)
     launches_per_step: int
+    _resolved: Subject = field(repr=False, compare=False)
 
     @property
     def is_right(self) -> bool:
         """Whether no property is violated."""
         return not self.violations
 
+    @default_torch_state()
+    def diagnosed(self) -> PlayedScenario:
+        """Play variants of the run, for a witness, the lines that decide and a fix.
 
-@default_torch_state()
+        Returns:
+            The same scenario, whose violations have what was found. That takes seconds.
+        """
+        with closing(open_backend(self.backend, self._resolved)) as opened:
+            found = (
+                diagnosed(each, self._resolved, opened) for each in self.violations
+            )
+            return replace(self, violations=tuple(found))
+
+
+@unexplained
 def play(
     scenario: Scenario,
     subject: str | SubjectFactory,
@@ -74,33 +90,62 @@ def play(
     Raises:
         UsageError: The subject or the backend cannot play the scenario.
     """
-    found = observing(resolve(subject, contract), scenario)
-    with closing(open_backend(backend, found)) as opened:
-        judge = Judge(found, opened, ScheduleChoice(), random_seed=0)
-        judged = judge.judge_schedule(scenario, schedule)
-        violations = tuple(
-            diagnosed(judged.violations[identity], found, opened)
-            for identity in distinct_identities(judged.violations)
-        )
+    __tracebackhide__ = True  # pytest shows the user's lines and the message
+    try:
+        found = observing(resolve(subject, contract), scenario)
+        judged = _judged(scenario, found, backend, schedule)
+    except UsageError as error:
+        # The caller's mistake: no line of the harness explains it.
+        raise error.with_traceback(None) from error.__cause__
     return PlayedScenario(
         scenario,
         found.name,
-        opened.name,
+        backend,
         found.contract_choice,
-        violations,
+        _counting(judged.violations),
         judged.launches_per_step,
+        found,
     )
 
 
+@default_torch_state()
+def _judged(
+    scenario: Scenario, subject: Subject, backend: str, schedule: Schedule
+) -> JudgedRun:
+    with closing(open_backend(backend, subject)) as opened:
+        judge = Judge(subject, opened, ScheduleChoice(), random_seed=0)
+        return judge.judge_schedule(scenario, schedule)
+
+
+def _counting(
+    violations: dict[Identity, FoundViolation],
+) -> tuple[FoundViolation, ...]:
+    """Return the violations that are no sign of another one, each with its signs."""
+    met = Occurrences()
+    met.add(violations)
+    related = met.related()
+    return tuple(
+        replace(violations[identity], related=related.get(identity, ()))
+        for identity in met.counting()
+    )
+
+
+@unexplained
 def assert_right(played: PlayedScenario) -> None:
     """Raise unless all properties hold in a scenario that was played.
+
+    Inside a Hypothesis test the failure that Hypothesis reports has a fix and a witness; those
+    on the way to it have none (`Note [Plays inside a test]`).
 
     Raises:
         AssertionError: A property is violated; the message is the diagnosis of each.
     """
     __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
-    if played.is_right:
-        return
+    if not played.is_right:
+        raise AssertionError(_message(played.diagnosed() if is_reported() else played))
+
+
+def _message(played: PlayedScenario) -> str:
     first = played.violations[0].violation
     texts = [
         violation_text(
@@ -108,7 +153,8 @@ def assert_right(played: PlayedScenario) -> None:
             subject=played.subject,
             backend=played.backend,
             contract=played.contract,
+            scenario_title="scenario",
         )
         for entry in played.violations
     ]
-    raise AssertionError("\n\n".join([f"{first.property}: {first.summary}", *texts]))
+    return "\n\n".join([f"{first.property}: {first.summary}", *texts])

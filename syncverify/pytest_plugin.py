@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
 _FIXTURE: Final = "verify_subject"
 _MARK: Final = "syncverify"
-_OPTIONS: Final = ("examples", "seed", "backend")
+# Names on the command line, behind `--syncverify-`, and those of `syncverify.verify()`.
+_OPTIONS: Final = {
+    "examples": "examples",
+    "seed": "seed",
+    "backend": "backend",
+    "ranks": "ranks",
+    "contract": "contract",
+    "time_limit": "time_limit_seconds",
+}
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
@@ -87,8 +95,11 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     The seed is 0, other defaults are those of `[tool.syncverify]`, and options of the
     command line count more than arguments.
     """
-    given = {name: request.config.getoption(f"syncverify_{name}") for name in _OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = dict[str, Any]()
+    for option, name in _OPTIONS.items():
+        value = request.config.getoption(f"syncverify_{option}")
+        if value is not None:
+            given[name] = value
 
     def verified(subject: str | SubjectFactory, **options: Any) -> Report:
         __tracebackhide__ = True
@@ -119,6 +130,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--syncverify-backend", choices=BACKEND_NAMES,
         help="Where the ranks run, in the place of the test's backend.",
+    )  # fmt: skip
+    group.addoption(
+        "--syncverify-ranks", type=int, metavar="N",
+        help="Largest world size, in the place of the test's.",
+    )  # fmt: skip
+    group.addoption(
+        "--syncverify-contract", metavar="NAME|FILE",
+        help="Contract of all subjects, in the place of their own.",
+    )  # fmt: skip
+    group.addoption(
+        "--syncverify-time-limit", type=float, metavar="SECONDS",
+        help="Seconds after which a verification starts no scenario.",
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
 from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
+from syncverify.search.outer_test import is_reported
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Database,
@@ -105,6 +106,7 @@ def verify(
     examples: int = DEFAULT_EXAMPLES,
     seed: int | None = None,
     schedules: str = DEFAULT_SCHEDULES,
+    time_limit_seconds: float | None = None,
     jobs: int = 1,
     database: Database = None,
     require_coverage: float | None = None,
@@ -126,6 +128,7 @@ def verify(
         seed: Seed of the scenarios; None draws one, which the report names.
         schedules: `default`, `drawn`, `all`, `all:N`, `pct` or `pct:N`: the timings to play
             on `sim`, for each scenario in which timing matters.
+        time_limit_seconds: Seconds after which no run starts; None is no limit.
         jobs: Number of processes that search in parallel.
         database: Store of violations, which the next run plays first: a folder, or a
             Hypothesis database; None saves nothing. Each violation is saved when it is met.
@@ -159,6 +162,7 @@ def verify(
                 examples=examples,
                 seed=seed,
                 schedules=schedules,
+                time_limit_seconds=time_limit_seconds,
                 progress=progress,
                 jobs=jobs,
                 database=database,
@@ -253,6 +257,8 @@ def run_search(
         coverage=result.coverage.table(),
         violations=tuple(
             diagnosed(_with_harm(entry, subject, backend), subject, backend)
+            if is_reported()
+            else entry
             for entry in result.violations
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),

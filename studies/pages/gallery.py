@@ -96,7 +96,7 @@ def _found(entry: Entry, token: str) -> tuple[PlayedScenario, FoundViolation]:
         _path(entry),
         contract=entry.defect().capabilities,
         schedule=reproducer.schedule,
-    )
+    ).diagnosed()
     identity = (reproducer.property, reproducer.cause)
     (found,) = (v for v in played.violations if v.violation.identity == identity)
     return played, found

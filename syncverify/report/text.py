@@ -109,10 +109,14 @@ def violation_text(
     backend: str,
     title: str = "VIOLATION",
     contract: str = "",
+    scenario_title: str = "",
 ) -> str:
-    """Describe one violation in lines; subject, backend, contract are for its replay line."""
+    """Describe one violation in lines; subject, backend, contract are for its replay line.
+
+    Without `scenario_title` the title of the scenario says whether it is the smallest.
+    """
     violation, shown = entry.violation, set[str]()
-    named = _scenario_title(entry)
+    named = scenario_title or _scenario_title(entry)
     run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)
     code = violation.evidence.get("code", {})
     return "\n".join(

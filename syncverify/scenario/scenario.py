@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import validation
+from syncverify.scenario.pasteable import Pasteable
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.validation import require
 from syncverify.scenario.vocabulary import PLAIN
@@ -30,8 +31,8 @@ PARAMETER_WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+@dataclass(frozen=True, slots=True, repr=False)
+class Scenario(Pasteable):
     """One training run of all ranks, from `bind()` to `unbind()`.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from syncverify.scenario.pasteable import Pasteable
 from syncverify.scenario.vocabulary import PLAIN
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -34,8 +35,8 @@ def sharded_dim(placement: str) -> int | None:
     return int(placement.lstrip("_S")) if "S" in placement else None
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class MeshSpec(Pasteable):
     """A device mesh over all ranks.
 
     Attributes:
@@ -63,8 +64,8 @@ def num_pieces(mesh: MeshSpec, placements: tuple[str, ...], dim: int) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class ParameterSpec(Pasteable):
     """One parameter of the model.
 
     Attributes:

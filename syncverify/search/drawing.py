@@ -14,16 +14,16 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
+from syncverify.search.outer_test import outside_of_tests
 from syncverify.strategies.scenarios import scenarios
 from syncverify.strategies.schedules import schedules
 
 # Draws a schedule of up to a number of decisions.
 Draw = Callable[[int], Schedule]
 
-# Time limits of Hypothesis would count the runs, not the draws; and a test that calls
-# `verify` may itself be given examples. All other health checks are on: strategies
-# construct scenarios and filter none.
-_SUPPRESSED_CHECKS = (HealthCheck.too_slow, HealthCheck.nested_given)
+# Time limits of Hypothesis would count the runs, not the draws. All other health checks are
+# on: strategies construct scenarios and filter none.
+_SUPPRESSED_CHECKS = (HealthCheck.too_slow,)
 # Hypothesis keeps a tree of all choices of one call, 45 kB a scenario, to repeat none.
 _EXAMPLES_PER_TREE = 1000
 _SEEDS = (
@@ -102,6 +102,7 @@ class Drawing:
         )
         with (
             contextlib.suppress(ReproducedError, EndedError),
+            outside_of_tests(),
             without_local_constants(),
         ):
             for first in range(0, self.num_examples, _EXAMPLES_PER_TREE):

@@ -9,9 +9,9 @@ context                   keeps out
 `shuffled_addresses`      an order of objects in memory that repeats by accident
 ========================= ==========================================================
 
-Hypothesis has no setting for the second and the third. This is the only module that uses
-internals of Hypothesis; `tests/syncverify/search/test_isolation.py` says which behavior of
-Hypothesis it relies on.
+Hypothesis has no setting for the second and the third. This module and `outer_test.py` are the
+only ones that use internals of Hypothesis; `test_isolation.py` and `test_outer_test.py` in
+`tests/syncverify/search/` say which behavior of Hypothesis they rely on.
 """
 
 from __future__ import annotations

@@ -1,73 +1,133 @@
-"""The page about fuzzing by hand: its snippets run, and find the mistake of its subject."""
+"""The page about fuzzing by hand, copied into a file as a user would, and run with pytest."""
 
+import os
 import re
+import shlex
+import subprocess
 import sys
-from ast import literal_eval
-from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
-import hypothesis
 import pytest
-from hypothesis import reproduce_failure
 
-PAGE = Path(__file__).parents[2] / "docs" / "fuzzing-bucket-edges.md"
+from syncverify import MeshSpec, ParameterSpec, Scenario
+
+pytestmark = pytest.mark.long
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "fuzzing-bucket-edges.md"
 CODE = "\n".join(re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL))
 MISTAKE = """
             if num_bytes > self.cap_bytes:
                 return
 """
-# Shrinking would play hundreds of scenarios.
-QUICKLY = "max_examples=10, phases=settings.default.phases[:4]"
-# Uneven shards end the loop of one rank before that of another.
-DIAGNOSIS = r"^(gradient_equals_reference|collectives_match_across_ranks): "
-EDGES, KEPT, TARGET = (
-    "test_bucket_edges",
-    "test_two_buckets_and_edges",
-    "test_many_buckets",
-)
+SHRUNK = ("test_bucket_edges", "test_many_buckets")
+KEPT = "test_two_buckets_and_edges"
+NAMES = {
+    "Scenario": Scenario,
+    "MeshSpec": MeshSpec,
+    "ParameterSpec": ParameterSpec,
+}
 
 
-@pytest.fixture
-def module_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], ModuleType]]:
-    """Import the code of the page, or a change of it, as a user's test module."""
-    names: list[str] = []
-
-    def make(name: str, code: str) -> ModuleType:
-        (tmp_path / f"{name}.py").write_text(code.replace("max_examples=100", QUICKLY))
-        names.append(name)
-        return import_module(name)
-
-    monkeypatch.syspath_prepend(tmp_path)
-    yield make
-    for name in names:
-        del sys.modules[name]
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user does: no profile of ours, no database from before."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+    # `CI` is the name of a profile of Hypothesis, and forbids to save failures.
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={key: value for key, value in variables.items() if key != "CI"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("test", [EDGES, KEPT, TARGET])
-def test_each_test_of_the_page_finds_the_mistake(
-    module_of: Callable[[str, str], ModuleType], test: str
-) -> None:
-    module = module_of("page_with_mistake", CODE)
-    with pytest.raises(AssertionError, match=DIAGNOSIS) as caught:
-        getattr(module, test)()
-    assert "syncverify replay sv2-" in str(caught.value)
-    if test == EDGES:
-        notes = "\n".join(caught.value.__notes__)
-        (blob,) = re.findall(r"@reproduce_failure\('[\d.]+', (b'.+')\)", notes)
-        again = reproduce_failure(hypothesis.__version__, literal_eval(blob))
-        with pytest.raises(AssertionError, match=DIAGNOSIS):
-            again(getattr(module, test))()
+def run_page(folder: Path, code: str, *words: str) -> str:
+    (folder / "test_edges.py").write_text(code)
+    options = ["-p", "no:cacheprovider", "--hypothesis-show-statistics", *words]
+    return command(folder, "pytest", "test_edges.py", *options).stdout
 
 
-@pytest.mark.slow
-def test_page_is_right_without_the_mistake(
-    module_of: Callable[[str, str], ModuleType],
-) -> None:
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return what pytest prints of the whole page."""
+    return run_page(
+        tmp_path_factory.mktemp("page"), CODE, "--hypothesis-seed=0", "--color=no"
+    )
+
+
+def part_of(shown: str, test: str) -> str:
+    """Return the failure of one test."""
+    found = re.search(
+        rf"^_+ {test} _+$(.+?)^test_edges\.py:\d+: AssertionError",
+        shown,
+        re.MULTILINE | re.DOTALL,
+    )
+    assert found, shown
+    return re.sub(r"(?m)^E {3}", "", found[1])
+
+
+def scenario_in(failure: str) -> Scenario:
+    """Return the scenario that Hypothesis prints."""
+    (text,) = re.findall(
+        r"(?m)^ *scenario=(Scenario\(.+?\)),\n *\)", failure, re.DOTALL
+    )
+    scenario = eval(text, {**NAMES})  # as a user pastes it
+    assert isinstance(scenario, Scenario)
+    return scenario
+
+
+@pytest.mark.parametrize("test", [*SHRUNK, KEPT])
+def test_each_failure_has_a_diagnosis_and_a_replay_line(shown: str, test: str) -> None:
+    failure = part_of(shown, test)
+    assert "AssertionError: gradient_equals_reference: gradient of " in failure
+    assert "  scenario: 2 rank(s), mesh (dp=2)" in failure
+    assert "smallest scenario" not in failure
+    assert failure.count("VIOLATION: ") == 1
+    assert "fix:        at test_edges.py:" in failure
+    assert "- if num_bytes > self.cap_bytes:" in failure
+    assert re.search(r"replay: +syncverify replay sv2-\S+ test_edges\.py:", failure)
+
+
+@pytest.mark.parametrize("test", SHRUNK)
+def test_each_scenario_that_was_drawn_is_small(shown: str, test: str) -> None:
+    failure = part_of(shown, test)
+    scenario = scenario_in(failure)
+    assert scenario.mesh.num_ranks == 2
+    assert len(scenario.parameters) <= 2
+    assert scenario.num_steps == 1
+    assert "@reproduce_failure('" in failure
+
+
+@pytest.mark.parametrize("test", [*SHRUNK, KEPT])
+def test_no_line_of_the_harness_stands_above_a_failure(shown: str, test: str) -> None:
+    failure = part_of(shown, test)
+    assert "/syncverify/" not in failure
+    assert "one_play.py" not in failure
+
+
+def test_statistics_are_those_of_the_user(shown: str) -> None:
+    _, _, statistics = shown.partition("Hypothesis Statistics")
+    tests = re.findall(r"(?m)^test_edges\.py::(\w+):$", statistics)
+    assert sorted({*tests}) == ["test_a_scenario_is_never_empty", *sorted(SHRUNK)]
+    assert len(tests) == 3
+    assert "label='collectives per step'" in statistics
+
+
+def test_failures_of_both_lines_play_again(shown: str, tmp_path: Path) -> None:
+    failure = part_of(shown, "test_bucket_edges")
+    (decorator,) = re.findall(r"@reproduce_failure\('[\d.]+', b'.+'\)", failure)
+    code = f"from hypothesis import reproduce_failure\n{CODE}".replace(
+        "@SETTINGS\n@given", f"{decorator}\n@SETTINGS\n@given", 1
+    )
+    again = run_page(tmp_path, code, "-k", "bucket_edges and not two")
+    assert scenario_in(again) == scenario_in(failure)
+    (line,) = re.findall(r"replay: +syncverify (replay .*)", failure)
+    replayed = command(tmp_path, "syncverify", *shlex.split(line))
+    assert replayed.stdout.splitlines()[-1].startswith("REPRODUCED: "), replayed
+
+
+def test_page_is_right_without_the_mistake(tmp_path: Path) -> None:
     assert MISTAKE in CODE
-    module = module_of("page_without_mistake", CODE.replace(MISTAKE, "\n"))
-    getattr(module, KEPT)()
+    few = CODE.replace(MISTAKE, "\n").replace("max_examples=100", "max_examples=5")
+    assert re.search(r"^=+ 4 passed", run_page(tmp_path, few), re.MULTILINE)

@@ -29,6 +29,12 @@ from raising import Raises
 from syncverify import check
 
 few = {"ranks": 1, "examples": 1}
+SCENARIO = syncverify.Scenario(
+    syncverify.MeshSpec((1,), ("dp",)),
+    (syncverify.ParameterSpec("p0", (), ("R",)),),
+    (1,),
+    8,
+)
 
 @check(Raises, **few)
 def test_decorated(): ...
@@ -49,6 +55,15 @@ class TestMine:
 
 @check("absent:Synchronizer")
 def test_absent(): ...
+
+def test_played():
+    syncverify.assert_right(syncverify.play(SCENARIO, Raises))
+
+def test_played_missing():
+    syncverify.play(SCENARIO, "missing:Synchronizer")
+
+def test_verified_missing():
+    syncverify.verify("missing:Synchronizer")
 """
 Run = Callable[..., pytest.RunResult]
 
@@ -92,7 +107,7 @@ def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
             "    @check(Raises, **few)",
             ">   def test_decorated(): ...",
             "E   syncverify.PropertyViolation: every_rank_finishes: rank 0 raised *",
-            "test_mine.py:9: PropertyViolation",
+            "test_mine.py:15: PropertyViolation",
             "E   *.SubjectError: subject 'absent:Synchronizer' cannot be imported: *",
             "*= syncverify =*",
             "test_mine.py::test_decorated",
@@ -104,9 +119,35 @@ def test_diagnosis_comes_first_and_no_line_is_ours(run: Run) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("test", "error"),
+    [
+        (
+            "played and not missing",
+            "AssertionError: every_rank_finishes: rank 0 raised *",
+        ),
+        (
+            "played_missing",
+            "*.SubjectError: subject 'missing:Synchronizer' cannot be *",
+        ),
+        (
+            "verified_missing",
+            "*.SubjectError: subject 'missing:Synchronizer' cannot be *",
+        ),
+        ("plain", "syncverify.PropertyViolation: every_rank_finishes: rank 0 raised *"),
+    ],
+)
+def test_no_line_of_the_harness_is_shown(run: Run, test: str, error: str) -> None:
+    shown = run("-k", test)
+    shown.assert_outcomes(failed=1, deselected=8)
+    shown.stdout.fnmatch_lines([">       syncverify.*", f"E       {error}"])
+    assert "/syncverify/" not in shown.stdout.str()
+    assert "contextlib.py" not in shown.stdout.str()
+
+
 def test_decorator_keeps_marks_fixtures_and_body(run: Run) -> None:
     shown = run("-m", "syncverify", "-k", "body or fixture", "-rA")
-    shown.assert_outcomes(passed=2, failed=1, deselected=3)
+    shown.assert_outcomes(passed=2, failed=1, deselected=6)
     shown.stdout.fnmatch_lines(
         [
             ">       assert number == 1",
@@ -124,6 +165,21 @@ def test_options_count_more_than_the_test(run: Run, pytester: pytest.Pytester) -
     assert properties["syncverify.subject"] == "synchronizer"
     assert properties["syncverify.seed"] == "7"
     assert properties["syncverify.examples"] == "2"
+
+
+def test_options_of_a_search_reach_it(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_told="""
+def test_it(verify_subject):
+    report = verify_subject("synchronizer", ranks=1, examples=2)
+    print(report.contract_choice, report.coverage["ranks"])
+"""
+    )
+    options = ["--syncverify-ranks=2", "--syncverify-contract=everything"]
+    shown = run("test_told.py", "-rP", *options, "--syncverify-time-limit=0.0000001")
+    shown.stdout.fnmatch_lines(["E   *CoverageGap: no scenario was judged, *"])
+    shown = run("test_told.py", "-rP", *options)
+    shown.stdout.fnmatch_lines(["everything {*'2': *"])
 
 
 def test_violation_without_the_plugin_is_annotated(

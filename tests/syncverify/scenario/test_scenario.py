@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis.vendor.pretty import pretty
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.scenario import Scenario
@@ -230,4 +231,25 @@ def test_all_frozen_is_refused() -> None:
         replace(SCENARIO, parameters=frozen)
     assert (
         str(caught.value) == "malformed scenario: at least one parameter is trainable"
+    )
+
+
+@pytest.mark.slow
+@given(scenarios(max_ranks=8))
+def test_repr_can_be_pasted(scenario: Scenario) -> None:
+    names = {
+        "Scenario": Scenario,
+        "MeshSpec": MeshSpec,
+        "ParameterSpec": ParameterSpec,
+    }
+    assert eval(repr(scenario), {**names}) == scenario  # our own text
+    assert eval(pretty(scenario), {**names}) == scenario
+
+
+def test_repr_leaves_out_what_is_not_chosen() -> None:
+    assert repr(SCENARIO) == (
+        "Scenario(mesh=MeshSpec(shape=(2, 2), axis_names=('dp', 'tp')), "
+        "parameters=(ParameterSpec(name='w', global_shape=(4, 3), placements=('R', 'S0')), "
+        "ParameterSpec(name='b', global_shape=(3,), placements=None, dtype='bfloat16', "
+        "grad_dtype='float32', group=1)), accumulations=(2, 1), bucket_cap_bytes=64)"
     )

@@ -1,0 +1,36 @@
+"""The text of a value as code that makes it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import Field, fields
+from typing import Any
+
+
+class Pasteable:
+    """A dataclass whose `repr` is a call with the arguments that differ from their defaults.
+
+    `eval(repr(value)) == value` with the public names of `syncverify`, as in `@example`.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        words = (f"{each.name}={getattr(self, each.name)!r}" for each in _told(self))
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  # a protocol
+        """Print with line breaks, in IPython and in the examples of Hypothesis."""
+        with printer.group(4, f"{type(self).__name__}(", ")"):
+            for number, each in enumerate(_told(self)):
+                if number:
+                    printer.text(",")
+                    printer.breakable()
+                printer.text(f"{each.name}=")
+                printer.pretty(getattr(self, each.name))
+
+
+def _told(value: Any) -> Iterator[Field[Any]]:
+    for each in fields(value):
+        if getattr(value, each.name) != each.default:
+            yield each
