@@ -111,10 +111,8 @@ def violation_text(
     contract: str = "",
     scenario_title: str = "",
 ) -> str:
-    """Describe one violation in lines; subject, backend, contract are for its replay line.
-
-    Without `scenario_title` the title of the scenario says whether it is the smallest.
-    """
+    """Describe one violation in lines; subject, backend, contract are for its replay line."""
+    # Without a title for it, the scenario is called the smallest one, if it is.
     violation, shown = entry.violation, set[str]()
     named = scenario_title or _scenario_title(entry)
     run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)

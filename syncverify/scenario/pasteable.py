@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import Field, fields
 from typing import Any
 
+from typing_extensions import override
+
 
 class Pasteable:
     """A dataclass whose `repr` is a call with the arguments that differ from their defaults.
@@ -15,6 +17,7 @@ class Pasteable:
 
     __slots__ = ()
 
+    @override
     def __repr__(self) -> str:
         words = (f"{each.name}={getattr(self, each.name)!r}" for each in _told(self))
         return f"{type(self).__name__}({', '.join(words)})"

@@ -12,6 +12,7 @@ from syncverify import MeshSpec, ParameterSpec, Scenario, one_play, verification
 from syncverify.one_play import assert_right, play
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.drawing import Drawing
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.outer_test import is_reported, unexplained
 from syncverify.verification import verify
 
@@ -45,7 +46,7 @@ def diagnoses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note each violation that is diagnosed."""
     noted: list[str] = []
 
-    def note(entry: verification.FoundViolation, *_: object) -> object:
+    def note(entry: FoundViolation, *_: object) -> object:
         noted.append(entry.violation.property)
         return entry
 
