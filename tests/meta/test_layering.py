@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "syncverify/": set(),
     "syncverify/backends/": {"cloudpickle"},
     "syncverify/command/": {"click", "rich"},
-    "syncverify/hypothesis_plugin.py": {"hypothesis"},
+    "syncverify/command/hypothesis_plugin.py": {"hypothesis"},
     "syncverify/program/graphs/cpp.py": {"filelock"},
     "syncverify/pytest_plugin.py": {"pytest"},
     "syncverify/report/": {"rich"},

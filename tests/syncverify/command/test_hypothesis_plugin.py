@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncverify import MeshSpec, ParameterSpec, Scenario
-from syncverify.hypothesis_plugin import register
+from syncverify.command.hypothesis_plugin import register
 
 FEW = settings(max_examples=5)
 
@@ -59,5 +59,5 @@ def test_import_of_hypothesis_stays_light(tmp_path: Path, first: str) -> None:
         text=True,
         check=True,
     ).stdout.split()
-    assert "syncverify.hypothesis_plugin" in loaded
+    assert "syncverify.command.hypothesis_plugin" in loaded
     assert first != "hypothesis" or not {"torch", "syncverify.strategies"} & {*loaded}
