@@ -154,6 +154,7 @@ def verify(
     __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
     try:
         found = resolve(subject, contract)
+        observes = beyond or found.capabilities.fail_on_wrong
         with closing(open_backend(backend, found)) as opened:
             report = run_search(
                 found,
@@ -167,7 +168,7 @@ def verify(
                 jobs=jobs,
                 database=database,
                 stop_at_first=stop_at_first,
-                observing=Observing() if _observes(beyond, found) else None,
+                observing=Observing() if observes else None,
                 focus=focus,
             )
     except UsageError as error:
@@ -179,10 +180,6 @@ def verify(
     if gap is not None:
         raise CoverageGap(gap, report)
     return report
-
-
-def _observes(beyond: bool, subject: Subject) -> bool:  # noqa: FBT001  # as verify() has it
-    return beyond or subject.capabilities.fail_on_wrong
 
 
 def draw_seed() -> int:
