@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mistakes.corpus import KINDS, Mistake, mistakes
+from mistakes.fixes import NUM_SCENARIOS
 from mistakes.scoring import EXAMPLES, Score
 
 ROOT: Final = Path(__file__).parents[2]
@@ -25,9 +26,9 @@ one line each. `syncverify` plays each of them: {EXAMPLES} scenarios on `sim`, s
 - *right cause*: the first violation has a cause that names the mistake. Which causes do is
   written down beside each mistake, with the reason.
 - *wrong certain*: a cause that the report calls certain, and that the mistake does not have.
-- *fix*: each fix is applied to the source and played in 12 other scenarios on 2 and 4 ranks
-  beside the right program. *ok* means: right, not more collectives, not fewer of them during
-  backward, not more memory.
+- *fix*: each fix is applied to the source and played in {NUM_SCENARIOS} other scenarios beside
+  the right program. *ok* means: right, not more collectives, not fewer of them during backward,
+  no wait during backward, not more memory.
 
 ```console
 $ python -m mistakes --jobs 2                     # all of them

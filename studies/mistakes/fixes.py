@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
 from mistakes.playing import subject_from
 from syncverify.backends.sim import SimBackend
+from syncverify.defaults import DEFAULT_RANKS
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
@@ -19,6 +20,7 @@ from syncverify.trace.records import (
     OPTIMIZER,
     Access,
     CollectiveLaunch,
+    CollectiveWait,
     TraceRecord,
 )
 from syncverify.trace.run import Run
@@ -27,8 +29,8 @@ from syncverify.witness.fix import Fix
 Verdict = Literal[
     "ok", "adds a launch", "loses overlap", "adds memory", "still wrong", "no program"
 ]
-_RANKS: Final = (2, 4)
-_NUM_DRAWN, _SEED, _NUM_OF_EACH = 40, 1, 6
+NUM_SCENARIOS: Final = 60
+_SEED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class Cost:
     Attributes:
         launches: Number of collectives.
         early: Number of collectives that start while backward runs.
+        early_waits: Number of waits for collectives while backward runs.
         num_bytes: Bytes of all storages that the subject writes.
     """
 
     launches: int
     early: int
+    early_waits: int
     num_bytes: int
 
 
@@ -90,7 +94,10 @@ def compared(right: Played, fixed: Played) -> Verdict:
         return "still wrong"
     if any(after.launches > before.launches for before, after in pairs):
         return "adds a launch"
-    if any(after.early < before.early for before, after in pairs):
+    if any(
+        after.early < before.early or after.early_waits > before.early_waits
+        for before, after in pairs
+    ):
         return "loses overlap"
     if any(after.num_bytes > before.num_bytes for before, after in pairs):
         return "adds memory"
@@ -98,25 +105,15 @@ def compared(right: Played, fixed: Played) -> Verdict:
 
 
 def played(base: str, source: str) -> Played:
-    """Play the scenarios of the comparison: on 2 and on 4 ranks."""
+    """Play the scenarios of the comparison, on up to 4 ranks."""
     backend = SimBackend()
     with subject_from(base, source) as subject:
-        runs = [
-            (scenario, _run(backend, subject, scenario))
-            for scenario in _scenarios(subject)
-        ]
+        drawing = Drawing(subject.capabilities, DEFAULT_RANKS, NUM_SCENARIOS, _SEED)
+        runs = [(each, _run(backend, subject, each)) for each in drawing.drawn()]
         is_right = not any(
             check(scenario, run, subject.capabilities) for scenario, run in runs
         )
     return Played(tuple(_cost(run) for _, run in runs), is_right)
-
-
-def _scenarios(subject: Subject) -> Iterator[Scenario]:
-    drawn = Drawing(subject.capabilities, max(_RANKS), _NUM_DRAWN, _SEED).drawn()
-    listed: Sequence[Scenario] = [*drawn]
-    for num_ranks in _RANKS:
-        own = [each for each in listed if each.mesh.num_ranks == num_ranks]
-        yield from own[:_NUM_OF_EACH]
 
 
 def _run(backend: SimBackend, subject: Subject, scenario: Scenario) -> Run:
@@ -125,15 +122,15 @@ def _run(backend: SimBackend, subject: Subject, scenario: Scenario) -> Run:
 
 
 def _cost(run: Run) -> Cost:
-    launches = [
-        record
-        for rank_run in run.ranks
-        for record in rank_run.trace
-        if isinstance(record, CollectiveLaunch)
-    ]
-    early = sum(each.moment.phase == "backward" for each in launches)
-    num_bytes = sum(_bytes_of(rank_run.trace) for rank_run in run.ranks)
-    return Cost(len(launches), early, num_bytes)
+    records = [record for rank_run in run.ranks for record in rank_run.trace]
+    launches = [each for each in records if isinstance(each, CollectiveLaunch)]
+    waits = [each for each in records if isinstance(each, CollectiveWait)]
+    return Cost(
+        len(launches),
+        sum(each.moment.phase == "backward" for each in launches),
+        sum(each.moment.phase == "backward" for each in waits),
+        sum(_bytes_of(rank_run.trace) for rank_run in run.ranks),
+    )
 
 
 def _bytes_of(trace: Sequence[TraceRecord]) -> int:

@@ -70,19 +70,20 @@ def test_a_fix_is_applied_as_it_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launches", "early", "num_bytes", "verdict"),
+    ("cost", "verdict"),
     [
-        (4, 4, 64, "ok"),
-        (3, 4, 60, "ok"),
-        (5, 4, 64, "adds a launch"),
-        (4, 3, 64, "loses overlap"),
-        (4, 4, 65, "adds memory"),
+        ((4, 4, 0, 64), "ok"),
+        ((3, 4, 0, 60), "ok"),
+        ((5, 4, 0, 64), "adds a launch"),
+        ((4, 3, 0, 64), "loses overlap"),
+        ((4, 4, 1, 64), "loses overlap"),
+        ((4, 4, 0, 65), "adds memory"),
     ],
 )
 def test_a_fix_is_compared_with_the_right_program(
-    launches: int, early: int, num_bytes: int, verdict: str
+    cost: tuple[int, int, int, int], verdict: str
 ) -> None:
-    right, fixed = Cost(4, 4, 64), Cost(launches, early, num_bytes)
+    right, fixed = Cost(4, 4, 0, 64), Cost(*cost)
     assert (
         compared(Played((right,), is_right=True), Played((fixed,), is_right=True))
         == verdict
