@@ -93,6 +93,9 @@ _CAUSES_WITHIN: dict[Identity, tuple[str, ...]] = {
 }
 # Whatever runs first, a sum has its factor, its dtype and its shape.
 _OF_ANY_ORDER = frozenset({"scaled", "wrong_dtype", "wrong_shape"})
+# Numbers that zero_grad() leaves are added to. A sum that nobody sends, or that comes into
+# other memory than `.grad`, is another mistake.
+_OF_MISSING_SUMS = frozenset({"not_reduced", "result_dropped", "view_lost"})
 _ORDER_NAMES = frozenset(
     check.__name__
     for check in (*_ORDER, zero_grad_waits_for_reduce, stream_context_is_restored)
@@ -131,6 +134,8 @@ def may_cause(one: Identity, other: Identity) -> bool:
     if one[0] == other[0]:
         return other[1] in _CAUSES_WITHIN.get(one, ())
     if one[0] in _ORDER_NAMES and other[1] in _OF_ANY_ORDER:
+        return False
+    if one[0] == zero_grad_clears.__name__ and other[1] in _OF_MISSING_SUMS:
         return False
     return other[0] in consequences_of(one[0])
 

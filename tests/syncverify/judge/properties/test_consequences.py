@@ -42,6 +42,13 @@ def test_causes_of_one_property_are_mistakes_of_their_own() -> None:
     assert not may_cause((UNBIND, "collective_after_unbind"), (UNBIND, "hook_left"))
 
 
+@pytest.mark.parametrize("cause", ["not_reduced", "result_dropped", "view_lost"])
+def test_a_gradient_that_is_left_keeps_no_other_from_being_reduced(cause: str) -> None:
+    left = ("zero_grad_clears", "gradient_left")
+    assert not may_cause(left, (GRADIENT, cause))
+    assert may_cause(left, (GRADIENT, "stale"))
+
+
 def test_one_cause_of_two_properties_is_one_mistake() -> None:
     scaled, local = (GRADIENT, "scaled"), (LOCAL, "scaled")
     assert other_forms([scaled, local, (LOCAL, "stale")]) == {local: scaled}
