@@ -59,8 +59,8 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_a_fix_is_applied_as_it_is_printed() -> None:
-    removed = Fix("sync.py:2 in send", ("- if bucket.count == 1:", "+ if True:"), 6)
-    added = Fix("sync.py:3 in send", ("  bucket.launch()", "+ bucket.wait()"), 6)
+    removed = Fix("sync.py:2 in send", ("- if bucket.count == 1:", "+ if True:"), 6, 4)
+    added = Fix("sync.py:3 in send", ("  bucket.launch()", "+ bucket.wait()"), 6, 4)
     assert applied(SOURCE, removed) == SOURCE.replace("bucket.count == 1", "True")
     assert applied(SOURCE, added) == SOURCE.replace(
         "launch()\n", "launch()\n        bucket.wait()\n"
