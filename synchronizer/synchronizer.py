@@ -73,6 +73,7 @@ class GradientSynchronizer(Accumulation):
     """
 
     overlaps_backward: ClassVar[bool] = True  # for harnesses: sums start in backward
+    refused: ClassVar[frozenset[str]] = frozenset({"parameters=ordinary"})  # by bind()
 
     def __init__(
         self,
@@ -95,8 +96,7 @@ class GradientSynchronizer(Accumulation):
         self._config = config
         self._rebuild: Rebuild | None = None
         self._frozen: dict[str, nn.Parameter] = {}
-        # Only `from_module` knows it.
-        self._module: weakref.ref[nn.Module] | None = None
+        self._module: weakref.ref[nn.Module] | None = None  # of `from_module` alone
 
     @classmethod
     def from_module(
@@ -159,7 +159,7 @@ class GradientSynchronizer(Accumulation):
         Raises:
             LifecycleError: The synchronizer is bound.
             InvalidArgumentError: The config names an axis that no mesh has, or a process
-                group that this rank cannot use.
+                group that this rank cannot use; or no gradient would be reduced.
             UnsupportedPlacementError: A parameter is neither replicated nor sharded.
             PlanMismatchError: Ranks that share buckets differ, or do not bind in time.
             GradientMismatchError: An existing `.grad` does not fit its parameter.
@@ -174,6 +174,7 @@ class GradientSynchronizer(Accumulation):
         candidates = list_candidates(
             self._param_groups, self._parameter_names, self._config
         )
+        parameter_groups.refuse_local_only(self._param_groups, self._config)
         cap_bytes = self._bucket_cap_bytes
         plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
         rendezvous = open_rendezvous(Fingerprint.of(plans).scopes, mesh_ranks(plans))
@@ -197,8 +198,7 @@ class GradientSynchronizer(Accumulation):
         """
         sequence = self._sequence
         if sequence is not None:
-            plans, is_rebuilt = sequence.plans, sequence.is_rebuilt
-            return Explanation.of(plans, is_rebuilt=is_rebuilt)
+            return Explanation.of(sequence.plans, is_rebuilt=sequence.is_rebuilt)
         plans = plan_buckets(
             self._param_groups,
             bucket_cap_bytes=self._bucket_cap_bytes,
@@ -228,7 +228,7 @@ class GradientSynchronizer(Accumulation):
         """Give parameters and buffers of the lowest rank to all ranks that replicate them.
 
         As DDP does when it wraps a module; all ranks call it, for instance after `bind()`.
-        Frozen parameters are sent too. Plain ones, and buffers of the module of
+        Frozen parameters are sent too. Ordinary ones, and buffers of the module of
         `from_module`, need the process group of the config, and stay as they are without.
 
         Raises:

@@ -19,7 +19,7 @@ class UsualMode(GradientSynchronizer):
     """The usual mode, and the base of the others."""
 
     capabilities: ClassVar[Capabilities] = resolve("synchronizer").capabilities
-    config: ClassVar[SynchronizerConfig] = SynchronizerConfig()
+    config: ClassVar[SynchronizerConfig] = SynchronizerConfig(allow_local_only=True)
 
     def __init__(
         self, param_groups: list[list[nn.Parameter]], size_mb: float, required: int
@@ -30,7 +30,7 @@ class UsualMode(GradientSynchronizer):
 class ScattersAndGathers(UsualMode):
     """Scatters sums, and gathers them again, so that every rank has them to show."""
 
-    config = SynchronizerConfig(mode="reduce_scatter")
+    config = replace(UsualMode.config, mode="reduce_scatter")
 
     @override
     def wait(self, **_: object) -> None:
@@ -57,7 +57,7 @@ def _sum_of_copy(bucket: HookBucket) -> Future[torch.Tensor]:
 class SumsInAHook(UsualMode):
     """Leaves the sums to a comm hook, which puts them elsewhere first."""
 
-    config = SynchronizerConfig(comm_hook=_sum_of_copy)
+    config = replace(UsualMode.config, comm_hook=_sum_of_copy)
 
 
 class ChecksSumsOfAHook(SumsInAHook):
@@ -77,7 +77,7 @@ class LeavesNone(UsualMode):
 class TellsWhatItUsed(UsualMode):
     """Leaves None where no rank has a gradient: a flag of each gradient tells the others."""
 
-    config = SynchronizerConfig(unused="keep_none")
+    config = replace(UsualMode.config, unused="keep_none")
 
 
 class MarksByHand(GradientSynchronizer):
@@ -86,7 +86,8 @@ class MarksByHand(GradientSynchronizer):
     def __init__(
         self, param_groups: list[list[nn.Parameter]], size_mb: float, required: int
     ) -> None:
-        super().__init__(param_groups, size_mb, required)
+        config = SynchronizerConfig(allow_local_only=True)
+        super().__init__(param_groups, size_mb, required, config=config)
         listed = {parameter: None for group in param_groups for parameter in group}
         self._trained = [each for each in listed if each.requires_grad]
 

@@ -18,6 +18,8 @@ class SynchronizerConfig:
     Attributes:
         process_group: Process group over which gradients of ordinary
             parameters (no DTensors) are reduced. None keeps them local.
+        allow_local_only: Whether `bind()` accepts that no gradient is reduced on more than one
+            rank: all trained parameters are ordinary, and there is no `process_group`.
         process_group_reduction: Reduction over `process_group`: "sum", or "avg" for the
             mean of the ranks.
         axis_reductions: Reduction over a mesh axis on which a parameter is replicated.
@@ -69,6 +71,7 @@ class SynchronizerConfig:
 
     process_group: dist.ProcessGroup | None = None
     process_group_reduction: GroupReduction = "sum"
+    allow_local_only: bool = False
     axis_reductions: Mapping[str | int, AxisReduction] = field(default_factory=dict)
     wire_dtype: torch.dtype | None = None
     scaling: Scaling = "after"

@@ -1,11 +1,14 @@
 """The form of `param_groups`: a list of groups, each a list of parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NoReturn, TypeGuard, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
+from .config import SynchronizerConfig
 from .errors import InvalidArgumentError
 
 _EXPECTED: Final = "a list of groups, each a list of parameters: [[p0, p1], [p2]]"
@@ -41,6 +44,35 @@ def checked(param_groups: _Groups) -> _Groups:
             if not isinstance(parameter, torch.Tensor):
                 _refuse(headline, f"{place}[{position}]", parameter)
     return param_groups
+
+
+def refuse_local_only(
+    param_groups: Iterable[Iterable[nn.Parameter]], config: SynchronizerConfig
+) -> None:
+    """Refuse a forgotten `process_group`: without one, each rank would train for itself.
+
+    A DTensor that is sharded over all axes needs no sum either, but its mesh says so.
+
+    Args:
+        param_groups: Groups that `checked` has accepted.
+        config: The options of the synchronizer.
+
+    Raises:
+        InvalidArgumentError: No gradient would be reduced on more than one rank.
+    """
+    listed = (parameter for group in param_groups for parameter in group)
+    kinds = {isinstance(each, DTensor) for each in listed if each.requires_grad}
+    if kinds != {False} or config.process_group or config.allow_local_only:
+        return
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size > 1:
+        raise InvalidArgumentError(
+            "no gradient would be reduced",
+            expected="a process group for ordinary parameters, which no mesh describes",
+            got=f"config.process_group=None, {world_size} ranks, and no DTensor",
+            hint="pass SynchronizerConfig(process_group=dist.group.WORLD), or the group of"
+            " the data-parallel ranks; allow_local_only=True keeps all gradients local",
+        )
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:

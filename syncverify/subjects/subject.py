@@ -30,7 +30,7 @@ from syncverify.subjects.subject_path import (
 )
 
 BUILT_IN_SUBJECTS = {
-    "synchronizer": "syncverify.synchronizer:GradientSynchronizer",
+    "synchronizer": "syncverify.subjects.own_synchronizer:OwnSynchronizer",
     "d9d": "syncverify.subjects.d9d:D9dSubject",
     "ddp": "syncverify.subjects.ddp:DistributedDataParallelSubject",
     "ddp-bucket-view": "syncverify.subjects.ddp_variants:BucketViewSubject",

@@ -266,7 +266,8 @@ def test_buffers_and_parameters_stay_in_place_under_functional_call(play) -> Non
 
     def program(_: int) -> None:
         model = layers(1, 1)
-        bound = GradientSynchronizer.from_module(model, 1, 1)
+        config = SynchronizerConfig(process_group=dist.group.WORLD)
+        bound = GradientSynchronizer.from_module(model, 1, 1, config=config)
         with bound:
             weight = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
             bias = torch.zeros(1, dtype=torch.float64, requires_grad=True)

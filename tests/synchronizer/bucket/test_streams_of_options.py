@@ -104,7 +104,8 @@ def test_zeros_for_what_did_not_come_are_written_once(
 
 def test_wait_comes_after_the_backward_of_gradients_that_nobody_sums(streams) -> None:
     weight = nn.Parameter(torch.zeros(3))
-    with GradientSynchronizer([[weight]], 1, 1) as synchronizer:
+    config = SynchronizerConfig(allow_local_only=True)
+    with GradientSynchronizer([[weight]], 1, 1, config=config) as synchronizer:
         with streams.on("x"):
             weight.sum().backward()
         streams.taken()

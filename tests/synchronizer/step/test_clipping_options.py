@@ -7,7 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.synchronizer import GradientSynchronizer, NonFiniteGradientError
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    NonFiniteGradientError,
+    SynchronizerConfig,
+)
 
 INF = math.inf
 
@@ -20,7 +24,10 @@ def test_gradients_of_other_stages_count(ranks, norm_type: float, norm: float) -
         values = [[3.0, 4.0], [12.0]][rank]
         weight = nn.Parameter(torch.zeros(len(values)))
         stages = dist.group.WORLD
-        with GradientSynchronizer([[weight]], 1, 1) as synchronizer:
+        config = SynchronizerConfig(
+            allow_local_only=True
+        )  # a pipeline, and nothing else
+        with GradientSynchronizer([[weight]], 1, 1, config=config) as synchronizer:
             (weight * torch.tensor(values)).sum().backward()
             synchronizer.wait()
             measured = synchronizer.grad_norm(norm_type, stages=stages)

@@ -1,3 +1,4 @@
+import inspect
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
 from syncverify.search.observation import features_beyond
 from syncverify.subjects.ddp import DistributedDataParallelSubject
+from syncverify.subjects.own_synchronizer import OwnSynchronizer
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, resolve
 from syncverify.subjects.subject_api import (
     RunsMicroBatches,
@@ -96,7 +98,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_built_in_names() -> None:
     ours = resolve("synchronizer")
-    assert (ours.name, ours.factory) == ("synchronizer", GradientSynchronizer)
+    assert ours.name == "synchronizer"
+    assert inspect.getmro(ours.factory)[:2] == (OwnSynchronizer, GradientSynchronizer)
     assert features_beyond(ours.capabilities) == ["event=unbind_early"]
     assert ours.capabilities.overlaps_backward
     ddp = resolve("ddp")
