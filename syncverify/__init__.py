@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from syncverify.one_play import assert_right as assert_right
     from syncverify.one_play import play as play
     from syncverify.pytest_plugin import check as check
+    from syncverify.report.verdict_errors import CoverageGap as CoverageGap
+    from syncverify.report.verdict_errors import PropertyViolation as PropertyViolation
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
-    from syncverify.verification import CoverageGap as CoverageGap
-    from syncverify.verification import PropertyViolation as PropertyViolation
     from syncverify.verification import verify as verify
 
 __all__ = [
@@ -44,11 +44,11 @@ __all__ = [
 # import up here would be a cycle.
 _MODULES = {
     "Capabilities": "syncverify.scenario.contract",
-    "CoverageGap": "syncverify.verification",
+    "CoverageGap": "syncverify.report.verdict_errors",
     "MeshSpec": "syncverify.scenario.specs",
     "ParameterSpec": "syncverify.scenario.specs",
     "PlayedScenario": "syncverify.one_play",
-    "PropertyViolation": "syncverify.verification",
+    "PropertyViolation": "syncverify.report.verdict_errors",
     "Scenario": "syncverify.scenario.scenario",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",

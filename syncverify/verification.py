@@ -30,7 +30,7 @@ from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, headline
+from syncverify.report.verdict_errors import CoverageGap, PropertyViolation
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.focus import check_focus
 from syncverify.search.deciding_lines import deciding_lines
@@ -66,35 +66,6 @@ from syncverify.witness.acts import acts_of
 from syncverify.witness.search import find_witness
 
 _MAX_SEED = 2**32
-
-
-class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
-    """A subject violates a property; the message is the full diagnosis.
-
-    Attributes:
-        report: The report.
-    """
-
-    __module__ = "syncverify"  # as users import it, and as pytest prints it
-
-    def __init__(self, report: Report) -> None:
-        # The first line is all that pytest's summary of a test run shows.
-        super().__init__(f"{headline(report)}\n\n{diagnosis(report)}")
-        self.report = report
-
-
-class CoverageGap(AssertionError):  # noqa: N818  # part of the API
-    """The scenarios that were played contain fewer features than required.
-
-    Attributes:
-        report: The report, without violations.
-    """
-
-    __module__ = "syncverify"
-
-    def __init__(self, message: str, report: Report) -> None:
-        super().__init__(message)
-        self.report = report
 
 
 def verify(

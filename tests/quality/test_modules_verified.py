@@ -12,11 +12,11 @@ from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.program.modules import module_parameters
+from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
 REPLICATED = [name for name in list(MODULES)[1:] if name != "moe"]

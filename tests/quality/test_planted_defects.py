@@ -12,11 +12,11 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.report.text import violation_text
+from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
-from syncverify.verification import PropertyViolation
 
 # Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}

@@ -8,7 +8,7 @@ from planted import timing
 
 from syncverify import verify
 from syncverify.report.report import Report
-from syncverify.verification import PropertyViolation
+from syncverify.report.verdict_errors import PropertyViolation
 
 NOT_YET = r"query\(\) tells rank \d that it is not done yet"
 
