@@ -6,12 +6,15 @@ neither torch nor any other part of the harness before a test verifies a subject
 
 from __future__ import annotations
 
+import argparse
 import functools
 import inspect
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -116,11 +119,34 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     return verified
 
 
+def _count(text: str) -> int:
+    """Read a positive number; argparse makes one line and an exit of what is raised."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected positive seconds, got {text!r}")
+    return seconds
+
+
+def _name_or_file(text: str) -> str:
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"expected a name or a file, got {text!r}")
+    return text
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options that hold for all verifications of a run."""
     group = parser.getgroup("syncverify", "verification of gradient synchronizers")
     group.addoption(
-        "--syncverify-examples", type=int, metavar="N",
+        "--syncverify-examples", type=_count, metavar="N",
         help="Scenarios to play, in the place of the number that a test names.",
     )  # fmt: skip
     group.addoption(
@@ -132,15 +158,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Where the ranks run, in the place of the test's backend.",
     )  # fmt: skip
     group.addoption(
-        "--syncverify-ranks", type=int, metavar="N",
+        "--syncverify-ranks", type=_count, metavar="N",
         help="Largest world size, in the place of the test's.",
     )  # fmt: skip
     group.addoption(
-        "--syncverify-contract", metavar="NAME|FILE",
+        "--syncverify-contract", type=_name_or_file, metavar="NAME|FILE",
         help="Contract of all subjects, in the place of their own.",
     )  # fmt: skip
     group.addoption(
-        "--syncverify-time-limit", type=float, metavar="SECONDS",
+        "--syncverify-time-limit", type=_seconds, metavar="SECONDS",
         help="Seconds after which a verification starts no scenario.",
     )  # fmt: skip
 

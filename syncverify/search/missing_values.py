@@ -5,6 +5,7 @@ Note [The last scenarios of a search]
     two hundred. So the last twentieth of the scenarios belongs to the values that no scenario
     has had: each is drawn until it has one. Where no value is missing, the sequence of random
     scenarios goes on. A search of few scenarios may still lack values; its verdict says so.
+    One of two or more plays a world of several ranks at least.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ _SPLITS: Final = ("buckets", "cap splits")
 
 def num_reserved(num_examples: int) -> int:
     """Return the number of scenarios, at most, for values that were not met."""
-    return num_examples // _ONE_RESERVED_IN
+    return max(num_examples // _ONE_RESERVED_IN, int(num_examples > 1))
+
+
+def _wanted(coverage: Coverage) -> list[Feature]:
+    """List the values to meet; of a search of few scenarios, a world of several ranks."""
+    missing = coverage.missing_values()
+    if coverage.num_scenarios + 1 >= _ONE_RESERVED_IN:
+        return missing
+    worlds = {("ranks", name) for name in coverage.space.values()["ranks"]}
+    larger = worlds - {("ranks", "1")}
+    return sorted(larger)[:1] if larger <= {*missing} else []
 
 
 def scenarios_of_missing_values(
@@ -42,7 +53,7 @@ def scenarios_of_missing_values(
         coverage: The scenarios that were played; the caller adds each one that is yielded.
         random_seed: Seed of the search.
     """
-    for value in coverage.missing_values():
+    for value in _wanted(coverage):
         if value in coverage.missing_values():
             drawn = _drawn(coverage, value, random_seed)
             if drawn:

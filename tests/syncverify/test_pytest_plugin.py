@@ -182,6 +182,27 @@ def test_it(verify_subject):
     shown.stdout.fnmatch_lines(["everything {*'2': *"])
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--syncverify-ranks=-1", "expected a positive number, got '-1'"),
+        ("--syncverify-examples=0", "expected a positive number, got '0'"),
+        ("--syncverify-time-limit=nan", "expected positive seconds, got 'nan'"),
+        ("--syncverify-time-limit=soon", "expected positive seconds, got 'soon'"),
+        ("--syncverify-contract=.", "expected a name or a file, got '.'"),
+    ],
+)
+def test_an_option_that_cannot_hold_ends_the_run_in_one_line(
+    run: Run, option: str, said: str
+) -> None:
+    shown = run(option)
+    assert shown.ret == pytest.ExitCode.USAGE_ERROR
+    name = option.partition("=")[0]
+    (error,) = [line for line in shown.errlines if ": error: " in line]
+    assert error.endswith(f": error: argument {name}: {said}")
+    assert not shown.outlines  # nothing is collected
+
+
 def test_violation_without_the_plugin_is_annotated(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

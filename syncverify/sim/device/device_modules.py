@@ -203,6 +203,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
     ),
     (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
+    # torch asks for the name of the backend first, and raises an error that reads like the
+    # subject's.
+    (dist, "monitored_barrier", refusal("monitored_barrier")),
+    (dist.distributed_c10d, "monitored_barrier", refusal("monitored_barrier")),
 )
 
 

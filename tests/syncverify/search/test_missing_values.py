@@ -13,7 +13,10 @@ from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.coverage import Coverage, scenario_features
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
-from syncverify.search.missing_values import scenarios_of_missing_values
+from syncverify.search.missing_values import (
+    num_reserved,
+    scenarios_of_missing_values,
+)
 from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
 from syncverify.search.search import search
 from syncverify.subjects.subject import resolve
@@ -84,3 +87,16 @@ def test_the_verdict_counts_values_that_no_scenario_had() -> None:
         "NO VIOLATION: s held all properties (2 scenarios on sim, seed 0, 0.1 s), but 2 of 3 "
         "values were in no scenario: ranks=2, ranks=3"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_two_scenarios_have_a_world_of_two_ranks(seed: int) -> None:
+    coverage = played(PLAIN_CONTRACT, seed, 2 - num_reserved(2))
+    complete(coverage, seed)
+    assert set(coverage.table()["ranks"]) != {"1"}
+    assert coverage.num_scenarios <= 2
+
+
+def test_one_scenario_leaves_none_for_missing_values() -> None:
+    assert [num_reserved(count) for count in (1, 2, 19, 20, 200)] == [0, 1, 1, 1, 10]
