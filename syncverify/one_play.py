@@ -153,7 +153,6 @@ def _message(played: PlayedScenario) -> str:
             subject=played.subject,
             backend=played.backend,
             contract=played.contract,
-            scenario_title="scenario",
         )
         for entry in played.violations
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -33,10 +32,10 @@ from syncverify.report.report import Report
 from syncverify.report.verdict_errors import CoverageGap, PropertyViolation
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.focus import check_focus
+from syncverify.search.budget import AFTER_ERRORS
 from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
-from syncverify.search.judge import Identity
 from syncverify.search.keeping import KeepingProgress
 from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
@@ -235,6 +234,7 @@ def run_search(
                 result.statistics,
                 num_replayed=replay.num_played,
                 num_failing=len(replay.result.violations),
+                promises_overlap=subject.capabilities.overlaps_backward,
             ),
             *notes,
         ),
@@ -244,6 +244,7 @@ def run_search(
         fails_on_wrong=subject.capabilities.fail_on_wrong,
         lines=LineCoverage.of(result.statistics.lines),
         num_refused=result.statistics.num_refused,
+        always_raises=result.stopped == AFTER_ERRORS,
     )
     if result.stopped:
         return replace(report, not_tried=_not_tried(plan, result, subject, observing))
@@ -251,7 +252,7 @@ def run_search(
         return report
     deadline = None if time_limit_seconds is None else started + time_limit_seconds
     observation = observing.plan(ranks, chosen_seed, deadline)
-    known = {each for entry in result.violations for each in _identities(entry)}
+    known = {each for entry in result.violations for each in entry.identities}
     return with_features(report, subject, backend, observation, known, observing.tell)
 
 
@@ -270,13 +271,6 @@ def _not_tried(
     if num_beyond:
         left.append(f"{counted(num_beyond, 'feature')} beyond the contract")
     return f"not tried: {' and '.join(left)}, since {result.stopped}" if left else ""
-
-
-def _identities(entry: FoundViolation) -> Iterator[Identity]:
-    """Yield the identity of a violation, and those of all that it explains."""
-    yield entry.violation.identity
-    for related in entry.related:
-        yield related.property, related.cause
 
 
 def _searched(

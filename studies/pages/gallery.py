@@ -22,7 +22,7 @@ from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
 from syncverify.report.replayed import replayed
 from syncverify.report.report import Report
-from syncverify.report.text import violation_text
+from syncverify.report.text import SMALLEST, violation_text
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
@@ -77,7 +77,12 @@ def _part(
 ) -> Iterator[str]:
     project, _, number = entry.source.partition("#")
     link = f"https://github.com/{project}/issues/{number}"
-    text = violation_text(found, subject=_path(entry), backend=played.backend)
+    text = violation_text(
+        found,
+        subject=_path(entry),
+        backend=played.backend,
+        scenario_title=SMALLEST,
+    )
     yield f"## {kind}\n"
     yield f"{entry.mechanism} `{entry.id}`, reported in [{entry.source}]({link}).\n"
     yield f"```text\n{text}\n```\n"

@@ -25,7 +25,7 @@ HEAD = """\
 
 Written by `make catalogue` from the properties, their docstrings and the planted defects; a
 test compares. *Applies* says when a property has something to judge: reports count the
-scenarios in which it applied (`applied` in JSON, `--show-coverage` in text). A property that
+scenarios in which it applied (`applied` in JSON, `--tables` in text). A property that
 *needs data* is not judged on the `fake` backend, which moves none. [Properties](../properties.md)
 explains how properties work together.
 """

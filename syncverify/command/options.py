@@ -190,8 +190,8 @@ def cli(context: click.Context) -> None:
     help="Give most scenarios a special value of a topic, such as bucket_cap.",
 )  # fmt: skip
 @click.option(
-    "--show-coverage", "--verbose", "-v", "show_coverage", is_flag=True,
-    help="Print what scenarios contained.",
+    "--tables", is_flag=True,
+    help="Print tables: what scenarios contained, lines, features beyond the contract.",
 )  # fmt: skip
 @click.option(
     "--quiet", "-q", is_flag=True, help="Print violations and the verdict alone."

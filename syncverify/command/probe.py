@@ -56,6 +56,7 @@ def execute(options: ProbeOptions) -> None:
         options.backend,
         options.contract or "",
         ReportSoFar(options.json_path),
+        names_features=True,
     )
     with playing(lambda: progress.in_words(None)):
         _execute(options, progress)

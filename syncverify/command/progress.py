@@ -17,11 +17,14 @@ from rich.progress import (
 )
 
 from syncverify.command.report_so_far import ReportSoFar
+from syncverify.plain_text import counted
 from syncverify.report.text import brief
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.observation import Word
 
-_PLAIN_LINE_EVERY = 50  # examples, where output is not a terminal
+# Where output is no terminal: lines on progress at most, and scenarios or features a line.
+_MOST_LINES = 4
+_LEAST_A_LINE = 50
 
 
 @dataclass(slots=True)
@@ -29,7 +32,8 @@ class SearchProgress:
     """Prints the progress of a search of `total` examples while it is entered.
 
     Violations are printed at the moment at which they are met. Their replay lines name
-    `subject`, `backend` and `contract`; `report` takes each.
+    `subject`, `backend` and `contract`; `report` takes each. `names_features` asks for the
+    name and the word of each feature beyond the contract, where output is no terminal.
     """
 
     console: Console
@@ -38,6 +42,7 @@ class SearchProgress:
     backend: str
     contract: str = ""
     report: ReportSoFar = field(default_factory=lambda: ReportSoFar(None))
+    names_features: bool = False
     _topic: str = ""  # of the features in the last line, which has no end yet
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -65,10 +70,10 @@ class SearchProgress:
     def played(self, num_examples: int, num_violations: int) -> None:
         """Print how many examples were played, and how many distinct violations found."""
         self.report.num_played = num_examples
-        words = f"searching, {num_violations} distinct violation(s)"
+        words = f"searching, {counted(num_violations, 'distinct violation')}"
         if self._bar is not None:
             self._bar.update(self._task, completed=num_examples, description=words)
-        elif num_examples % _PLAIN_LINE_EVERY == 0:
+        elif _has_line(num_examples, self.total):
             self.console.print(f"{words}: {num_examples} of {self.total} scenarios")
 
     def found(self, violation: FoundViolation) -> None:
@@ -96,8 +101,9 @@ class SearchProgress:
         """Print a feature beyond the contract before it is played, and its word later."""
         if number == 1 and word is None:
             self.console.print(
-                f"{len(self.report.found)} violation(s) of the contract in "
-                f"{self.report.num_played} scenarios; observing {total} features beyond it"
+                f"{counted(len(self.report.found), 'violation')} of the contract in "
+                f"{counted(self.report.num_played, 'scenario')}; observing "
+                f"{counted(total, 'feature')} beyond it"
             )
         if self._bar is not None:
             self._bar.update(
@@ -106,8 +112,10 @@ class SearchProgress:
                 total=total,
                 description=f"observing {feature}",
             )
-        else:
+        elif self.names_features:
             self._continue_line(feature, word)
+        elif word is not None and _has_line(number, total):
+            self.console.print(f"observing: {number} of {total} features")
 
     def _continue_line(self, feature: str, word: Word | None) -> None:
         """Print features of one topic in one line: `use: twice right, masked wrong`."""
@@ -132,8 +140,13 @@ class SearchProgress:
         count = len(self.report.found)
         files = [path for path in (folder, self.report.path) if path is not None]
         places = " and ".join(["above", *(f"in {str(path)!r}" for path in files)])
-        return f"{count} violation(s) found so far: {places}" if count else ""
+        return f"{counted(count, 'violation')} found so far: {places}" if count else ""
 
     def _print(self, violation: FoundViolation, title: str) -> None:
         for line in brief(violation, self.subject, self.backend, title, self.contract):
             self.console.print(line)
+
+
+def _has_line(number: int, total: int) -> bool:
+    """Tell whether progress has a line at a number, so that all lines fit on a screen."""
+    return number % max(_LEAST_A_LINE, -(-total // _MOST_LINES)) == 0

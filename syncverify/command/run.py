@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from syncverify.defaults import DEFAULT_RANKS
 from syncverify.plain_text import counted
 from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
-from syncverify.report.observed_table import table_lines
+from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
@@ -56,7 +57,7 @@ class RunOptions:
     no_database: bool
     require_coverage: float | None
     fail_under_lines: float | None
-    show_coverage: bool
+    tables: bool
     stop_at_first: bool
     no_beyond: bool
     focus: str | None
@@ -85,6 +86,7 @@ def execute(options: RunOptions, began: float) -> None:
         options.backend,
         options.contract or "",
         ReportSoFar(options.json_path),
+        names_features=options.tables,
     )
     with playing(lambda: progress.in_words(options.kept_in)):
         _execute(options, progress, began)
@@ -160,19 +162,30 @@ def _observing(
 
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
-    """Print coverage in brief, or in full, then all that fails the run; write the report."""
-    console = progress.console
-    if options.show_coverage:
-        console.print(_coverage_table(report))
-        for pair in report.summary.missing_pairs:
-            console.print(f"never together: {' and '.join(pair)}")
-    table = table_lines(report.beyond, is_violated=bool(report.violations))
-    lines = (*report.summary.lines(), *report.lines.lines(), *report.explored, *table)
-    for line in lines:
-        console.print(line)
+    """Print numbers or tables, then all that fails the run; write the report."""
+    for part in _tables(report) if options.tables else _numbers(report):
+        progress.console.print(part)
     say(diagnosis(report))
     progress.report.write_whole(report)
     write_json(options.sarif_path, sarif_log(report))
+
+
+def _numbers(report: Report) -> Iterator[str]:
+    """Yield a line or two on each kind of coverage; none where nothing could be played."""
+    if not report.always_raises:
+        yield from report.summary.lines()
+        yield from report.lines.brief()
+        yield from report.explored
+        yield from in_one_line(report.beyond, is_violated=bool(report.violations))
+
+
+def _tables(report: Report) -> Iterator[str | Table]:
+    yield _coverage_table(report)
+    yield from report.summary.gap_lines()
+    yield from report.summary.lines()
+    yield from report.lines.lines()
+    yield from report.explored
+    yield from table_lines(report.beyond, is_violated=bool(report.violations))
 
 
 def _coverage_table(report: Report) -> Table:

@@ -1,4 +1,4 @@
-"""Coverage of a search: one line for a reader, all numbers for a program."""
+"""Coverage of a search: few lines for a reader, all numbers for a program."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class CoverageSummary:
         missing_values: Values that never occurred, as `topic=value`.
         missing_pairs: Pairs of values that never occurred together.
         applied: By property: number of scenarios in which it had something to judge.
+        not_promised: Properties about promises that the contract does not make.
         pairs: By pair of values that the contract allows: number of scenarios.
     """
 
@@ -31,11 +32,13 @@ class CoverageSummary:
     missing_values: tuple[str, ...] = ()
     missing_pairs: tuple[tuple[str, str], ...] = ()
     applied: dict[str, int] = field(default_factory=dict)
+    not_promised: frozenset[str] = frozenset()
     pairs: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, coverage: Coverage) -> Self:
         """Sum up the counts of a search."""
+        capabilities = coverage.space.capabilities
         values = coverage.space.values().values()
         pairs = {
             ("=".join(one), "=".join(other)): count
@@ -50,21 +53,36 @@ class CoverageSummary:
             applied={
                 entry.name: coverage.applied[entry.name] for entry in ALL_PROPERTIES
             },
+            not_promised=frozenset(
+                entry.name
+                for entry in ALL_PROPERTIES
+                if entry.promise and not getattr(capabilities, entry.promise)
+            ),
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield one line, and a second one for properties that never applied."""
-        words = (
+        """Yield one line, and one for properties that judged nothing, by the reason."""
+        yield (
             f"coverage: {self.num_values - len(self.missing_values):,} of "
             f"{self.num_values:,} feature values, "
             f"{self.num_pairs - len(self.missing_pairs):,} of {self.num_pairs:,} pairs"
         )
-        if self.missing_values:
-            words += f"; never: {_few(self.missing_values, _NAMED_IN_A_LINE)}"
-        yield words
         idle = [name for name, count in self.applied.items() if not count]
-        if idle:
-            yield f"nothing to judge in any scenario: {_few(idle, _NAMED_IN_A_LINE)}"
+        without_promise = [name for name in idle if name in self.not_promised]
+        without_case = [name for name in idle if name not in self.not_promised]
+        if without_case:
+            named = _few(without_case, _NAMED_IN_A_LINE)
+            yield f"not judged, as no scenario had anything for it: {named}"
+        if without_promise:
+            named = _few(without_promise, _NAMED_IN_A_LINE)
+            yield f"not judged, as the contract does not promise it: {named}"
+
+    def gap_lines(self) -> Iterator[str]:
+        """Yield all values that never occurred, and each pair that never did."""
+        if self.missing_values:
+            yield f"never: {', '.join(self.missing_values)}"
+        for pair in self.missing_pairs:
+            yield f"never together: {' and '.join(pair)}"
 
     def clause_of_missing_values(self) -> str:
         """Say how many values of the contract no scenario had; "" if each was met."""

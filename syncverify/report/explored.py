@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from syncverify.judge.ordering.held_memory import HeldMemory
+from syncverify.plain_text import counted
 from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.search.statistics import RunStatistics
 from syncverify.sim.turns.pct import DEFAULT_DEPTH
 
 
 def explored_lines(
-    statistics: RunStatistics, *, num_replayed: int, num_failing: int
+    statistics: RunStatistics,
+    *,
+    num_replayed: int,
+    num_failing: int,
+    promises_overlap: bool,
 ) -> Iterator[str]:
-    """Yield one line for each kind of run; `num_failing` violations are in replayed ones."""
+    """Yield one line for each kind of run; `num_failing` violations are in replayed ones.
+
+    Overlap is judged where the contract promises it, and measured in each run.
+    """
     yield from _replay_lines(num_replayed, num_failing)
     if statistics.num_refused:
         yield (
-            f"refused by a clear error, as the contract allows: {statistics.num_refused} "
-            "scenario(s)"
+            "refused by a clear error, as the contract allows: "
+            + counted(statistics.num_refused, "scenario")
         )
     yield from _schedule_lines(statistics.schedules)
-    yield from _overlap_lines(statistics.num_overlaps, statistics.num_overlaps_possible)
+    done, possible = statistics.num_overlaps, statistics.num_overlaps_possible
+    yield from _overlap_lines(done, possible, is_judged=promises_overlap)
     yield from _memory_lines(statistics.held)
     yield from statistics.remarks
 
@@ -29,8 +38,9 @@ def explored_lines(
 def _replay_lines(num_replayed: int, num_failing: int) -> Iterator[str]:
     if num_replayed:
         yield (
-            f"saved by earlier runs, and played first: {num_replayed} scenario(s), with "
-            f"{num_failing} distinct violation(s)"
+            "saved by earlier runs, and played first: "
+            f"{counted(num_replayed, 'scenario')}, with "
+            f"{counted(num_failing, 'distinct violation')}"
         )
 
 
@@ -40,28 +50,31 @@ def _schedule_lines(played: Collection[ScheduleCoverage]) -> Iterator[str]:
     if complete:
         classes = sum(each.num_classes for each in complete)
         yield (
-            f"schedules of {len(complete)} scenario(s) complete: {classes} classes of "
-            f"{_interleavings(complete)} interleavings"
+            f"schedules of {counted(len(complete), 'scenario')} complete: {classes} classes "
+            f"of {_interleavings(complete)} interleavings"
         )
     chances = [each.probability for each in played if each.extent == RANDOM]
     if chances:
         yield (
-            f"schedules of {len(chances)} scenario(s) by random priorities: in each, a bug "
-            f"of {DEFAULT_DEPTH} ordered moves was met with a probability of at least "
+            f"schedules of {counted(len(chances), 'scenario')} by random priorities: in each, "
+            f"a bug of {DEFAULT_DEPTH} ordered moves was met with a probability of at least "
             f"{min(chances):.2g}"
         )
 
 
 def _interleavings(complete: Collection[ScheduleCoverage]) -> str:
-    counted = [each.num_interleavings for each in complete]
-    total = sum(count for count in counted if count is not None)
-    return f"more than {total}" if None in counted else str(total)
+    counts = [each.num_interleavings for each in complete]
+    total = sum(count for count in counts if count is not None)
+    return f"more than {total}" if None in counts else str(total)
 
 
-def _overlap_lines(num_done: int, num_possible: int) -> Iterator[str]:
+def _overlap_lines(
+    num_done: int, num_possible: int, *, is_judged: bool
+) -> Iterator[str]:
     if num_possible:
+        title = "overlap" if is_judged else "overlap, measured and not judged"
         yield (
-            f"overlap: a reduction started before backward ended in {num_done} of "
+            f"{title}: a reduction started before backward ended in {num_done} of "
             f"{num_possible} steps of ranks in which one could"
         )
 

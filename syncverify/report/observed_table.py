@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from syncverify.plain_text import counted
 from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
 from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, WORDS, Word
@@ -20,6 +21,9 @@ _MEANINGS: Final[dict[Word, str]] = {
     "not tried": "no scenario, for the reason given",
 }
 _WIDTH: Final = 100
+_VIOLATED: Final = (
+    "  the contract is violated as well: a word may come from that violation"
+)
 
 
 def table_lines(
@@ -31,13 +35,9 @@ def table_lines(
     """
     if not observed:
         return
-    num_scenarios = sum(each.num_scenarios for each in observed)
-    yield (
-        f"beyond the contract, observed and not judged: {len(observed)} features in "
-        f"{num_scenarios} scenarios, one feature at a time"
-    )
+    yield f"{_title(observed)}, one feature at a time"
     if is_violated:
-        yield "  the contract is violated as well: a word may come from that violation"
+        yield _VIOLATED
     for word in WORDS:
         listed = with_word(observed, word)
         if listed:
@@ -45,11 +45,30 @@ def table_lines(
             yield from _lines_of_word(word, listed)
 
 
+def in_one_line(
+    observed: Sequence[ObservedFeature], *, is_violated: bool = False
+) -> Iterator[str]:
+    """Yield a line with the number of features of each word; none without features."""
+    counts = [(word, len(with_word(observed, word))) for word in WORDS]
+    words = ", ".join(f"{count} {word}" for word, count in counts if count)
+    if observed:
+        yield f"{_title(observed)}: {words} (--tables lists them)"
+        if is_violated:
+            yield _VIOLATED
+
+
+def _title(observed: Sequence[ObservedFeature]) -> str:
+    features = counted(len(observed), "feature")
+    scenarios = counted(sum(each.num_scenarios for each in observed), "scenario")
+    return f"beyond the contract, observed and not judged: {features} in {scenarios}"
+
+
 def _lines_of_word(word: Word, listed: Sequence[ObservedFeature]) -> Iterator[str]:
     if word in EXPLAINED:
         for number, each in enumerate(listed, start=1):
-            count = f"{each.counts[word]} of {each.num_scenarios}"
-            yield f"    {number:>2} {each.feature}, {count} scenarios: {each.summary}"
+            scenarios = counted(each.num_scenarios, "scenario")
+            count = f"{each.counts[word]} of {scenarios}"
+            yield f"    {number:>2} {each.feature}, {count}: {each.summary}"
     elif word == "not tried":
         by_reason = defaultdict[str, list[str]](list)
         for each in listed:

@@ -81,12 +81,15 @@ class LineCoverage:
             tuple(idle),
         )
 
+    def brief(self) -> Iterator[str]:
+        """Yield a line with numbers, if lines were counted."""
+        if self.num_lines:
+            played = self.num_lines - self.num_idle
+            yield f"lines: {played:,} of {self.num_lines:,} in functions of {self._where} ran"
+
     def lines(self) -> Iterator[str]:
         """Yield a line with numbers, and one for each of the first ranges."""
-        if not self.num_lines:
-            return
-        played = self.num_lines - self.num_idle
-        yield f"lines: {played:,} of {self.num_lines:,} in functions of {self._where} ran"
+        yield from self.brief()
         for each in self.idle[:_NAMED]:
             yield f"  never: {each}"
         if len(self.idle) > _NAMED:

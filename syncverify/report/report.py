@@ -37,6 +37,8 @@ class Report:
         is_interrupted: Whether more was to be played.
         lines: Lines of the subject that ran in a scenario, and the others.
         not_tried: What a search left out that ended early, and why; "" if nothing.
+        always_raises: Whether the constructor or `bind()` raised at one line in each scenario,
+            which ended the search.
         num_refused: Number of scenarios of plain steps that the subject refused, as it may.
         is_replay: Whether one recorded scenario was played, and nothing was searched.
     """
@@ -60,6 +62,7 @@ class Report:
     num_refused: int = 0
     is_replay: bool = False
     not_tried: str = ""
+    always_raises: bool = False
 
     @property
     def verifies_nothing(self) -> bool:

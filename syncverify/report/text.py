@@ -32,6 +32,7 @@ _UNSHARDED = {
     ABSENT: "not its mesh",
 }
 SMALLEST: Final = "smallest scenario"
+SCENARIO: Final = "scenario"
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -65,6 +66,8 @@ def _scope(report: Report) -> str:
 
 def diagnosis(report: Report) -> str:
     """Describe every violation of a report, or the wrong features that fail it, to print."""
+    if report.always_raises and len(report.violations) == 1:
+        return "\n".join([*always_raised(report), "", verdict(report)])
     count, blocks = len(report.violations), list[str]()
     names = {
         "subject": report.subject,
@@ -78,6 +81,21 @@ def diagnosis(report: Report) -> str:
         blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
     end = [report.not_tried] if report.not_tried else []
     return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
+
+
+def always_raised(report: Report) -> Iterator[str]:
+    """Describe in few lines a class that cannot be made or bound in any scenario."""
+    (entry,) = report.violations
+    violation = entry.violation
+    yield f"VIOLATION: {violation.property} ({violation.cause}): {violation.summary}"
+    yield from (f"  at {line}" for line in violation.evidence.get("details", [])[:1])
+    left = f"; {report.not_tried.partition(', since ')[0]}" if report.not_tried else ""
+    yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
+    yield f"  hint:   {hint(violation.cause, violation.summary)}"
+    line = replay_line(
+        entry.token, report.subject, report.backend, report.contract_choice
+    )
+    yield f"  replay: {line}"
 
 
 def headline(report: Report) -> str:
@@ -112,7 +130,6 @@ def violation_text(
     scenario_title: str = "",
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
-    # Without a title for it, the scenario is called the smallest one, if it is.
     violation, shown = entry.violation, set[str]()
     named = scenario_title or _scenario_title(entry)
     run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)
@@ -178,12 +195,12 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
 def _scenario_title(entry: FoundViolation) -> str:
     """Say that the scenario is the smallest one, or why it is not."""
     if entry.not_shrunk:
-        return f"scenario, not made smaller since {entry.not_shrunk}"
-    return SMALLEST
+        return f"{SCENARIO}, not made smaller since {entry.not_shrunk}"
+    return SMALLEST if entry.is_smallest else SCENARIO
 
 
 def scenario_lines(
-    scenario: Scenario, tensors: str = "dtensor", title: str = SMALLEST
+    scenario: Scenario, tensors: str = "dtensor", title: str = SCENARIO
 ) -> Iterator[str]:
     """Describe a scenario, one line for the run and one per parameter.
 

@@ -77,13 +77,18 @@ class Budget:
         never_binds = len(self.binds) == 1 and "" not in self.binds
         return AFTER_ERRORS if never_binds and self.binds.total() >= _ALWAYS else ""
 
+    @property
+    def is_out_of_time(self) -> bool:
+        """Tell whether the deadline is over."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     def take_run(self) -> None:
         """Take one run out of the budget; raise `OutOfBudgetError` at a limit."""
         if (
             self.runs_left == 0
             or self.num_slow_runs >= _MAX_SLOW_RUNS
             or self.num_hangs >= _MAX_HANGS
-            or (self.deadline is not None and time.monotonic() > self.deadline)
+            or self.is_out_of_time
         ):
             raise OutOfBudgetError
         if self.runs_left is not None:

@@ -45,7 +45,8 @@ class FoundViolation:
             and where none is known.
         acts: Lines of the subject that wrote memory or communicated in the step of the
             violation, with their code; none until they are looked for.
-        not_shrunk: Why the scenario stays as it was met; "" where it was made small.
+        is_smallest: Whether a search has made the scenario small.
+        not_shrunk: Why a search left the scenario as it was met; "" elsewhere.
         deciders: Lines of the subject that ran here and in no scenario that is right, with
             their code; none until they are looked for.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
@@ -59,9 +60,16 @@ class FoundViolation:
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
     acts: tuple[str, ...] = ()
+    is_smallest: bool = False
     not_shrunk: str = ""
     deciders: tuple[str, ...] = ()
     tensors: str = "dtensor"
+
+    @property
+    def identities(self) -> list[tuple[str, str]]:
+        """List the identity of the violation, and those of all that it explains."""
+        explained = [(related.property, related.cause) for related in self.related]
+        return [self.violation.identity, *explained]
 
     @property
     def schedule(self) -> Schedule:

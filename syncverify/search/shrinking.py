@@ -32,6 +32,7 @@ _MAX_PARTS = 60
 # Reasons why a scenario stays as it was met.
 TOO_LONG: Final = "each run that hangs takes seconds"
 OTHER_HANG: Final = "a part of it hangs in another way"
+OUT_OF_TIME: Final = "the time limit came first"
 _DETERMINISM = subject_is_deterministic.__name__
 
 
@@ -56,11 +57,12 @@ def shrink(
     if is_hang(identity[1], judge.backend.name):
         return shrinking.from_below(first)
     simplest = shrinking.with_fewer_things(shrinking.by_hypothesis(first))
-    if not simplest.decisions:
-        return simplest
-    with contextlib.suppress(OutOfBudgetError):
-        return simplify_schedule(judge, simplest, identity)
-    return simplest
+    if simplest.decisions:
+        with contextlib.suppress(OutOfBudgetError):
+            simplest = simplify_schedule(judge, simplest, identity)
+    if judge.budget.is_out_of_time:
+        return replace(simplest, not_shrunk=OUT_OF_TIME)
+    return replace(simplest, is_smallest=True)
 
 
 def simplify_schedule(
@@ -196,10 +198,10 @@ class _Shrinking:
                 num_hangs = self.judge.budget.num_hangs
                 judged = self._judge_schedule(scenario, DEFAULT_SCHEDULE)
                 if self.identity in judged.violations:
-                    return judged.violations[self.identity]
+                    return replace(judged.violations[self.identity], is_smallest=True)
                 if self.judge.budget.num_hangs > num_hangs:
                     return replace(first, not_shrunk=OTHER_HANG)
-            return first
+            return replace(first, is_smallest=True)
         return replace(first, not_shrunk=TOO_LONG)
 
     def with_fewer_things(self, found: FoundViolation) -> FoundViolation:

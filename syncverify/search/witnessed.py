@@ -54,7 +54,8 @@ def with_witness(
         same = judged.violations.get(entry.violation.identity)
         if same is None:
             continue
-        shown = _witness(replace(same, related=entry.related), subject, backend)
+        alike = replace(same, related=entry.related, is_smallest=entry.is_smallest)
+        shown = _witness(alike, subject, backend)
         # In a larger scenario another defect may be wrong in every order.
         if isinstance(shown.witness, Witness) and shown.witness.inverted is not None:
             return shown

@@ -78,7 +78,18 @@ def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> N
         "not tried: 195 of 200 scenarios and 112 features beyond the contract, since each of "
         "the first 5 runs ends in bind(), at the same line"
     )
-    assert "param_groups is a list of lists of parameters" in diagnosis(report)
+    raised, place, all_of_them, hint, replay, empty, last = diagnosis(report).split(
+        "\n"
+    )
+    assert raised.endswith("'list' object has no attribute 'numel'")
+    assert "in <listcomp>: self.numbers = " in place or "in __init__: " in place
+    assert all_of_them == (
+        "  all 5 scenarios raised it at this line; not tried: 195 of 200 scenarios and 112 "
+        "features beyond the contract"
+    )
+    assert "param_groups is a list of lists of parameters" in hint
+    assert replay.startswith("  replay: syncverify replay sv2-")
+    assert (empty, last) == ("", verdict(report))
 
 
 @pytest.mark.slow

@@ -54,11 +54,13 @@ class Property:
         check: Yields findings: places where the property does not hold.
         applies: Tells whether a run has something to judge.
         needs_data: Whether the property needs collectives that move data.
+        promise: Field of `Capabilities` without which nothing is judged; "" for none.
     """
 
     check: Check
     applies: Callable[[Judgement], bool]
     needs_data: bool = True
+    promise: str = ""
 
     @property
     def name(self) -> str:
@@ -103,11 +105,16 @@ ALL_PROPERTIES = (
     Property(unreduced_stay_local, when.unreduced_gradient_seen),
     Property(zero_grad_clears, when.zeroed, needs_data=False),
     Property(each_bucket_reduced_once_per_step, when.owes_reduction, needs_data=False),
-    Property(bucket_fits_the_cap, when.keeps_a_cap, needs_data=False),
+    Property(
+        bucket_fits_the_cap,
+        when.keeps_a_cap,
+        needs_data=False,
+        promise="keeps_bucket_cap",
+    ),
     Property(unbind_restores_parameters, when.unbound, needs_data=False),
     Property(memory_does_not_pile_up, when.many_steps, needs_data=False),
     Property(stream_context_is_restored, when.calls_return, needs_data=False),
-    Property(overlap_is_possible, when.could_overlap),
+    Property(overlap_is_possible, when.could_overlap, promise="overlaps_backward"),
     Property(subject_is_deterministic, when.played_twice, needs_data=False),
 )
 

@@ -9,7 +9,9 @@ from syncverify.report.console import CommandConsole
 def test_features_are_named_before_their_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = SearchProgress(CommandConsole(), 200, "mine:Sync", "sim")
+    progress = SearchProgress(
+        CommandConsole(), 200, "mine:Sync", "sim", names_features=True
+    )
     with progress:
         progress.played(200, 0)
         progress.observed("use=twice", 1, 3, None)
@@ -21,7 +23,34 @@ def test_features_are_named_before_their_words(
         progress.observed("event=tail", 3, 3, None)
         progress.observed("event=tail", 3, 3, "not tried")
     assert (begun + capsys.readouterr().out).splitlines()[-3:] == [
-        "0 violation(s) of the contract in 200 scenarios; observing 3 features beyond it",
+        "0 violations of the contract in 200 scenarios; observing 3 features beyond it",
         "  use: twice right, masked wrong",
         "  event: tail not tried",
     ]
+
+
+@pytest.mark.parametrize("total", [1, 49, 200, 201, 1999, 100_000])
+def test_progress_takes_few_lines(
+    total: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SearchProgress(CommandConsole(), total, "mine:Sync", "sim") as progress:
+        for number in range(1, total + 1):
+            progress.played(number, 0)
+        for number in range(1, 113):
+            progress.observed("use=twice", number, 112, None)
+            progress.observed("use=twice", number, 112, "right")
+    searching, _, observing = capsys.readouterr().out.partition(" beyond it\n")
+    assert len(searching.splitlines()) <= 5
+    assert observing.splitlines() == [
+        "observing: 50 of 112 features",
+        "observing: 100 of 112 features",
+    ]
+
+
+def test_numbers_of_one_have_their_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    with SearchProgress(CommandConsole(), 1, "mine:Sync", "sim") as progress:
+        progress.played(1, 0)
+        progress.observed("use=twice", 1, 1, None)
+    assert capsys.readouterr().out == (
+        "0 violations of the contract in 1 scenario; observing 1 feature beyond it\n"
+    )

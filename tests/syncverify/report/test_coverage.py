@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from syncverify.report.coverage import CoverageSummary
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.space import Space
 
 GAPS = CoverageSummary(
     num_values=60,
@@ -16,17 +19,34 @@ GAPS = CoverageSummary(
 FULL = replace(GAPS, missing_values=(), applied={"zero_grad_clears": 7})
 
 
-def test_gaps_take_two_lines() -> None:
-    assert list(GAPS.lines()) == [
-        "coverage: 58 of 60 feature values, 1,400 of 1,500 pairs; never: "
-        + ", ".join(GAPS.missing_values),
-        "nothing to judge in any scenario: overlap_is_possible",
+def test_properties_that_judged_nothing_are_named_with_the_reason() -> None:
+    told = replace(
+        GAPS,
+        applied={**GAPS.applied, "frees": 0},
+        not_promised=frozenset({"overlap_is_possible"}),
+    )
+    assert list(told.lines()) == [
+        "coverage: 58 of 60 feature values, 1,400 of 1,500 pairs",
+        "not judged, as no scenario had anything for it: frees",
+        "not judged, as the contract does not promise it: overlap_is_possible",
     ]
 
 
-def test_many_gaps_are_not_all_listed() -> None:
+def test_tables_name_each_gap_and_the_verdict_a_few() -> None:
     many = replace(GAPS, missing_values=tuple(f"ranks={n}" for n in range(30)))
-    assert next(many.lines()).endswith("ranks=0, ranks=1, ranks=2, ranks=3 and 26 more")
+    values, *pairs = many.gap_lines()
+    assert values == f"never: {', '.join(many.missing_values)}"
+    assert pairs == ["never together: ranks=1 and mesh=unnamed"] * 100
+    few = "ranks=0, ranks=1, ranks=2, ranks=3 and 26 more"
+    assert many.clause_of_missing_values().endswith(few)
+
+
+def test_promises_that_a_contract_does_not_make_are_told() -> None:
+    def of(capabilities: Capabilities) -> frozenset[str]:
+        return CoverageSummary.of(Coverage(Space(capabilities, 2))).not_promised
+
+    assert of(Capabilities()) == {"bucket_fits_the_cap", "overlap_is_possible"}
+    assert of(Capabilities(overlaps_backward=True)) == {"bucket_fits_the_cap"}
 
 
 def test_what_is_complete_takes_one_line() -> None:

@@ -7,11 +7,20 @@ from syncverify.report.explored import explored_lines
 from syncverify.search.schedules import COMPLETE, DRAWN, RANDOM, ScheduleCoverage
 from syncverify.search.statistics import RunStatistics
 
-COMPLETE_LINE = "schedules of 2 scenario(s) complete: 5 classes of {} interleavings"
+COMPLETE_LINE = "schedules of 2 scenarios complete: 5 classes of {} interleavings"
 
 
-def lines(statistics: RunStatistics, *, num_replayed: int = 0) -> list[str]:
-    return list(explored_lines(statistics, num_replayed=num_replayed, num_failing=1))
+def lines(
+    statistics: RunStatistics, *, num_replayed: int = 0, promises_overlap: bool = True
+) -> list[str]:
+    return list(
+        explored_lines(
+            statistics,
+            num_replayed=num_replayed,
+            num_failing=1,
+            promises_overlap=promises_overlap,
+        )
+    )
 
 
 def test_search_of_single_schedules_has_no_line() -> None:
@@ -21,8 +30,8 @@ def test_search_of_single_schedules_has_no_line() -> None:
 def test_replays_are_counted() -> None:
     assert lines(RunStatistics(), num_replayed=3) == [
         (
-            "saved by earlier runs, and played first: 3 scenario(s), with 1 distinct "
-            "violation(s)"
+            "saved by earlier runs, and played first: 3 scenarios, with 1 distinct "
+            "violation"
         ),
     ]
 
@@ -37,7 +46,7 @@ def test_random_priorities_promise_the_least_probability() -> None:
     played = tuple(ScheduleCoverage(RANDOM, probability=p) for p in (0.5, 0.25))
     assert lines(RunStatistics(schedules=played)) == [
         (
-            "schedules of 2 scenario(s) by random priorities: in each, a bug of 3 ordered "
+            "schedules of 2 scenarios by random priorities: in each, a bug of 3 ordered "
             "moves was met with a probability of at least 0.25"
         ),
     ]
@@ -55,3 +64,8 @@ def test_overlap_and_piled_memory_have_a_line_each() -> None:
             "rank 1) from reuse; freeing after stream.wait_event() keeps none"
         ),
     ]
+
+
+def test_overlap_that_the_contract_does_not_promise_is_not_judged() -> None:
+    (line,) = lines(RunStatistics(3, 4), promises_overlap=False)
+    assert line.startswith("overlap, measured and not judged: a reduction started ")

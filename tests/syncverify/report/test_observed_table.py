@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from syncverify.report.fitting import MAX_LINES
 from syncverify.report.observed import ObservedFeature
-from syncverify.report.observed_table import table_lines
+from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, verdict
 from syncverify.search.observation import INTERRUPTED
@@ -73,3 +73,21 @@ def test_an_early_end_names_a_few_of_the_features_that_were_left() -> None:
         "    use=0, use=1, use=2 and 87 more: the run was interrupted",
         "    use=far, use=near: it moves no data",
     ]
+
+
+def test_one_line_counts_the_features_of_each_word() -> None:
+    one = ObservedFeature("use=undefined", "right", {"right": 1})
+    assert list(in_one_line((*REPORT.beyond, one))) == [
+        (
+            "beyond the contract, observed and not judged: 4 features in 4 scenarios: 3 "
+            "wrong, 1 right (--tables lists them)"
+        )
+    ]
+    assert list(in_one_line((one,), is_violated=True)) == [
+        (
+            "beyond the contract, observed and not judged: 1 feature in 1 scenario: 1 right "
+            "(--tables lists them)"
+        ),
+        "  the contract is violated as well: a word may come from that violation",
+    ]
+    assert list(in_one_line(())) == []

@@ -48,7 +48,7 @@ VIOLATION = Violation(
         "rank": 0,
     },
 )
-ENTRY = FoundViolation(VIOLATION, SCENARIO)
+ENTRY = FoundViolation(VIOLATION, SCENARIO, is_smallest=True)
 REPORT = Report(
     subject="mine:Sync",
     backend="sim",
@@ -173,7 +173,7 @@ def test_scenario_lines_of_one_rank() -> None:
         MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2, 3), ("R",)),), (1,), 64
     )
     assert list(scenario_lines(one)) == [
-        "smallest scenario: 1 rank(s), mesh (dp=1)",
+        "scenario: 1 rank(s), mesh (dp=1)",
         "  micro-batches per step: 1; bucket cap 64 bytes",
         "  w: shape (2, 3), float32, placements (Replicate), group 0",
     ]
@@ -188,6 +188,7 @@ def test_ordinary_tensors_have_no_placements() -> None:
     entry = FoundViolation(VIOLATION, scenario, tensors="local")
     text = violation_text(entry, subject="ddp", backend="sim")
     assert f"  {shown}" in text.splitlines()
+    assert "\n  scenario: 2 rank(s), mesh (dp=2)\n" in text  # nothing made it small
     assert "placements" not in text
 
 

@@ -8,6 +8,7 @@ from typing_extensions import override
 import syncverify
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.contract import Capabilities
@@ -67,7 +68,7 @@ def verified(subject: type[PlainGrads], ranks: int = 3) -> Report:
 def test_refused_scenarios_are_counted() -> None:
     report = verified(RefusesPairs)
     assert 0 < report.num_refused < report.examples
-    assert f"{REFUSED}{report.num_refused} scenario(s)" in report.explored
+    assert f"{REFUSED}{counted(report.num_refused, 'scenario')}" in report.explored
 
 
 @pytest.mark.parametrize(

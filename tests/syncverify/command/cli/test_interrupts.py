@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from syncverify.plain_text import counted
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[4]
@@ -118,7 +120,7 @@ def test_an_interrupt_loses_no_violation(
     assert tokens
     assert kept(tmp_path) == reported(tmp_path) == {*tokens}
     assert err == (
-        f"syncverify: interrupted; {len(tokens)} violation(s) found so far: above and "
+        f"syncverify: interrupted; {counted(len(tokens), 'violation')} found so far: above and "
         "in 'kept' and in 'report.json'\n"
     )
 
@@ -186,7 +188,8 @@ def test_an_interrupt_while_features_are_observed_keeps_the_report(
 @pytest.mark.nightly
 def test_a_termination_leaves_the_words_of_observed_features(tmp_path: Path) -> None:
     words = f"1 {int(signal.SIGTERM)} 40"
-    code, out, _ = run(tmp_path, *OBSERVING, signal_words=words, subject="Right")
+    asked = (*OBSERVING, "--tables")
+    code, out, _ = run(tmp_path, *asked, signal_words=words, subject="Right")
     assert code == -signal.SIGTERM
-    assert "0 violation(s) of the contract in 3 scenarios; observing " in out
+    assert "0 violations of the contract in 3 scenarios; observing " in out
     assert re.search(r"^  mesh: .* right, ", out, re.MULTILINE)
