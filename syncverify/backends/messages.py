@@ -25,7 +25,7 @@ import torch
 from syncverify.errors import InternalError
 from syncverify.processes.descendants import Work
 from syncverify.subjects.subject import Subject
-from syncverify.trace import records, regions, run, slots
+from syncverify.trace import engine_log, records, regions, run, slots
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault, RankRun
 
@@ -250,7 +250,7 @@ _DATA_CLASSES: Final = (
     frozenset,
     *(
         kind
-        for module in (records, regions, run, slots)
+        for module in (engine_log, records, regions, run, slots)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__
     ),

@@ -136,7 +136,7 @@ def test_capabilities_leave_out_what_they_rule_out_and_no_more() -> None:
     listed = drawn(able)
     assert never_met(listed, able) == []
     assert {name.partition("=")[2] for name in never_met(listed, PLAIN_STEPS)} == {
-        "sharded", "uneven or empty shard", "plain",
+        "sharded", "uneven or empty shard", "ordinary",
         *(["varying"] if not able.varying_accumulations else []),
     }  # fmt: skip
 

@@ -60,5 +60,5 @@ def test_a_job_that_torchrun_starts_again_in_the_same_store_is_refused() -> None
 
 def test_facts_hold_a_digest_of_the_subjects_file() -> None:
     facts = facts_about(resolve("synchronizer"))
-    assert facts["the subject's file"].startswith("synchronizer.py of SHA-256 ")
+    assert facts["the subject's file"].startswith("own_synchronizer.py of SHA-256 ")
     assert {"host", "syncverify", "torch", "the subject"} < set(facts)
