@@ -29,8 +29,11 @@ def ordinary(*, requires_grad: bool = True) -> nn.Parameter:
 def distributed(
     placement: Replicate | Shard, *, requires_grad: bool = True
 ) -> nn.Parameter:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    local = DTensor.from_local(torch.zeros(4), mesh, [placement], run_check=False)
+    # torch keeps plans by mesh, also for a later test with an equal mesh on another rank: no
+    # other test has this one.
+    mesh = init_device_mesh("cpu", (1, 1, 1, dist.get_world_size()))
+    placements = [Replicate()] * 3 + [placement]
+    local = DTensor.from_local(torch.zeros(4), mesh, placements, run_check=False)
     return nn.Parameter(local, requires_grad=requires_grad)
 
 

@@ -1,5 +1,6 @@
 """Dumps that are written, read and judged; torch's own analyzer reads the same ones."""
 
+import gc
 import json
 import pickle
 from argparse import Namespace
@@ -52,7 +53,10 @@ def analyzed(folder: Path) -> list[Any]:
     arguments = Namespace(
         trace_dir=str(folder), prefix="rank_", mismatch_cap=10, **options
     )
-    details, version = read_dir(arguments)
+    try:
+        details, version = read_dir(arguments)
+    finally:
+        gc.enable()  # torch's analyzer switches it off, for all tests that follow
     return build_db(details, arguments, version).collectives  # type: ignore[no-any-return]
 
 
