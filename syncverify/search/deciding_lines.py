@@ -19,7 +19,7 @@ from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.line_probe import PlayedLines, merged_lines, played_lines
+from syncverify.search.line_probe import PlayedLines, played_lines
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import shown_path, with_text
@@ -47,18 +47,18 @@ def deciding_lines(
     """
     if found.violation.cause in _SLOW:
         return ()
+    drawing = Drawing(subject.capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
+    right = [each for each in drawing.drawn() if _is_right(each, subject, backend)]
+    if not right:
+        return ()
     with played_lines(subject.factory) as failing:
         decisions = Decisions(Following(found.schedule))
         backend.run_scheduled(found.scenario, subject, decisions)
-    drawing = Drawing(subject.capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED)
-    passing = [
-        lines
-        for scenario in drawing.drawn()
-        if (lines := _lines_if_right(scenario, subject, backend)) is not None
-    ]
-    if not passing:
-        return ()
-    deciding = [*_only_in(failing, merged_lines(passing))]
+    # Played twice: probes cost more than a play, and a wrong play is not to count.
+    with played_lines(subject.factory) as passing:
+        for scenario in right:
+            backend.run(scenario, subject)
+    deciding = [*_only_in(failing, passing)]
     return tuple(with_text(deciding[:_NUM_SHOWN])) if _is_few(deciding) else ()
 
 
@@ -66,15 +66,9 @@ def _is_few(lines: list[str]) -> bool:
     return len(lines) <= _MAX_DECIDING
 
 
-def _lines_if_right(
-    scenario: Scenario, subject: Subject, backend: SimBackend
-) -> Lines | None:
-    """Play a scenario; return the lines that ran, or None if it shows a violation."""
-    with played_lines(subject.factory) as lines:
-        run = backend.run(scenario, subject)
-    if run.fault is not None or check(scenario, run, subject.capabilities):
-        return None
-    return lines
+def _is_right(scenario: Scenario, subject: Subject, backend: SimBackend) -> bool:
+    run = backend.run(scenario, subject)
+    return run.fault is None and not check(scenario, run, subject.capabilities)
 
 
 def _only_in(failing: Lines, passing: Lines) -> Iterator[str]:

@@ -130,7 +130,8 @@ def _modules(factory: Callable[..., object]) -> list[ModuleType]:
     """Return the module of a factory, and the packages of its bases, as far as they are loaded.
 
     The packages of what the module of the factory imports count as well, so that a class
-    that wraps a synchronizer brings the synchronizer. Installed packages do not.
+    that wraps a synchronizer brings the synchronizer. Installed packages do not, nor do
+    other tests: pytest loads them all, hundreds of files maybe, and no subject plays them.
 
     Returns:
         The modules.
@@ -143,8 +144,17 @@ def _modules(factory: Callable[..., object]) -> list[ModuleType]:
     return [
         module
         for name, module in [*sys.modules.items()]
-        if module is own or (_package(name) in roots and not _is_installed(module))
+        if module is own
+        or (
+            _package(name) in roots
+            and (name in names or not _is_test(name))
+            and not _is_installed(module)
+        )
     ]
+
+
+def _is_test(name: str) -> bool:
+    return name.rpartition(".")[2].startswith(("test_", "conftest"))
 
 
 def _package(name: str) -> str:
@@ -164,9 +174,13 @@ def _module_name(value: object) -> str:
 
 def _is_installed(module: ModuleType) -> bool:
     path = getattr(module, "__file__", None) or ""
-    return path.startswith(
-        (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    )
+    return path.startswith(_installed_folders())
+
+
+@functools.cache
+def _installed_folders() -> tuple[str, ...]:
+    # Asked for each module of the process, and Python works it out anew each time.
+    return sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 
 
 def _functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:

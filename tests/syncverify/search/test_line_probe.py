@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.report.verdict_errors import CoverageGap
-from syncverify.search.line_probe import PlayedLines, merged_lines, played_lines
+from syncverify.search.line_probe import PlayedLines, _modules, merged_lines, played_lines
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run
 
@@ -138,6 +139,19 @@ def test_a_wrapped_synchronizer_counts_with_its_wrapper(
     finally:
         del sys.modules["front_probe"], sys.modules["behind_probe"]
     assert {Path(path).name for path in lines} == {"front_probe.py", "behind_probe.py"}
+
+
+def test_other_tests_of_the_package_are_not_probed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pytest loads the tests of a whole project, and a subject in one of them plays no other."""
+    package = __name__.partition(".")[0]
+    for name in ("test_stranger", "part"):
+        module = ModuleType(f"{package}.{name}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    probed = {module.__name__ for module in _modules(Dormant)}
+    assert {__name__, f"{package}.part"} <= probed
+    assert f"{package}.test_stranger" not in probed
 
 
 def test_a_search_tells_the_lines_and_may_fail_under_them() -> None:
