@@ -9,7 +9,7 @@ One scenario, in order:
     make and bind the subject
     for each step:
         change parameters          events `freeze`, `unfreeze`, `cast`, `move`
-        announce micro-batches     subjects with `set_required_accumulations()`
+        announce micro-batches     `set_required_accumulations()`, if there is one
         backwards                  observed after each but the last: "accumulated"
         wait()                     "reduced"
         update parameters          as an optimizer does, in place
@@ -184,7 +184,7 @@ class _RankProgram:
         with self._recorder.not_recording_accesses():
             self._before.draws.draw()
         with self._streams.for_step(step):
-            if not step or self._scenario.step_event(step - 1) != "rebind_announced":
+            if step_plan.announces_count(self._scenario, step):
                 self._announce_count(synchronizer, step)
             try:
                 self._run_backwards(synchronizer, step)
@@ -221,7 +221,7 @@ class _RankProgram:
             change_parameters(self._scenario, step, self._model.parameters)
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
-        if isinstance(synchronizer, VariesAccumulations) and step > 0:
+        if isinstance(synchronizer, VariesAccumulations):
             with self._calling("zero_grad", step):
                 synchronizer.set_required_accumulations(self._num_backwards(step))
 

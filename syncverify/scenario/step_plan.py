@@ -10,12 +10,37 @@ from collections.abc import Iterable
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import BEFORE_STEP, FREEZING, WITHOUT_BACKWARD
+from syncverify.scenario.vocabulary import (
+    BEFORE_STEP,
+    FREEZING,
+    PLAIN,
+    WITHOUT_BACKWARD,
+)
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
     """Count the micro-batches that the subject was told to expect."""
     return scenario.accumulations[step] if step < scenario.num_steps else 1
+
+
+def announces_count(scenario: Scenario, step: int) -> bool:
+    """Tell whether the caller says the number of micro-batches before a step.
+
+    A number that stays need not be said again, and may be.
+
+    Returns:
+        Whether the number changes, an event came before, such as `unbind()` and `bind()`, or
+        the step is even.
+    """
+    if step == 0:  # the constructor has it
+        return False
+    if (event := scenario.step_event(step - 1)) != PLAIN:
+        return event != "rebind_announced"
+    return _changes_count(scenario, step) or step % 2 == 0
+
+
+def _changes_count(scenario: Scenario, step: int) -> bool:
+    return scenario.accumulations[step] != scenario.accumulations[step - 1]
 
 
 def num_micro_batches(scenario: Scenario, step: int) -> int:

@@ -34,7 +34,7 @@ class VariesAccumulations(Protocol):
     """A subject that lets the number of micro-batches change between steps."""
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Set the number of micro-batches of the next step."""
+        """Set the number of micro-batches of the steps from the next one on."""
 
 
 @runtime_checkable

@@ -81,8 +81,7 @@ class TrainingText:
     def _before_step(self, step: int) -> Iterator[str]:
         if step_plan.changes_parameters(self.scenario, step):
             yield from self._changes(step)
-        previous = self.scenario.step_event(step - 1) if step else PLAIN
-        if step and previous != "rebind_announced":
+        if step_plan.announces_count(self.scenario, step):
             yield from self._announced(step)
 
     def _announced(self, step: int) -> Iterator[str]:
