@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Final
 
 import torch
 
@@ -25,7 +26,7 @@ from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.sim.turns.scheduler import HANG_TIMEOUT_SECONDS
 from syncverify.subjects.subject import Subject, SubjectFactory
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Fault, FaultKind, RankRun, Run
 
 
 class SimBackend:
@@ -126,6 +127,9 @@ class SimBackend:
             failing = scenario.events.index("failing_collectives")
             machine.world.failing_from_step = failing
         results = tuple(RankRun() for _ in range(num_ranks))
+        if subject.capabilities.is_for_nccl:
+            for recorder in machine.recorders:
+                recorder.streams.backends.default = "nccl"
         tells = subject.capabilities.device == "cuda"
         if tells:
             for rank, recorder in enumerate(machine.recorders):
@@ -146,27 +150,33 @@ class SimBackend:
         with exact_arithmetic(), restored_settings() as before:
             threads, stall = machine.run(program)
             drop_what_is_undone(results, before)
-        if stall is not None and stall.kind == "never_returns":
-            _refuse_waits_for_callbacks(machine, stall.ranks)
         fault = threads_fault(threads, stall, machine.world.mismatch)
+        if fault is not None and machine.world.failing_from_step is None:
+            _refuse_waits_for_callbacks(machine, fault)
         return Run(self.name, results, fault), machine
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""
 
 
-def _refuse_waits_for_callbacks(
-    machine: SimulatedMachine, ranks: Sequence[int]
-) -> None:
-    """Refuse to judge a rank that may wait for a callback of a future.
+# What a rank did that waits for a callback: in vain for ever, or for some time.
+_WAITS: Final[Mapping[FaultKind, str]] = {
+    "never_returns": "makes no progress",
+    "raised": "raises",
+}
+
+
+def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None:
+    """Refuse to judge a rank that may have waited for a callback of a future.
 
     Raises:
         EnvironmentNotSupportedError: A callback of such a rank has not run.
     """
-    for rank in ranks:
+    did = _WAITS.get(fault.kind)
+    for rank in fault.ranks if did else ():
         if machine.recorders[rank].streams.callbacks:
             raise EnvironmentNotSupportedError(
-                f"rank {rank} makes no progress while a callback of a future has not run; the "
+                f"rank {rank} {did} while a callback of a future has not run; the "
                 "sim backend runs callbacks as the rank waits for a collective, and real "
                 "ones run beside the rank; play the subject on gloo"
             )

@@ -76,14 +76,20 @@ def test_a_future_orders_nothing_before_it_is_waited_for(subject: type[Any]) -> 
     assert found.violation.property == "wait_orders_reads_after_reduce"
 
 
-def test_a_host_that_waits_for_a_callback_is_not_judged() -> None:
+@pytest.mark.parametrize(("subject", "did"), [
+    (futures.WaitsForAnEvent, "makes no progress"),
+    (futures.WaitsForAnEventForAWhile, "raises"),
+])  # fmt: skip
+def test_a_host_that_waits_for_a_callback_is_not_judged(
+    subject: type[Any], did: str
+) -> None:
     mesh = MeshSpec((2,), ("dp",))
     scenario = Scenario(mesh, (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20)
     backend = SimBackend(hang_timeout_seconds=0.2)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
-        backend.run(scenario, resolve(futures.WaitsForAnEvent))
+        backend.run(scenario, resolve(subject))
     assert str(caught.value) == (
-        "rank 0 makes no progress while a callback of a future has not run; the sim backend "
+        f"rank 0 {did} while a callback of a future has not run; the sim backend "
         "runs callbacks as the rank waits for a collective, and real ones run beside the "
         "rank; play the subject on gloo"
     )

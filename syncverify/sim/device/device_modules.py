@@ -48,6 +48,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
+from syncverify.trace.source_lines import is_subject_above
 
 # Returns the streams of the calling thread's rank; None on any other thread.
 Find = Callable[[], Any]
@@ -183,14 +184,25 @@ _IMPORTED: tuple[tuple[Any, Make], ...] = (
 
 
 def _new_group(
-    original: Any, _: RankStreams, ranks: Any = None, timeout: Any = None,
+    original: Any, streams: RankStreams, ranks: Any = None, timeout: Any = None,
     backend: Any = None, backend_options: Any = None, *more: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """Make a group of the machine, whichever library is to move the data."""
+    asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
     if libraries <= {*dist.Backend.backend_list}:
         backend = backend_options = None  # those of the default group
-    return original(ranks, timeout, backend, backend_options, *more, **options)
+    group = original(ranks, timeout, backend, backend_options, *more, **options)
+    streams.backends.note(group, asked)
+    return group
+
+
+def _get_backend(original: Any, streams: RankStreams, group: Any = None) -> Any:
+    """Name the backend to a line of the subject as real ranks would."""
+    name = original(group)  # refuses ranks outside of the group
+    if not is_subject_above(3):
+        return name
+    return streams.backends.of(getattr(group, "group_name", ""))
 
 
 _DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
@@ -203,6 +215,10 @@ _DISTRIBUTED: tuple[tuple[Any, str, Make], ...] = (
         functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
     ),
     (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
+    *(
+        (owner, "get_backend", functools.partial(_get_backend, owner.get_backend))
+        for owner in (dist, dist.distributed_c10d)
+    ),
     # torch asks for the name of the backend first, and raises an error that reads like the
     # subject's.
     (dist, "monitored_barrier", refusal("monitored_barrier")),

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device.told_backends import ToldBackends
 from syncverify.sim.device.told_device import ToldDevice
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.sim.turns.stalls import Wait
@@ -46,6 +47,7 @@ class RankStreams:
         engine: Model of the streams of autograd.
         serves_subject: Whether the subject runs, not the harness.
         told: Device of which the subject is told; None for the CPU.
+        backends: Names of the backends of which the subject is told.
         callbacks: Callbacks of futures that have not run yet.
         in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
             a wait, and so does this list.
@@ -65,6 +67,7 @@ class RankStreams:
         self.in_flight: list[dist.Work] = []
         self.serves_subject = False
         self.told: ToldDevice | None = None
+        self.backends = ToldBackends()
         self.scheduler: Scheduler | None = None
         self.engine_watch: BackwardWatch | None = None
         self._reached = ReachedMarks()

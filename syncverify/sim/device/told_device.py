@@ -22,14 +22,12 @@ class ToldDevice:
 
     Attributes:
         device: As above.
-        host_groups: Backends that take memory of the host, by name of their process group.
     """
 
     def __init__(
         self, device: torch.device, is_on_host: Callable[[torch.Tensor], bool]
     ) -> None:
         self.device = device
-        self.host_groups: dict[str, str] = {}
         self._is_on_host = is_on_host
         # By `id`, which names a storage while it lives; see Note [When a storage goes away].
         self._kept = weakref.WeakValueDictionary[int, torch.UntypedStorage]()
@@ -40,14 +38,12 @@ class ToldDevice:
         is_own = id(_storage(tensor)) in self._kept or self._is_on_host(tensor)
         return self.device if real.type == "cpu" and not is_own else real
 
-    def check_device(self, tensors: Iterable[torch.Tensor], communicator: str) -> None:
-        """Refuse memory of the host in a collective of a group that is told to be of NCCL.
+    def check_device(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Refuse memory of the host in a collective of NCCL.
 
         Raises:
             RuntimeError: As torch raises it, since NCCL registers for CUDA alone.
         """
-        if communicator in self.host_groups:
-            return
         for tensor in tensors:
             if self.of(tensor).type == "cpu":
                 raise RuntimeError("No backend type associated with device type cpu")

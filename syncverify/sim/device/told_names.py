@@ -14,7 +14,6 @@ before the run.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from syncverify.sim.device.torch_internals import default_device
 from syncverify.trace.source_lines import is_subject_above
 
 _GIB = 2**30
-_NEW_GROUP = inspect.signature(dist.new_group)
 _CPU = torch.device("cpu")
 _PROPERTIES = types.SimpleNamespace(
     name="simulated GPU", major=9, minor=0, total_memory=80 * _GIB,
@@ -97,7 +95,6 @@ def _answers() -> Iterator[tuple[Any, str, Make]]:
     for name, answer in _ACCELERATOR.items():
         yield torch.accelerator, name, answer
     for owner in (dist, dist.distributed_c10d):
-        yield owner, "get_backend", _backend_of
         yield owner, "is_nccl_available", lambda *_: True
 
 
@@ -111,8 +108,6 @@ def _places() -> Iterator[tuple[Any, str, Make]]:
     yield torch.Tensor, "to", _to
     yield torch.Tensor, "type", _type
     yield DeviceMesh, "__init__", _mesh
-    for owner in (dist, dist.distributed_c10d):
-        yield owner, "new_group", _new_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +163,6 @@ def _index(original: Make, line: _Line, tensor: torch.Tensor) -> Any:
 def _type_of_mesh(original: Make, _: _Line, mesh: DeviceMesh) -> Any:
     real = original(mesh)
     return "cuda" if real == "cpu" else real
-
-
-def _backend_of(original: Make, line: _Line, group: Any = None, **kwargs: Any) -> Any:
-    name = original(group, **kwargs)
-    if name != original():
-        return name
-    named = getattr(group or kwargs.get("group"), "group_name", "")
-    return line.told.host_groups.get(named, "nccl")
-
-
-def _new_group(original: Make, line: _Line, *args: Any, **kwargs: Any) -> Any:
-    given = _NEW_GROUP.bind(*args, **kwargs)
-    backend = given.arguments.pop("backend", None)
-    group = original(*given.args, **given.kwargs)
-    is_member = isinstance(group, dist.ProcessGroup)
-    if is_member and backend is not None and backend != "nccl":
-        line.told.host_groups[group.group_name] = backend
-    return group
 
 
 def _device(named: Any) -> torch.device:

@@ -209,9 +209,9 @@ class RankRecorder(Recorder):
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
-        if self.streams.told is not None:
-            used = (*tensors, *fields["written"])
-            self.streams.told.check_device(used, fields["communicator"])
+        told, backends = self.streams.told, self.streams.backends
+        if told is not None and backends.of(fields["communicator"]) == "nccl":
+            told.check_device((*tensors, *fields["written"]))
         # gloo takes memory of the host at once, and the host waits for it.
         with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):
             if fields.get("communication_stream") == self.streams.current().name:

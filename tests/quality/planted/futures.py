@@ -99,3 +99,15 @@ class WaitsForAnEvent(WaitsForTheFuture):
         called = future.then(lambda _: done.set())
         done.wait()
         return called
+
+
+class WaitsForAnEventForAWhile(WaitsForAnEvent):
+    """Correct on real processes: as above, and gives up after a while."""
+
+    @override
+    def future_of(self, work: dist.Work, bucket: Bucket) -> torch.futures.Future[Any]:
+        done, future = threading.Event(), work.get_future()
+        called = future.then(lambda _: done.set())
+        if not done.wait(0.01):
+            raise RuntimeError("the callback did not come")
+        return called

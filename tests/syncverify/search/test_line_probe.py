@@ -13,7 +13,12 @@ from syncverify import verify
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.program.process_settings import no_collection_of_cycles
 from syncverify.report.verdict_errors import CoverageGap
-from syncverify.search.line_probe import PlayedLines, _modules, merged_lines, played_lines
+from syncverify.search.line_probe import (
+    PlayedLines,
+    _modules,
+    merged_lines,
+    played_lines,
+)
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run
 

@@ -261,3 +261,19 @@ def test_names_are_torchs_own_after_a_run_and_in_a_run_without_a_told_subject() 
     with virtual_device_modules(tells=True):
         assert torch.Tensor.device is not torch._C.TensorBase.device
         assert torch.ones(1, device="cpu").device == torch.device("cpu")  # no rank
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "default"),
+    [(NOT_TOLD, "gloo"), (replace(NOT_TOLD, needs_nccl=True), "nccl"), (TOLD, "nccl")],
+)
+def test_the_backend_is_told_as_on_real_ranks(
+    capabilities: Capabilities, default: str
+) -> None:
+    def asks(_: Tensor) -> None:
+        mixed = dist.new_group(backend="cpu:gloo,cuda:nccl")
+        groups = (None, dist.new_group(), dist.new_group(backend="gloo"), mixed)
+        said = [dist.get_backend(group) for group in groups]
+        assert said == [default, default, "gloo", "cpu:gloo,cuda:nccl"]
+
+    assert not violations(asks, capabilities)

@@ -1,0 +1,34 @@
+"""The backends of which a subject is told that they move its data.
+
+The machine moves the data of all groups, under a name of its own. A program that asks
+for the backend, to choose a way or to check its set-up, hears what it would hear on real ranks:
+the library that it asked for when it made the group, or that of the default group. Functions
+of torch hear the name of the machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+
+class ToldBackends:
+    """The names of the backends of one rank.
+
+    Attributes:
+        default: Name of the backend of the default group.
+    """
+
+    def __init__(self) -> None:
+        self.default = "gloo"
+        self._asked: dict[str, str] = {}
+
+    def note(self, group: Any, backend: Any) -> None:
+        """Note the backend that a caller asked for; None is that of the default group."""
+        if backend is not None and isinstance(group, dist.ProcessGroup):
+            self._asked[group.group_name] = str(backend).lower()
+
+    def of(self, group_name: str) -> str:
+        """Return the backend of a group, by its name."""
+        return self._asked.get(group_name, self.default)
