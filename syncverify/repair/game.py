@@ -41,8 +41,10 @@ from syncverify.witness.fix import Fix
 
 _MAX_LOOKS: Final = 24
 _NUM_DRAWN: Final = 6  # scenarios to draw for a change that mends the first one
+_NUM_CONFIRMING: Final = 30  # more of them, for a change that could be a fix
 _MAX_RANKS: Final = 4
 _SEED: Final = 0
+_CONFIRMING_SEED: Final = 2
 _SOME: Final = {("", "")}
 # Each play of such a run takes seconds.
 SLOW: Final = frozenset({"never_returns", "process_died"})
@@ -72,6 +74,7 @@ class Game:
     backend: SimBackend
     _files: dict[str, LiveFile] = field(default_factory=dict)
     _others: list[tuple[Scenario, set[tuple[str, str]]]] | None = None
+    _more: list[Scenario] | None = None
     _measured: list[Measured] | None = None
     _num_looks: int = 0
     num_slow_runs: int = 0
@@ -85,21 +88,37 @@ class Game:
         """Tell whether the scenario holds every property with a change."""
         return self._identities(self.found.scenario, edit) == set()
 
-    def harmless_in(self, edit: Edit) -> int | None:
-        """Return the number of other scenarios that a change leaves right; None if one is not.
+    def is_harmless(self, edit: Edit) -> bool:
+        """Tell whether a change leaves other scenarios right; see `_is_right`."""
+        return all(
+            self._is_right(self._identities(scenario, edit), before)
+            for scenario, before in self._all_others()
+        )
 
-        A violation of another property may stay: the subject may have another defect. But the
-        property that is mended has to hold, and those that its violation may violate: a change
-        after which nothing is reduced has no wrong collective either.
-        """
+    def is_confirmed(self, edit: Edit) -> bool:
+        """Tell whether a change leaves many more scenarios right; see `_is_right`."""
+        for scenario in self._confirming():
+            after = self._identities(scenario, edit)
+            if after == set():
+                continue
+            before = self._identities(scenario, None) or set()
+            if not self._is_right(after, before):
+                return False
+        return True
+
+    def _is_right(
+        self,
+        after: set[tuple[str, str]] | None,
+        before: set[tuple[str, str]],
+    ) -> bool:
+        # A violation of another property may stay: the subject may have another defect. But
+        # the property that is mended has to hold, and those that its violation may violate: a
+        # change after which nothing is reduced has no wrong collective either.
         mended = self.found.violation.property
         depending = {mended, *consequences_of(mended)}
-        others = self._all_others()
-        for scenario, before in others:
-            after = self._identities(scenario, edit)
-            if after is None or not after <= before or depending & dict(after).keys():
-                return None
-        return len(others)
+        return (
+            after is not None and after <= before and not depending & dict(after).keys()
+        )
 
     def cost_of(self, edit: Edit) -> CostVerdict:
         """Compare the costs of the other scenarios with those of the unchanged subject."""
@@ -124,6 +143,18 @@ class Game:
                 if each != own
             ]
         return self._others
+
+    def _confirming(self) -> list[Scenario]:
+        """List scenarios for the few changes that could be a fix."""
+        if self._more is None:
+            known = {self.found.scenario, *(each for each, _ in self._all_others())}
+            drawing = Drawing(
+                self.subject.capabilities, _MAX_RANKS, _NUM_CONFIRMING, _CONFIRMING_SEED
+            )
+            self._more = [
+                *({each: None for each in drawing.drawn() if each not in known})
+            ]
+        return self._more
 
     def _measure(self) -> Iterator[Measured]:
         for scenario, identities in self._all_others():
@@ -225,8 +256,8 @@ class Game:
     def _is_class(self) -> bool:
         return inspect.isclass(self.subject.factory)
 
-    def fix(self, edit: Edit, num_others: int) -> Fix:
-        """Describe a change."""
+    def fix(self, edit: Edit) -> Fix:
+        """Describe a change that is confirmed."""
         source = self._file(edit.path).source
         start = edit.first - 1
         removed = source.lines[start : start + edit.num_lines]
@@ -238,8 +269,9 @@ class Game:
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
         lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
-        ranks = (each.mesh.num_ranks for each, _ in self._all_others())
-        return Fix(place, _dedented(lines), num_others, max(ranks))
+        others = [*(each for each, _ in self._all_others()), *self._confirming()]
+        most = max(each.mesh.num_ranks for each in others)
+        return Fix(place, _dedented(lines), len(others), most)
 
     def _identities(
         self, scenario: Scenario, edit: Edit | None

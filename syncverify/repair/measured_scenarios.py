@@ -24,6 +24,20 @@ _SHAPES = (
     (4, 4, 2, (2, 1)),
     (2, 3, 3, (3, 2)),
 )
+# Shapes of parameters that differ in each number that code may take for another one: elements,
+# dims, rows, columns, bytes. Placements on a mesh of two axes; micro-batches go up, down, and
+# stay.
+_VARIED = ((2, 3), (3,), (), (4, 1, 2), (1, 5), (3, 2))
+_PLACED = (
+    ("R", "R"),
+    ("R", "S0"),
+    ("R", "R"),
+    ("S0", "R"),
+    ("R", "S1"),
+    ("S0", "R"),
+)
+_VARIED_STEPS = (2, 1, 1, 3)
+_VARIED_CAP = 36
 
 
 def measured_scenarios(
@@ -40,7 +54,12 @@ def measured_scenarios(
         Scenarios with two ranks or more, each once.
     """
     seen = set[Scenario]()
-    for scenario in (*_plain(capabilities), *_like(found, capabilities)):
+    listed = (
+        *_plain(capabilities),
+        *_varied(capabilities),
+        *_like(found, capabilities),
+    )
+    for scenario in listed:
         if scenario not in seen and not features_outside(scenario, capabilities):
             seen.add(scenario)
             yield scenario
@@ -55,6 +74,28 @@ def _plain(capabilities: Capabilities) -> Iterator[Scenario]:
             Scenario(mesh, _copies((spec,), count), (1,), _NEVER_FULL),
             steps=steps,
             held_bytes=held * 12,
+            capabilities=capabilities,
+        )
+
+
+def _varied(capabilities: Capabilities) -> Iterator[Scenario]:
+    """Yield scenarios of parameters, groups and steps that all differ."""
+    row, square = MeshSpec((2,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
+    for mesh, num_groups in ((row, 1), (row, 2), (square, 2)):
+        listed = enumerate(zip(_VARIED, _PLACED, strict=True))
+        parameters = tuple(
+            ParameterSpec(
+                f"p{number}",
+                shape,
+                codes if mesh is square else ("R",),
+                group=number % num_groups,
+            )
+            for number, (shape, codes) in listed
+        )
+        yield from _made(
+            Scenario(mesh, parameters, (1,), _NEVER_FULL),
+            steps=_VARIED_STEPS,
+            held_bytes=_VARIED_CAP,
             capabilities=capabilities,
         )
 

@@ -46,14 +46,15 @@ def find_fix(
         if num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
             break
         num_left -= 1
-        if not game.mends(edit) or (num_others := game.harmless_in(edit)) is None:
+        if not (game.mends(edit) and game.is_harmless(edit)):
             continue
         verdict = game.cost_of(edit)
+        if verdict.regression is not None or not game.is_confirmed(edit):
+            continue
         if verdict.is_unchanged:
-            return game.fix(edit, num_others)
-        if verdict.regression is None:
-            accepted.append((verdict.early_bytes, game.fix(edit, num_others)))
-            num_left = min(num_left, _MAX_AFTER_FIRST)
+            return game.fix(edit)
+        accepted.append((verdict.early_bytes, game.fix(edit)))
+        num_left = min(num_left, _MAX_AFTER_FIRST)
     return max(accepted, key=lambda each: each[0])[1] if accepted else None
 
 

@@ -1,5 +1,8 @@
 """Scenarios that show costs have several ranks, buckets and steps, and keep the contract."""
 
+import itertools
+from typing import Literal
+
 import pytest
 
 from syncverify.repair.measured_scenarios import measured_scenarios
@@ -31,6 +34,22 @@ def test_they_have_several_of_everything(capabilities: Capabilities) -> None:
     needs = [Needs.of(each) for each in found]
     assert any(each.of_buckets < each.of_parameters for each in needs)
     assert any(each.early_bytes for each in needs)
+
+
+@pytest.mark.parametrize("tensors", ["dtensor", "local"])
+def test_some_have_parameters_groups_and_steps_that_all_differ(
+    tensors: Literal["dtensor", "local"],
+) -> None:
+    capabilities = Capabilities(tensors=tensors, varying_accumulations=True)
+    found = [*measured_scenarios(LONE, capabilities)]
+    varied = [each for each in found if len({p.group for p in each.parameters}) > 1]
+    assert varied
+    for each in varied:
+        shapes = {parameter.global_shape for parameter in each.parameters}
+        assert len(shapes) == len(each.parameters)
+        assert any(len({*shape}) > 1 and 1 not in shape for shape in shapes)
+        pairs = [*itertools.pairwise(each.accumulations)]
+        assert {(a > b) - (a < b) for a, b in pairs} == {-1, 0, 1}
 
 
 def test_they_repeat_the_parameters_of_the_violation() -> None:

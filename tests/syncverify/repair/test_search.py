@@ -108,7 +108,7 @@ def test_a_change_has_to_hold_what_it_mends_in_other_scenarios(
     found = FoundViolation(Violation(*MISMATCH, "", (), (), {}), PAIR)
     game = Game(found, entry_of("final-join-missing").defect(), BACKEND)
     edit = Edit("sync.py", 1, 1, ("return",), 4)
-    assert (game.harmless_in(edit) is not None) == is_harmless
+    assert game.is_harmless(edit) == is_harmless
 
 
 def test_no_change_mends_what_one_play_does_not_show() -> None:
