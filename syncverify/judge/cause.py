@@ -17,6 +17,7 @@ VALUE_CAUSES = frozenset(
         "micro_batch_missing",
         "misplaced",
         "never_written",
+        "not_finite",
         "rank_contribution_missing",
         "reduced_early",
         "result_dropped",

@@ -18,6 +18,7 @@ import torch
 from syncverify.judge import overflow
 from syncverify.judge.approximate_causes import likeliest
 from syncverify.judge.cause import Cause
+from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import trainable
 from syncverify.program.optimizer import GRADIENT_SCALE
@@ -54,13 +55,17 @@ def explain(
     if torch.equal(exact, value) or overflow.overflows_alike(exact, value):
         return None
     if not torch.isfinite(exact).all() and torch.isfinite(value).all():
-        return Cause("not_finite", "it contains inf or nan")
+        is_meant = only in {None, "misplaced"}
+        moved = displaced(expected, observed) if is_meant else None
+        return moved or Cause("not_finite", "it contains inf or nan")
     for cause, candidate in explanations(expected):
         is_meant = only in {None, cause.kind}
         if is_meant and overflow.same_values(observed, candidate.to(observed.dtype)):
             return cause
     if only is not None:
         return None
+    if moved := displaced(expected, observed):
+        return moved
     if kind := overflow.kind(exact, value):
         return Cause(kind, overflow.TEXTS[kind])
     return likeliest(expected, observed)

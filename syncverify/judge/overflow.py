@@ -12,6 +12,14 @@ TEXTS: Final = {
     "unexplained": "no known defect gives its finite elements",
 }
 
+_LARGEST: Final = torch.tensor(
+    [
+        torch.finfo(e).max
+        for e in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    ],
+    dtype=torch.float64,
+)
+
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors of one shape are equal in every element; NaN equals NaN."""
@@ -32,12 +40,24 @@ def overflows_alike(observed: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 def kind(observed: torch.Tensor, value: torch.Tensor) -> str | None:
-    """Return the kind of a wrong gradient of the right shape; None without an overflow."""
+    """Return the kind of a wrong gradient of the right shape; None without an overflow.
+
+    That an overflow is hidden is told only where the gradient shows it: all other elements
+    are right, or all that there are became the largest numbers of a dtype. A finite number in
+    its place may have come from anywhere.
+    """
     finite, seen = value.isfinite(), observed.isfinite()
     if finite.all():
         return None
     if (seen & ~finite).any():
-        return "overflow_hidden"
+        return "overflow_hidden" if _is_hidden(observed, value) else "unexplained"
     if (finite & ~seen).any():
         return "not_finite"
     return "unexplained"
+
+
+def _is_hidden(observed: torch.Tensor, value: torch.Tensor) -> bool:
+    finite = value.isfinite()
+    if finite.any():
+        return torch.equal(observed[finite], value[finite])
+    return bool(torch.isin(observed.abs(), _LARGEST).all())

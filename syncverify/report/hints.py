@@ -70,8 +70,8 @@ _HINTS = {
     ),
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
-        "put parameters into buckets in an order that does not depend on the rank, and check "
-        "the offsets of the views"
+        "check the offset of each gradient in its bucket, where it is put in and where it is "
+        "read, and fill buckets in an order that does not depend on the rank"
     ),
     "no_owner": "let owner() be true on one rank of each set of replicas, in all steps",
     "wrong_owner": "reduce a parameter's gradient to the same rank in every step, its owner",

@@ -13,6 +13,7 @@ import torch
 
 from syncverify.judge.cause import VAGUE_CAUSES, Cause
 from syncverify.judge.decoding import explanations
+from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
@@ -84,7 +85,11 @@ def fitting_causes(
         for cause, value in explanations(expected)
         if torch.equal(observed, value.to(observed.dtype))
     )
-    return [*{cause.text: cause for cause in found}.values()]
+    moved = displaced(expected, observed, is_proof=bool(observed.isfinite().all()))
+    causes = {cause.text: cause for cause in found}
+    if moved is not None and all(each.kind != moved.kind for each in causes.values()):
+        causes[moved.text] = moved
+    return [*causes.values()]
 
 
 def _lines_behind(

@@ -32,6 +32,7 @@ from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.reference import trainable
 from syncverify.judge.rounding import explain_rounded
 from syncverify.scenario import step_plan
+from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
@@ -333,8 +334,10 @@ def _finding(
         )
     if not signs:
         apart.add(cause.kind)
-    readings = list[str]()
-    if cause is told and cause.kind in VALUE_CAUSES and is_first:
+    readings, is_proven = list[str](), cause is not told
+    if cause.kind == "not_finite" and not overflows(judgement.scenario):
+        is_proven = True  # nothing may have come here from a gradient that overflows
+    if not is_proven and cause.kind in VALUE_CAUSES and is_first:
         readings = other_readings(expected, observed, cause)
     return Finding(
         cause.kind,
@@ -356,7 +359,7 @@ def _finding(
             "explanation": cause.text,
             "collectives": [words for words, _ in launches],
             **code_of(launches),
-            "is_proven": cause is not told,
+            "is_proven": is_proven,
             "readings": readings[:_SHOWN_READINGS],
         },
         shows=frozenset({cause.kind}),
