@@ -37,6 +37,7 @@ from syncverify.search.deciding_lines import deciding_lines
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
+from syncverify.search.left_out import left_out
 from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.outer_test import is_reported
@@ -322,7 +323,8 @@ def diagnosed(
         entry,
         witness=entry.witness or find_witness(*played),
         acts=acts_of(*played),
-        deciders=deciding_lines(entry, subject, backend),
+        deciders=left_out(entry, subject, backend)
+        or deciding_lines(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
 

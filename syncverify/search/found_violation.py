@@ -47,8 +47,8 @@ class FoundViolation:
             violation, with their code; none until they are looked for.
         is_smallest: Whether a search has made the scenario small.
         not_shrunk: Why a search left the scenario as it was met; "" elsewhere.
-        deciders: Lines of the subject that ran here and in no scenario that is right, with
-            their code; none until they are looked for.
+        deciders: Lines of the subject that ran here and in no scenario that is right, or that
+            kept it from what it left out, with their code; none until they are looked for.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
             `Capabilities`.
     """

@@ -1,0 +1,101 @@
+"""Where a subject leaves something out: no line that ran is wrong, for a line is missing.
+
+Note [Places of what is missing]
+    What did not happen has no line. Where a launch is missing, the statement is shown that kept
+    it from running; see Note [What keeps a line from running]. Where something is left behind,
+    the method is shown that had to clear it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from syncverify.backends.sim import SimBackend
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.skipped_launch import Place, function_named, skipped_launches
+from syncverify.search.step_lines import RanLines, lines_of_step
+from syncverify.subjects.subject import Subject
+from syncverify.trace.source_lines import is_subject_line, shown_path, text_of
+
+_NUM_SHOWN: Final = 2
+_MAX_DECORATORS: Final = 8  # lines of decorators that are skipped
+_NOT_LAUNCHED: Final = frozenset({"not_reduced", "not_reset"})
+# The methods that have to prevent what is left behind.
+_METHODS: Final[Mapping[str, str]] = {
+    "gradient_left": "zero_grad",
+    "stale": "zero_grad",
+    "not_reset": "zero_grad",
+    "hook_left": "unbind",
+    "buffer_left": "unbind",
+    "attribute_left": "unbind",
+    "parameters_joined": "unbind",
+    "collective_after_unbind": "unbind",
+    "backward_not_plain": "unbind",
+}
+
+
+def left_out(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[str, ...]:
+    """Return the lines of the subject that decide about what it did not do, with their code.
+
+    Returns:
+        Lines such as `sync.py:20 in on_gradient: if bucket.is_ready: (nothing under it ran in
+        step 1)`; none for causes that have lines of their own.
+    """
+    cause = found.violation.cause
+    if cause not in {*_NOT_LAUNCHED, *_METHODS}:
+        return ()
+    step = found.violation.evidence.get("step", 0)
+    rank = min(found.violation.ranks, default=0)
+    ran = lines_of_step(found, subject, backend, rank=rank, step=step)
+    cleared = _clearing(cause, subject, ran)
+    return tuple(itertools.chain(_skipping(cause, step, ran), cleared))
+
+
+def _skipping(cause: str, step: int, ran: RanLines) -> Iterator[str]:
+    if cause in _NOT_LAUNCHED:
+        places = dict.fromkeys(skipped_launches(ran))
+        for place in itertools.islice(places, _NUM_SHOWN):
+            yield f"{_with_text(place)} (in step {step} it led to no collective)"
+
+
+def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[str]:
+    name = _METHODS.get(cause, "")
+    place = _own_method(name, subject) or function_named(name, ran)
+    if place is not None:
+        has_to = (
+            "set it back, unless wait() does" if cause == "not_reset" else "clear it"
+        )
+        yield f"{_with_text(place)} (which has to {has_to})"
+
+
+def _own_method(name: str, subject: Subject) -> Place | None:
+    """Return the first line of a method of the subject's class, where it is Python code."""
+    method = inspect.unwrap(getattr(subject.factory, name, None) or _own_method)
+    code = getattr(method, "__code__", None)
+    if method is _own_method or code is None or not is_subject_line(code.co_filename):
+        return None
+    # Decorators come first.
+    place = Place(code.co_filename, code.co_firstlineno, name)
+    for number in range(place.line, place.line + _MAX_DECORATORS):
+        later = replace(place, line=number)
+        if _text(later).startswith(("def ", "async def ")):
+            return later
+    return place
+
+
+def _with_text(place: Place) -> str:
+    return f"{_named(place)}: {_text(place)}"
+
+
+def _text(place: Place) -> str:
+    return text_of(_named(place))
+
+
+def _named(place: Place) -> str:
+    return f"{shown_path(place.file)}:{place.line} in {place.function}"

@@ -1,0 +1,178 @@
+"""The statement that keeps a subject from a collective, found in its source.
+
+Note [What keeps a line from running]
+    A line with a collective that did not run lies behind a statement that did: the last one
+    on the way to it. That is a condition or a loop of which nothing inside ran, or one that
+    left the block before. Where no line of a function ran, the same is asked of the lines that
+    name the function, since a call or a hook would have led to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from syncverify.search.step_lines import RanLines
+
+_COLLECTIVES: Final = frozenset(
+    {
+        "all_reduce",
+        "all_reduce_coalesced",
+        "all_to_all_single",
+        "allreduce",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+    }
+)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Exit = ast.Return | ast.Raise | ast.Continue | ast.Break
+_Decision = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
+_MAX_FUNCTIONS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, in a function."""
+
+    file: str
+    line: int
+    function: str
+
+
+def skipped_launches(ran: RanLines) -> Iterator[Place]:
+    """Yield statements that ran, and kept some line with a collective from running."""
+    sources = _sources(ran)
+    names, seen = [*sorted(_COLLECTIVES)], set[str]()
+    while names and len(seen) < len(_COLLECTIVES) + _MAX_FUNCTIONS:
+        name = names.pop(0)
+        seen.add(name)
+        for source in sources:
+            for way in source.ways_to(name):
+                if place := source.where_it_ends(way):
+                    yield place
+                elif source.is_untouched(way.function):
+                    names.append(way.function.name)
+        names = [each for each in dict.fromkeys(names) if each not in seen]
+
+
+def function_named(name: str, ran: RanLines) -> Place | None:
+    """Return the first line of the function of a name that ran; None of several."""
+    found = [
+        Place(source.file, function.lineno, name)
+        for source in _sources(ran)
+        for function in source.functions()
+        if function.name == name and not source.is_untouched(function)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _sources(ran: RanLines) -> list[_Source]:
+    sources = list[_Source]()
+    for file in sorted(ran):
+        # The file may be gone, or changed since its import.
+        with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
+            text = Path(file).read_text("utf-8")
+            sources.append(_Source(file, ast.parse(text), ran[file]))
+    return sources
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Statements around each other in a function, the innermost one last, and its block."""
+
+    statements: tuple[ast.stmt, ...]
+    blocks: tuple[list[ast.stmt], ...]
+    function: _Function
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file, and the numbers of its lines that ran."""
+
+    file: str
+    tree: ast.Module
+    ran: set[int]
+
+    def functions(self) -> Iterator[_Function]:
+        """Yield all functions and methods."""
+        return (each for each in ast.walk(self.tree) if isinstance(each, _Function))
+
+    def is_untouched(self, function: _Function) -> bool:
+        """Tell whether no line of a function ran."""
+        first, last = function.body[0].lineno, function.end_lineno or 0
+        return self.ran.isdisjoint(range(first, last + 1))
+
+    def ways_to(self, name: str) -> Iterator[_Way]:
+        """Yield the ways to all simple statements that name a function."""
+        for function in self.functions():
+            for way in _ways(function.body, _Way((), (), function)):
+                last = way.statements[-1]
+                if not _blocks_of(last) and _is_named_in(last, name):
+                    yield way
+
+    def where_it_ends(self, way: _Way) -> Place | None:
+        """Return the last statement that ran on the way to one that did not."""
+        *around, last = way.statements
+        if self._did_run(last):
+            is_one_line = around and around[-1].lineno == last.lineno
+            return self._place(around[-1], way) if is_one_line else None
+        for depth in reversed(range(len(way.statements))):
+            block = way.blocks[depth]
+            before = block[: block.index(way.statements[depth])]
+            exits = [each for one in before for each in self._exits(one)]
+            if exits:
+                return self._place(exits[-1], way)
+            if any(map(self._did_run, before)):
+                return None
+            parent = way.statements[depth - 1] if depth else None
+            if isinstance(parent, _Decision) and self._did_run(parent):
+                return self._place(parent, way)
+        return None
+
+    def _did_run(self, statement: ast.stmt) -> bool:
+        """Tell whether a statement ran; of one with blocks, whether its first lines did."""
+        inner = [block[0].lineno for block in _blocks_of(statement)]
+        end = min(inner) - 1 if inner else statement.end_lineno or statement.lineno
+        lines = range(statement.lineno, max(end, statement.lineno) + 1)
+        return not self.ran.isdisjoint(lines)
+
+    def _exits(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield what left the block: the condition around it, or the statement."""
+        for each in ast.walk(statement):
+            if isinstance(each, _Exit) and self._did_run(each):
+                yield statement
+
+    def _place(self, statement: ast.stmt, way: _Way) -> Place:
+        return Place(self.file, statement.lineno, way.function.name)
+
+
+def _ways(block: list[ast.stmt], outer: _Way) -> Iterator[_Way]:
+    for statement in block:
+        if isinstance(statement, _Function | ast.ClassDef):
+            continue  # a function of its own
+        way = _Way(
+            (*outer.statements, statement), (*outer.blocks, block), outer.function
+        )
+        yield way
+        for inner in _blocks_of(statement):
+            yield from _ways(inner, way)
+
+
+def _blocks_of(statement: ast.AST) -> list[list[ast.stmt]]:
+    """List the blocks of a statement, those of its handlers and cases too."""
+    own = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    parts = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+    return [block for block in (*own, *(part.body for part in parts)) if block]
+
+
+def _is_named_in(statement: ast.stmt, name: str) -> bool:
+    return any(
+        (isinstance(each, ast.Attribute) and each.attr == name)
+        or (isinstance(each, ast.Name) and each.id == name)
+        for each in ast.walk(statement)
+    )

@@ -1,0 +1,155 @@
+"""What did not happen has no line: the statement that kept it from happening is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import nn
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.left_out import left_out
+from syncverify.search.skipped_launch import Place, skipped_launches
+from syncverify.subjects.subject import resolve
+
+
+class SkipsInABranch(CountsHookCalls):
+    @override
+    def note(self, parameter: nn.Parameter) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] > self.required and parameter.grad is not None:
+            self.reduce(parameter.grad)
+
+
+class ForgetsTheLast(CountsHookCalls):
+    @override
+    def bind(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters[:-1]:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+
+class LeavesEarly(CountsHookCalls):
+    @override
+    def note(self, parameter: nn.Parameter) -> None:
+        if self.required:
+            return
+        super().note(parameter)
+
+
+class NeverResets(CountsHookCalls):
+    @override
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class NeverClears(CountsHookCalls):
+    @override
+    def zero_grad(self) -> None:
+        self.counts = dict.fromkeys(self.parameters, 0)
+
+
+class KeepsHooks(CountsHookCalls):
+    @override
+    def unbind(self) -> None:
+        self.zero_grad()
+
+
+def decided(subject: type, cause: str) -> list[str]:
+    specs = (ParameterSpec("p0", (2,), ("R",)),)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
+    found, backend = resolve(subject), SimBackend()
+    run = backend.run(scenario, found)
+    first, *others = check(scenario, run, found.capabilities)
+    same = next((each for each in (first, *others) if each.cause == cause), None)
+    violation = same or replace(first, cause=cause)
+    lines = left_out(FoundViolation(violation, scenario), found, backend)
+    return [line.partition(" in ")[2] for line in lines]
+
+
+NO_LAUNCH = "(in step {} it led to no collective)"
+TO_CLEAR = "(which has to clear it)"
+
+
+@pytest.mark.parametrize(
+    ("subject", "cause", "starts", "end"),
+    [
+        (
+            SkipsInABranch,
+            "not_reduced",
+            ["note: if self.counts[parameter] > "],
+            NO_LAUNCH.format(0),
+        ),
+        (
+            ForgetsTheLast,
+            "not_reduced",
+            ["bind: for parameter in self.parameters[:-1]: "],
+            NO_LAUNCH.format(0),
+        ),
+        (LeavesEarly, "not_reduced", ["note: if self.required: "], NO_LAUNCH.format(0)),
+        (
+            NeverResets,
+            "not_reset",
+            ["note: if self.counts[parameter] == ", "zero_grad: def zero_grad(self) "],
+            "(which has to set it back, unless wait() does)",
+        ),
+        (NeverClears, "gradient_left", ["zero_grad: def zero_grad(self) "], TO_CLEAR),
+        (KeepsHooks, "hook_left", ["unbind: def unbind(self) "], TO_CLEAR),
+        (NeverClears, "replicas_differ", [], ""),
+    ],
+)
+def test_what_is_left_out_has_a_place(
+    subject: type, cause: str, starts: list[str], end: str
+) -> None:
+    lines = decided(subject, cause)
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == (
+        starts
+    )
+    assert "".join(lines[-1:]).endswith(end)
+
+
+SOURCE = """\
+def launch(bucket):
+    for group in bucket.groups:
+        with bucket.stream:
+            dist.all_reduce(bucket.flat, group=group)
+
+def note(bucket):
+    if bucket.skip: return
+    launch(bucket)
+
+def loop(buckets):
+    for bucket in buckets:
+        if bucket.empty:
+            continue
+        dist.reduce_scatter_tensor(bucket.out, bucket.flat)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ran", "place"),
+    [
+        ({2}, (2, "launch")),
+        ({7}, (7, "note")),
+        ({7, 8}, None),
+        ({11, 12, 13}, (12, "loop")),
+        ({11}, (11, "loop")),
+        ({11, 12, 14}, None),
+    ],
+)
+def test_the_last_statement_that_ran_is_the_one(
+    tmp_path: Path, ran: set[int], place: tuple[int, str] | None
+) -> None:
+    file = tmp_path / "source.py"
+    file.write_text(SOURCE, "utf-8")
+    found = [*skipped_launches({str(file): ran})]
+    assert found == ([Place(str(file), *place)] if place else [])
