@@ -1,6 +1,7 @@
 """One thread a process, and the same examples on every run."""
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 
@@ -54,6 +55,19 @@ def _owners_as_before() -> Iterator[None]:
     owners = [*owner_link._owners]
     yield
     owner_link._owners[:] = owners
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_arrive() -> Iterator[None]:
+    """Let SIGINT interrupt this process and those that tests start.
+
+    A shell starts a job in the background with SIGINT ignored, and so do some CI systems.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
