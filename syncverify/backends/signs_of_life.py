@@ -21,6 +21,7 @@ import torch.distributed as dist
 from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
 from syncverify.processes.descendants import Work, work_of_descendants
+from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
 
 _PERIOD_SECONDS = 1.0
@@ -66,6 +67,7 @@ class Pulse:
         self._playing = (job, threading.current_thread(), recorder)
 
     def _beat(self) -> None:
+        name_own_thread()
         pause = threading.Event()
         number = 0
         with contextlib.suppress(dist.DistError):

@@ -42,6 +42,7 @@ from syncverify.backends.messages import (
 )
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_status import status_of
+from syncverify.processes.thread_demand import name_own_thread
 from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
@@ -75,6 +76,7 @@ class Worker:
             self._player.join()
 
     def _control(self) -> None:
+        name_own_thread()
         try:
             while True:
                 message = self._connection.recv()

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+from syncverify.processes.thread_demand import name_own_thread
+
 # A word and its text: the token of the scenario that starts, the exit code of the end, the
 # cause and the words of an end that another process met in that scenario. A process that
 # waits for one of another command says so, since it sleeps meanwhile.
@@ -35,6 +37,7 @@ def link_to_owner(write: Write) -> None:
     _owners[:] = [write]
 
     def beat() -> None:
+        name_own_thread()
         pause = threading.Event()
         with contextlib.suppress(
             OSError

@@ -10,6 +10,7 @@ Note [Threads that wait for the GIL]
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from pathlib import Path
 
 # Far below the two hundred of a thread that waits for the GIL on an idle machine.
 _SWITCHES_PER_SECOND = 10.0
+_OWN_NAME = "syncverify"
+# Names that the kernel has: torch's build of gloo names its loop.
+_POLLING = frozenset({_OWN_NAME, "gloo_tcp_loop"})
+_SERVED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,13 @@ class _Thread:
         state: Letter of proc_pid_status(5): R runs or queues, D waits for a disk.
         queued_seconds: Time for which it was ready and had no processor.
         switches: How often it went to sleep by itself.
+        polls: Whether it wakes up by the clock, to see whether there is anything to do.
     """
 
     state: str
     queued_seconds: float
     switches: int
+    polls: bool = False
 
 
 class ThreadDemand:
@@ -62,15 +69,26 @@ class ThreadDemand:
         """
         before, began = self._before, self._began
         self.renew()
-        bound = _SWITCHES_PER_SECOND * (self._began - began)
+        seconds = self._began - began
+        bound = _SWITCHES_PER_SECOND * seconds
         queued, is_ready = 0.0, False
         for number, now in self._before.items():
             then = before.get(number, now)
+            waited = now.queued_seconds - then.queued_seconds
             is_restless = is_silent and now.switches - then.switches > bound
-            if not is_restless:
-                queued += now.queued_seconds - then.queued_seconds
-            is_ready |= now.state == "D" or (now.state == "R" and not is_restless)
+            is_served = now.polls and waited < _SERVED_SHARE * seconds
+            asks_for_nothing = is_restless or is_served
+            if not asks_for_nothing:
+                queued += waited
+            is_ready |= now.state == "D" or (now.state == "R" and not asks_for_nothing)
         return queued, is_ready
+
+
+def name_own_thread() -> None:
+    """Give the calling thread a name in the kernel; see Note [Threads that poll]."""
+    with contextlib.suppress(OSError):  # no `/proc`
+        folder = Path(f"/proc/self/task/{threading.get_native_id()}")
+        (folder / "comm").write_text(_OWN_NAME)
 
 
 def _threads(pid: int) -> dict[int, _Thread]:
@@ -92,4 +110,5 @@ def _thread(folder: Path) -> _Thread | None:
         return None
     fields = dict(line.partition(":\t")[::2] for line in status.splitlines())
     switches = int(fields["voluntary_ctxt_switches"])
-    return _Thread(fields["State"][0], nanoseconds / 1e9, switches)
+    polls = fields["Name"] in _POLLING
+    return _Thread(fields["State"][0], nanoseconds / 1e9, switches, polls)

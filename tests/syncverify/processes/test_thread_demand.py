@@ -2,15 +2,18 @@
 
 import os
 import threading
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from syncverify.processes import thread_demand
 from syncverify.processes.thread_demand import ThreadDemand
 
 SECONDS = 5.0
-Files = dict[int, tuple[str, float, int]]
+Files = dict[int, tuple[Any, ...]]
 
 
 @pytest.fixture
@@ -61,6 +64,54 @@ def test_a_thread_that_is_new_counts_by_its_state(
     asked, threads, clock = demand
     threads[8], clock[0] = ("R", 9.0, 900), clock[0] + SECONDS
     assert asked.look(is_silent=True) == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [
+        (2.0, (0.0, False)),  # queues a little each time that it wakes up
+        (3.0, (3.0, True)),  # the process is kept from running
+    ],
+)
+def test_a_thread_that_polls_asks_for_nothing_while_it_is_served(
+    demand: tuple[ThreadDemand, Files, list[float]],
+    waited: float,
+    expected: tuple[float, bool],
+) -> None:
+    _, threads, clock = demand
+    threads[7] = ("R", 0.0, 0, True)
+    asked = ThreadDemand(1)
+    threads[7], clock[0] = ("R", waited, 500, True), clock[0] + SECONDS
+    assert asked.look(is_silent=False) == expected
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
+def test_the_loop_of_gloo_is_known_by_its_name() -> None:
+    def polling() -> set[int]:
+        threads = thread_demand._threads(os.getpid())
+        return {number for number, each in threads.items() if each.polls}
+
+    before = polling()
+    group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=60))
+    assert polling() - before
+    group.shutdown()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
+def test_our_own_threads_are_known_by_their_name() -> None:
+    polls: list[bool] = []
+
+    def look() -> None:
+        number = threading.get_native_id()
+        thread_demand.name_own_thread()
+        read = thread_demand._thread(Path(f"/proc/self/task/{number}"))
+        assert read is not None
+        polls.append(read.polls)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert polls == [True]
 
 
 def test_a_process_that_is_gone_asks_for_nothing() -> None:
