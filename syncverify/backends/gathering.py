@@ -144,9 +144,12 @@ class Gathering(ABC, Generic[Process]):
             patience = (
                 self.aftershock_seconds if self._has_fault() else self.patience_seconds
             )
-            if self._receive(patience):
+            pause = min(each.pause_seconds for each in detectors.values())
+            if self._receive(pause) or self._has_moved(detectors, pause):
                 continue
-            self._ask()
+            if self._receive(patience - pause):
+                continue
+            self._ask(self.patience_seconds)
             findings = {
                 rank: detectors[rank].look(is_silent=rank not in self.statuses)
                 for rank in self.pending()
@@ -159,10 +162,25 @@ class Gathering(ABC, Generic[Process]):
             elif self._is_over(findings):
                 return
 
+    def _has_moved(
+        self, detectors: dict[int, HangDetector], pause_seconds: float
+    ) -> bool:
+        """Tell whether a rank that answers at once had an event since the last question."""
+        if self._has_fault():
+            return False
+        self._ask(pause_seconds)
+        pending = [rank for rank in self.pending() if rank in self.statuses]
+        moved = [rank for rank in pending if detectors[rank].has_moved()]
+        return bool(moved)
+
     def _detector(self, rank: int) -> HangDetector:
+        reached = -1
+
         def progress() -> int:
+            nonlocal reached  # a rank that is silent has reached no more
             status = self.statuses.get(rank)
-            return -1 if status is None else status.progress
+            reached = reached if status is None else status.progress
+            return reached
 
         process = self.processes[rank]
         return HangDetector(
@@ -204,8 +222,12 @@ class Gathering(ABC, Generic[Process]):
         """Receive what arrives first; return False if nothing came within the time."""
 
     @abstractmethod
-    def _ask(self) -> None:
-        """Ask each pending rank for its status; an outcome may come instead."""
+    def _ask(self, seconds: float) -> None:
+        """Ask each pending rank for its status; an outcome may come instead.
+
+        Args:
+            seconds: Length of a window, of which a rank that answers takes a share.
+        """
 
 
 @dataclass(kw_only=True)
@@ -263,13 +285,13 @@ class WorkerGathering(Gathering[WorkerProcess]):
         return message if isinstance(message, Status) else None
 
     @override
-    def _ask(self) -> None:
+    def _ask(self, seconds: float) -> None:
         self.statuses.clear()
         asked = self.pending()
         for rank in asked:
             self.send(rank, StatusRequest())
         # All ranks answer meanwhile: two that are silent cost the time of one.
-        deadline = time.monotonic() + _ANSWER_SHARE * self.patience_seconds
+        deadline = time.monotonic() + _ANSWER_SHARE * seconds
         for rank in asked:
             self._await_status(rank, deadline)
 

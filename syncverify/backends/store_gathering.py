@@ -93,7 +93,7 @@ class StoreGathering(Gathering[RemoteRank]):
         return False
 
     @override
-    def _ask(self) -> None:
+    def _ask(self, seconds: float) -> None:
         self._note_ends()
         signs = {rank: self.processes[rank].look() for rank in self.pending()}
         self.statuses = {

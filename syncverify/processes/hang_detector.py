@@ -12,9 +12,13 @@ from syncverify.processes.thread_demand import ThreadDemand
 
 # Share of a window, which other threads of the process (a progress bar) do not reach.
 _IDLE_SHARE = 0.05
+# Share of a window that a rank spends which spins, beside the work of a busy machine.
+_SPENT_SHARE = 0.9
 # Bound for a rank that sleeps and wakes without an end.
 _MAX_WINDOWS = 12
 _DEMAND_AGE_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+_PAUSE_SHARE = 0.2
 
 Finding = Literal["moved", "slow", "idle", "spent", "endless"]
 
@@ -79,8 +83,7 @@ class HangDetector:
             used a whole window of it since the last event, `endless` if there was none in many
             windows, and `slow` otherwise.
         """
-        if self._progress() != self._reached:
-            self.renew()
+        if self.has_moved():
             return "moved"
         now = self._used_seconds()
         queued, is_ready = (
@@ -94,7 +97,20 @@ class HangDetector:
             return "idle"
         if self._num_windows >= _MAX_WINDOWS:
             return "endless"
-        return "spent" if now - self._began >= self.window_seconds else "slow"
+        is_spent = now - self._began >= _SPENT_SHARE * self.window_seconds
+        return "spent" if is_spent else "slow"
+
+    @property
+    def pause_seconds(self) -> float:
+        """Wall time between two questions whether there was an event, far below a window."""
+        return min(_PAUSE_SECONDS, _PAUSE_SHARE * self.window_seconds)
+
+    def has_moved(self) -> bool:
+        """Tell whether there was an event; the window starts over then, and not at its end."""
+        if self._progress() == self._reached:
+            return False
+        self.renew()
+        return True
 
     def _is_helped(self) -> bool:
         """Tell whether descendants worked since the last look at them, or are about to."""

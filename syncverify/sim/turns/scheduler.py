@@ -282,12 +282,19 @@ class Scheduler:
 
     def _await_return(self) -> bool:
         """Wait for the turn; see Note [A rank that does not come back]."""
-        self._hang_detector.renew()
-        while not self._returned.acquire(timeout=self._hang_detector.window_seconds):
-            if self._hang_detector.is_over():
-                # It may have come back during the look, which takes long on a busy machine.
-                return self._returned.acquire(blocking=False)
-        return True
+        detector, is_over = self._hang_detector, False
+        rest_seconds = detector.window_seconds - detector.pause_seconds
+        detector.renew()
+        while not is_over:
+            if self._returned.acquire(timeout=detector.pause_seconds):
+                return True
+            if detector.has_moved():
+                continue
+            if self._returned.acquire(timeout=rest_seconds):
+                return True
+            is_over = detector.is_over()
+        # It may have come back during the look, which takes long on a busy machine.
+        return self._returned.acquire(blocking=False)
 
     def _positions(self) -> list[Position]:
         return [

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -87,14 +88,18 @@ def test_a_thread_that_polls_asks_for_nothing_while_it_is_served(
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
 def test_the_loop_of_gloo_is_known_by_its_name() -> None:
-    def polling() -> set[int]:
-        threads = thread_demand._threads(os.getpid())
-        return {number for number, each in threads.items() if each.polls}
+    """Two ranks of one process connect, so the loop that serves both has run."""
+    store = dist.HashStore()
 
-    before = polling()
-    group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=60))
-    assert polling() - before
-    group.shutdown()
+    def connect(rank: int) -> dist.ProcessGroupGloo:
+        return dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))
+
+    with ThreadPoolExecutor(2) as ranks:
+        groups = [*ranks.map(connect, range(2))]
+    names = {each.read_text() for each in Path("/proc/self/task").glob("*/comm")}
+    assert thread_demand.LOOP_OF_GLOO in {name.strip() for name in names}
+    for group in groups:
+        group.shutdown()
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
