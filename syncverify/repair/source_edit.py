@@ -14,6 +14,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -65,18 +66,23 @@ class Source:
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a function that has a line."""
         found: ast.stmt | None = None
-        for node in ast.walk(self.tree):  # outer nodes come before those in them
-            if isinstance(node, ast.stmt) and _has(node, number):
+        for node in self._statements:
+            if _has(node, number):
                 found = node
         return found
 
     def function_at(self, number: int) -> ast.FunctionDef | None:
         """Return the innermost function that has a line."""
         found: ast.FunctionDef | None = None
-        for node in ast.walk(self.tree):
+        for node in self._statements:
             if isinstance(node, ast.FunctionDef) and _has(node, number):
                 found = node
         return found
+
+    @cached_property
+    def _statements(self) -> tuple[ast.stmt, ...]:
+        """All statements; outer ones come before those in them."""
+        return tuple(each for each in ast.walk(self.tree) if isinstance(each, ast.stmt))
 
     def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
         """Return the `with` blocks around a statement, within its function, innermost first."""
