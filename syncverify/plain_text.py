@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 # Longest text of an exception, in characters; the rest is counted.
@@ -41,7 +42,18 @@ def message_of(error: BaseException) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 scenario` and `2 scenarios`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun_of(number, noun)}"
+
+
+def noun_of(number: float, noun: str) -> str:
+    """Return a noun in the form that goes with a number."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def named(noun: str, items: Iterable[object]) -> str:
+    """Return items after their noun, such as `rank 0` and `ranks 0, 1`."""
+    listed = [*map(str, items)]
+    return f"{noun_of(len(listed), noun)} {', '.join(listed)}"
 
 
 def in_one_line(text: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from syncverify.defaults import BACKEND_NAMES, DEFAULT_EXAMPLES
+from syncverify.plain_text import counted
 
 if TYPE_CHECKING:
     from syncverify.report.report import Report
@@ -279,7 +280,7 @@ class _LiveLine:
         spent = time.monotonic() - self._started
         left = spent / max(1, num_examples) * (self._total - num_examples)
         self._show(
-            f"{num_examples} of {self._total} scenarios, {num_violations} violation(s), "
+            f"{num_examples} of {self._total} scenarios, {counted(num_violations, 'violation')}, "
             f"about {left:.0f} s left"
         )
 

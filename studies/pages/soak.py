@@ -21,6 +21,7 @@ import torch
 from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
 from syncverify.defaults import BACKEND_NAMES
+from syncverify.plain_text import counted
 from syncverify.report.report import Report
 from syncverify.search.process_pool import run_in_processes
 from syncverify.subjects.subject import resolve
@@ -132,7 +133,7 @@ def main(
             file.write(json.dumps(line) + "\n")
     found = lines(path)
     for name, kind, played, alarms in sums(found):
-        click.echo(f"{name} on {kind}: {played} scenarios, {alarms} alarm(s)")
+        click.echo(f"{name} on {kind}: {played} scenarios, {counted(alarms, 'alarm')}")
     sys.exit(any(line["violations"] for line in found))
 
 

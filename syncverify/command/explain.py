@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted
 from syncverify.report.console import say
 
 _EXPECTED = "expected REPORT.json#WORD/N, such as report.json#wrong/1"
@@ -26,7 +27,7 @@ def _diagnosis(place: str) -> str:
     listed = [each for each in _observed(Path(file)) if each.get("word") == word]
     if not 1 <= int(number) <= len(listed):
         raise UsageError(
-            f"{_EXPECTED}, but {file!r} lists {len(listed)} feature(s) as {word!r}"
+            f"{_EXPECTED}, but {file!r} lists {counted(len(listed), 'feature')} as {word!r}"
         )
     chosen = listed[int(number) - 1]
     text = chosen.get("diagnosis")

@@ -15,6 +15,7 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
+from syncverify.plain_text import counted
 from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
@@ -175,7 +176,7 @@ def _probe(
     """Play some plain training steps, then each feature."""
     progress.console.print(
         f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
-        f"then {options.scenarios} of each feature, up to {options.ranks} rank(s), "
+        f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "
         f"seed {options.seed}",
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)

@@ -10,6 +10,7 @@ from syncverify.dumps.judging import PROPERTIES, JobVerdict, judge_dumps
 from syncverify.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.violation import Violation
+from syncverify.plain_text import counted, named, noun_of
 from syncverify.report.console import say
 
 _NAMES = frozenset(check.__name__ for check in PROPERTIES)
@@ -31,17 +32,17 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
     for violation in verdict.violations:
         yield from _described(violation)
     if verdict.absent:
-        yield f"note: no dump of rank(s) {_few(verdict.absent)}"
+        yield f"note: no dump of {_few(verdict.absent)}"
     cut = [rank for rank, dump in dumps.items() if dump.is_cut]
     if cut:
         yield (
-            f"note: the recorder dropped the first entries of rank(s) {_few(cut)}, so "
+            f"note: the recorder dropped the first entries of {_few(cut)}, so "
             "earlier collectives, and messages, are not judged"
         )
     if verdict.num_unfinished:
         yield (
-            f"note: {verdict.num_unfinished} collective(s) had not ended, though all of "
-            "their ranks came: look at network and devices, or at the work before them"
+            f"note: {counted(verdict.num_unfinished, 'collective')} had not ended, though all "
+            "ranks came: look at network and devices, or at the work before them"
         )
     yield _summary(len(dumps), verdict)
 
@@ -53,18 +54,20 @@ def _described(violation: Violation) -> Iterator[str]:
     yield f"  {violation.summary}"
     for line in violation.evidence.get("details", []):
         yield f"  {line}"
-    yield f"  seen on:    rank(s) {_few(violation.ranks)}"
+    yield f"  seen on:    {_few(violation.ranks)}"
     yield ""
 
 
 def _summary(num_dumps: int, verdict: JobVerdict) -> str:
     count = len(verdict.violations)
     title = f"{count or 'NO'} VIOLATION{'S' if count > 1 else ''}"
-    judged = f"{verdict.num_collectives:,} collective(s) in {num_dumps:,} dump(s)"
+    collectives = noun_of(verdict.num_collectives, "collective")
+    dumps = noun_of(num_dumps, "dump")
+    judged = f"{verdict.num_collectives:,} {collectives} in {num_dumps:,} {dumps}"
     return f"{title}: {judged}"
 
 
 def _few(ranks: Sequence[int]) -> str:
-    """List ranks, or the first ones of many."""
+    """Name ranks, or the first ones of many."""
     more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
-    return ", ".join(map(str, ranks[:16])) + more
+    return named("rank", ranks[:16]) + more

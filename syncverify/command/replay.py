@@ -11,6 +11,7 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.errors import UsageError
 from syncverify.judge.violation import Violation
+from syncverify.plain_text import counted
 from syncverify.program.modules import provide_layers
 from syncverify.report.console import say
 from syncverify.report.report import Report
@@ -98,7 +99,7 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
     choices = sum(map(bool, reproducer.schedule.choices))
     if choices:
         say(
-            f"note: the token asks {choices} time(s) for other timing than by default, "
+            f"note: the token asks {counted(choices, 'time')} for other timing than by default, "
             f"which only --backend sim can follow; on {backend} the machine's own decides"
         )
 

@@ -129,7 +129,7 @@ def _search(
     seed = draw_seed() if options.seed is None else options.seed
     progress.console.print(
         f"verifying {options.subject} on {options.backend}: "
-        f"{counted(options.examples, 'scenario')}, up to {ranks} rank(s), seed {seed}"
+        f"{counted(options.examples, 'scenario')}, up to {counted(ranks, 'rank')}, seed {seed}"
         + (f", focus {options.focus}" if options.focus else ""),
     )
     progress.report.begin(subject, backend.name, seed)

@@ -30,6 +30,7 @@ from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
+from syncverify.plain_text import named
 from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -215,7 +216,7 @@ class _Meetings:
                     yield Violation(
                         collectives_match_across_ranks.__name__,
                         "rank_left_no_dump",
-                        f"rank {rank} waits in {launch}, and rank(s) {silent} of the "
+                        f"rank {rank} waits in {launch}, and {named('rank', silent)} of the "
                         "group left no dump",
                         tuple(silent),
                         evidence={"details": [f"rank {rank}: {launch.moment}"]},

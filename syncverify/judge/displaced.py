@@ -6,7 +6,8 @@ Note [Elements found elsewhere]
     that are wrong are looked up among all right elements of the rank. One number may be found
     there by chance: with k numbers to find, and n different fractions in a dtype, each lookup
     succeeds by chance with at most k/n. The chance that all do has to be small. Inf and NaN
-    prove nothing, for an overflow may spread.
+    prove nothing, for an overflow may spread. Elements of the same gradient in another order
+    are no wrong offset: those are strides.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def displaced(
     Args:
         expected: The right gradient.
         observed: The wrong gradient; shape of the local part.
-        is_proof: Whether a finite element has to be found, and more than by chance.
+        is_proof: Whether a finite element of another parameter has to be found, and more than
+            by chance.
 
     Returns:
         The cause, with the place of the first wrong element that was found, or None.
@@ -48,7 +50,12 @@ def displaced(
     found = {index: places[flat[index]] for index in wrong if flat[index] in places}
     if not found or any(flat[index] and index not in found for index in wrong):
         return None
-    telling = [index for index in found if observed.reshape(-1)[index].isfinite()]
+    own = f" of {expected.spec.name!r}"
+    telling = [
+        index
+        for index, place in found.items()
+        if observed.reshape(-1)[index].isfinite() and not place.endswith(own)
+    ]
     chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
     if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
         return None

@@ -89,8 +89,11 @@ class CoverageSummary:
         count = len(self.missing_values)
         if not count:
             return ""
+        was = "was" if count == 1 else "were"
         named = _few(self.missing_values, _NAMED_IN_A_LINE)
-        return f", but {count} of {self.num_values} values were in no scenario: {named}"
+        return (
+            f", but {count} of {self.num_values} values {was} in no scenario: {named}"
+        )
 
     def gap(self, percent_of_pairs: float) -> str | None:
         """Describe missing coverage; None if all values and enough pairs occurred."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import certainty, hint
@@ -213,7 +213,7 @@ def scenario_lines(
         for name, size in zip(names, scenario.mesh.shape, strict=True)
     )
     counts = ", ".join(map(str, scenario.accumulations))
-    yield f"{title}: {scenario.mesh.num_ranks} rank(s), mesh ({mesh})"
+    yield f"{title}: {counted(scenario.mesh.num_ranks, 'rank')}, mesh ({mesh})"
     yield f"  micro-batches per step: {counts}; bucket cap {scenario.bucket_cap_bytes} bytes"
     yield from map("  {}".format, _special(scenario))
     for spec in scenario.parameters:
@@ -284,11 +284,9 @@ def _placement(code: str) -> str:
 
 
 def _seen_on(entry: FoundViolation) -> str:
-    ranks = ", ".join(map(str, entry.violation.ranks)) or "all ranks"
-    words = f"rank(s) {ranks}" if entry.violation.ranks else ranks
-    if entry.violation.parameters:
-        words += f"; parameter(s) {', '.join(entry.violation.parameters)}"
-    return words
+    ranks, parameters = entry.violation.ranks, entry.violation.parameters
+    words = named("rank", ranks) if ranks else "all ranks"
+    return f"{words}; {named('parameter', parameters)}" if parameters else words
 
 
 def _witness(entry: FoundViolation) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from syncverify.judge.ordering.races import EarlyFree
 from syncverify.judge.properties.ordering_words import first_and_second
+from syncverify.plain_text import counted
 from syncverify.witness.witness import NoWitness, Witness
 
 _ABOUT_NAN = (
@@ -19,10 +20,11 @@ _ABOUT_NAN = (
 def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     """Yield the lines of a report about a witness; none for None."""
     if isinstance(witness, NoWitness):
+        were = "was" if witness.num_orders == 1 else "were"
         yield (
             "none was found, and it is a race all the same: of this scenario "
-            f"{witness.num_orders} legal order(s) were played, and none shows a wrong "
-            "gradient"
+            f"{counted(witness.num_orders, 'legal order')} {were} played, and none shows a "
+            "wrong gradient"
         )
         yield from witness.reasons
     elif witness is not None:

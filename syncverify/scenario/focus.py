@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import scenario_features
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
@@ -53,7 +54,7 @@ def check_focus(topic: str, capabilities: Capabilities, max_ranks: int) -> None:
     if not {*values} - {*_USUAL.get(_TOPICS[topic], ())}:
         raise UsageError(
             f"nothing to focus on: the contract covers no special value of {topic!r} on up "
-            f"to {max_ranks} rank(s)"
+            f"to {counted(max_ranks, 'rank')}"
         )
 
 

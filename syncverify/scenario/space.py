@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted
 from syncverify.scenario import vocabulary
 from syncverify.scenario.choices import features_by_mesh, features_left
 from syncverify.scenario.contract import Capabilities
@@ -152,7 +153,7 @@ class Space:
         if topic is not None:
             raise UsageError(
                 f"expected a contract that leaves some {topic!r} on up to "
-                f"{self.max_ranks} rank(s); its capabilities leave out each one: take "
+                f"{counted(self.max_ranks, 'rank')}; its capabilities leave out each one: take "
                 f"a value of {topic!r} out of `outside`"
             )
 
@@ -173,7 +174,8 @@ class Space:
         if "ranks" in pair:
             num_ranks = int(pair["ranks"])
             if _most_axes(num_ranks) < num_axes:
-                return f"{num_ranks} rank(s) have no {num_axes} axes of two or more"
+                axes = "an axis" if num_axes == 1 else f"{num_axes} axes"
+                return f"a world of {counted(num_ranks, 'rank')} lacks {axes} of two or more"
             if num_axes == 0 and num_ranks > 1 and self.capabilities.tensors == "local":
                 return "every parameter is replicated over all ranks"
         no_third_axis = not self.capabilities.covers("mesh", "3 axes")

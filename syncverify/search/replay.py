@@ -24,6 +24,7 @@ from syncverify.errors import (
     UnknownLayerError,
 )
 from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.plain_text import counted
 from syncverify.scenario.coverage import Coverage, features_outside
 from syncverify.scenario.space import Space
 from syncverify.scenario.token import Reproducer, decode, encode, other_version
@@ -125,7 +126,7 @@ class SavedViolations:
                 yield reproducer
         if foreign:
             self.notes.append(
-                f"kept {foreign} saved violation(s) of another version of syncverify, which "
+                f"kept {counted(foreign, 'saved violation')} of another version of syncverify, which "
                 "this one cannot play"
             )
 

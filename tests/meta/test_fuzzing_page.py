@@ -82,7 +82,7 @@ def scenario_in(failure: str) -> Scenario:
 def test_each_failure_has_a_diagnosis_and_a_replay_line(shown: str, test: str) -> None:
     failure = part_of(shown, test)
     assert "AssertionError: gradient_equals_reference: gradient of " in failure
-    assert "  scenario: 2 rank(s), mesh (dp=2)" in failure
+    assert "  scenario: 2 ranks, mesh (dp=2)" in failure
     assert "smallest scenario" not in failure
     assert failure.count("VIOLATION: ") == 1
     assert "fix:        at test_edges.py:" in failure

@@ -86,7 +86,7 @@ def assert_helps_a_tired_engineer(smallest: FoundViolation, defect: Defect) -> N
     assert text.startswith(f"VIOLATION: {defect.property} ({defect.cause})\n")
     assert smallest.violation.summary.startswith(defect.says)
     assert f"  {smallest.violation.summary}\n" in text
-    assert re.search(r"^  seen on: +rank\(s\) \d", text, re.MULTILINE)
+    assert re.search(r"^  seen on: +ranks? \d", text, re.MULTILINE)
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
     assert f"replay {smallest.token} Subject --backend sim" in text
     if "expected" in smallest.violation.evidence:
@@ -96,7 +96,7 @@ def assert_helps_a_tired_engineer(smallest: FoundViolation, defect: Defect) -> N
     if smallest.violation.property in ABOUT_LINES:  # the subject's own line
         assert re.search(rf"(bases|{own_folder(defect)})/\w+\.py:\d+ in \w+", text)
     elif smallest.violation.parameters:
-        assert "parameter(s) p" in text
+        assert "; parameter" in text
 
 
 def own_folder(defect: Defect) -> str:

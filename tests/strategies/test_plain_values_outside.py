@@ -145,7 +145,7 @@ def test_a_contract_without_scenarios_is_refused(outside: set[str], topic: str) 
     with pytest.raises(UsageError) as caught:
         Drawing(contract(*outside), MAX_RANKS, 10, random_seed=0)
     assert str(caught.value) == (
-        f"expected a contract that leaves some {topic!r} on up to 4 rank(s); its "
+        f"expected a contract that leaves some {topic!r} on up to 4 ranks; its "
         f"capabilities leave out each one: take a value of {topic!r} out of `outside`"
     )
 

@@ -226,7 +226,7 @@ def test_progress_is_shown_on_a_terminal_and_erased(
     )
     lines = run("-k", "decorated").stdout.str().replace("\r", "\n").splitlines()
     shown = [line for line in lines if line.startswith("syncverify: ")]
-    assert shown[0].startswith("syncverify: 1 of 1 scenarios, 1 violation(s), about 0 ")
+    assert shown[0].startswith("syncverify: 1 of 1 scenarios, 1 violation, about 0 ")
     assert lines[lines.index(shown[-1]) + 1].strip() == ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from syncverify.command.bank.play import Budget, EntryResult
+from syncverify.plain_text import counted, noun_of
 
 TABLE_VERSION = 1
 _HEADINGS = (
@@ -28,13 +29,13 @@ _HEADINGS = (
 
 
 def line_of(row: EntryResult) -> str:
-    """Return a line such as "an-id: caught by ... after 1 scenario(s), 0.1 s"."""
+    """Return a line such as "an-id: caught by ... after 1 scenario, 0.1 s"."""
     if row.caught is None:
-        told = f"{row.id}: MISSED in {row.examples} scenario(s)"
+        told = f"{row.id}: MISSED in {counted(row.examples, 'scenario')}"
     else:
         told = (
             f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
-            f"{row.examples} scenario(s), {row.seconds:.1f} s"
+            f"{counted(row.examples, 'scenario')}, {row.seconds:.1f} s"
         )
     if row.alarm is None:
         return told
@@ -81,7 +82,7 @@ def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
     yield f"caught: {_share(len(caught), len(rows))}"
     if caught:
         yield (
-            f"median to detection: {median(row.examples for row in found):g} scenario(s), "
+            f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
             f"{median(row.seconds for row in found):.2f} s"
         )
         yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
@@ -92,14 +93,19 @@ def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
             yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
             yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
         yield (
-            f"median after shrinking: {median(each.ranks for each in caught):g} rank(s), "
-            f"{median(each.parameters for each in caught):g} parameter(s), "
-            f"{median(each.steps for each in caught):g} step(s)"
+            f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
+            f"{_median((each.parameters for each in caught), 'parameter')}, "
+            f"{_median((each.steps for each in caught), 'step')}"
         )
     yield (
         f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
-        f"{_played_by_twins(rows)} scenario(s) in all"
+        f"{counted(_played_by_twins(rows), 'scenario')} in all"
     )
+
+
+def _median(numbers: Iterable[int], noun: str) -> str:
+    middle = median(numbers)
+    return f"{middle:g} {noun_of(middle, noun)}"
 
 
 def _played_by_twins(rows: Sequence[EntryResult]) -> int:

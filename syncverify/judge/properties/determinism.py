@@ -10,6 +10,7 @@ import torch
 
 from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.judgement import Finding, Judgement
+from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
 
@@ -81,8 +82,10 @@ def _values(observation: Observation, name: str) -> str:
 def _end(run: Run) -> str:
     if run.fault is None:
         return "all ranks reached their end"
-    where = ", ".join(map(str, run.fault.ranks))
-    return f"{run.fault.kind} {run.fault.identity}".strip() + f" on rank(s) {where}"
+    return (
+        f"{run.fault.kind} {run.fault.identity}".strip()
+        + f" on {named('rank', run.fault.ranks)}"
+    )
 
 
 def _finding(

@@ -16,6 +16,7 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.reference import trainable
+from syncverify.plain_text import counted
 from syncverify.trace.run import Fault, FaultKind, Leftovers
 
 _TOO_EARLY = "hook_too_early"
@@ -113,7 +114,8 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
     if left is None:
         return
     for name, count in left.hooks.items():
-        summary = f"{count} hook(s) are left on {name!r} of rank {rank} after unbind()"
+        are = "is" if count == 1 else "are"
+        summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
         yield Finding("hook_left", summary, rank, name, {"rank": rank, "hooks": count})
     for name in left.shared_gradients:
         summary = (

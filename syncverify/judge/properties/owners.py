@@ -24,6 +24,7 @@ from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.after_wait import AfterWait, on_all_ranks
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.judge.rounding import explain_rounded
+from syncverify.plain_text import named
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.run import Observation
 
@@ -64,7 +65,7 @@ class _Replicas:
                 if self.right[step]:
                     others = sorted(self.right[step])
                     text = (
-                        f"gradient of {name!r} is right on rank(s) {others} in step {step}, "
+                        f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
                         f"and not on its owner, rank {rank}"
                     )
                     at = {**evidence, "step": step, "right_on": others, "owner": rank}

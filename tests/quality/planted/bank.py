@@ -179,7 +179,7 @@ LIFECYCLE = [
     ),
     Defect(
         "ref-cycle-keeps-buckets", UNBIND, "hook_left",
-        "1 hook(s) are left on 'p0' of rank 0 after unbind()", mesh=(1,),
+        "1 hook is left on 'p0' of rank 0 after unbind()", mesh=(1,),
     ),
 ]  # fmt: skip
 LAYOUT = [

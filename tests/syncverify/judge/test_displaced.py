@@ -13,9 +13,10 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 ALL_OF_IT = ParameterSpec("all_of_it", (), ("R",), gradient="inf")
 SOME_OF_IT = ParameterSpec("some_of_it", (3,), ("R",), gradient="inf")
 FINITE = ParameterSpec("finite", (4,), ("R",))
+OTHER = ParameterSpec("other", (5,), ("R",))
 NARROW = ParameterSpec("narrow", (3,), ("R",), "bfloat16")
 SCENARIO = Scenario(
-    MeshSpec((2,), ("dp",)), (ALL_OF_IT, SOME_OF_IT, FINITE, NARROW), (2,), 2**20
+    MeshSpec((2,), ("dp",)), (ALL_OF_IT, SOME_OF_IT, FINITE, OTHER, NARROW), (2,), 2**20
 )
 
 
@@ -43,12 +44,17 @@ def test_a_finite_element_of_elsewhere_in_the_place_of_inf_is_misplaced() -> Non
 
 
 def test_inf_of_elsewhere_beside_finite_elements_of_elsewhere_is_misplaced() -> None:
-    shifted = torch.cat([right(FINITE)[1:], right(ALL_OF_IT).reshape(1)])
+    shifted = torch.cat([right(OTHER)[:3], right(ALL_OF_IT).reshape(1)])
     assert kind(FINITE, shifted) == "misplaced"
 
 
-def test_an_offset_within_one_gradient_is_misplaced() -> None:
-    assert kind(FINITE, right(FINITE).roll(1)) == "misplaced"
+def test_elements_of_two_gradients_at_one_offset_are_misplaced() -> None:
+    shifted = torch.cat([right(FINITE)[1:], right(OTHER)[:1]])
+    assert kind(FINITE, shifted) == "misplaced"
+
+
+def test_one_gradient_in_another_order_is_not_at_a_wrong_offset() -> None:
+    assert kind(FINITE, right(FINITE).roll(1)) == "unexplained"
 
 
 def test_a_finite_number_of_unknown_origin_hides_no_overflow() -> None:

@@ -71,9 +71,9 @@ VIOLATION: gradient_equals_reference (rank_contribution_missing)
   expected:   [1, -2.5, 1048576]
   observed:   [1, 0, 3e-05]
   collective: all_reduce SUM of 3 x float32 over ranks [0, 2], at a.py:1
-  seen on:    rank(s) 0, 2; parameter(s) p0
+  seen on:    ranks 0, 2; parameter p0
 
-  smallest scenario: 4 rank(s), mesh (dp=2, tp=2)
+  smallest scenario: 4 ranks, mesh (dp=2, tp=2)
     micro-batches per step: 2, 1; bucket cap 1048576 bytes
     p0: shape (5,), bfloat16, gradient in float32, placements (Replicate, Shard(0)), group 0
     p1: shape (), float32, ordinary tensor, not reduced, frozen, group 1
@@ -173,7 +173,7 @@ def test_scenario_lines_of_one_rank() -> None:
         MeshSpec((1,), ("dp",)), (ParameterSpec("w", (2, 3), ("R",)),), (1,), 64
     )
     assert list(scenario_lines(one)) == [
-        "scenario: 1 rank(s), mesh (dp=1)",
+        "scenario: 1 rank, mesh (dp=1)",
         "  micro-batches per step: 1; bucket cap 64 bytes",
         "  w: shape (2, 3), float32, placements (Replicate), group 0",
     ]
@@ -188,7 +188,7 @@ def test_ordinary_tensors_have_no_placements() -> None:
     entry = FoundViolation(VIOLATION, scenario, tensors="local")
     text = violation_text(entry, subject="ddp", backend="sim")
     assert f"  {shown}" in text.splitlines()
-    assert "\n  scenario: 2 rank(s), mesh (dp=2)\n" in text  # nothing made it small
+    assert "\n  scenario: 2 ranks, mesh (dp=2)\n" in text  # nothing made it small
     assert "placements" not in text
 
 
@@ -280,7 +280,7 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
                 "              it is wrong",
                 "              expected: [7]",
                 "              observed: [3]",
-                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+                "  seen on:    ranks 0, 2; parameter p0",
             ],
         ),
         (
@@ -301,9 +301,9 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
             [
                 (
                     "  witness:    none was found, and it is a race all the same: of this scenario 3 "
-                    "legal order(s) were played, and none shows a wrong gradient"
+                    "legal orders were played, and none shows a wrong gradient"
                 ),
-                "  seen on:    rank(s) 0, 2; parameter(s) p0",
+                "  seen on:    ranks 0, 2; parameter p0",
             ],
         ),
     ],

@@ -162,8 +162,8 @@ def test_two_searches_count_as_one() -> None:
     ("one", "other", "why"),
     [
         (("steps", "1"), ("accumulations", "varying"), "one step has one count"),
-        (("ranks", "3"), ("reduction", "over 2 axes"), "3 rank(s) have no 2 axes of"),
-        (("ranks", "1"), ("reduction", "over 1 axis"), "1 rank(s) have no 1 axes of"),
+        (("ranks", "3"), ("reduction", "over 2 axes"), "a world of 3 ranks lacks 2 axes of"),
+        (("ranks", "1"), ("reduction", "over 1 axis"), "a world of 1 rank lacks an axis of"),
         (
             ("mesh", "axis of size 1"), ("reduction", "over 2 axes"),
             "a reduction over two axes needs two ranks on each",

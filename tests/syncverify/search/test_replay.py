@@ -135,7 +135,7 @@ def test_entries_of_other_versions_are_kept_for_them() -> None:
     assert list(kept.reproducers(4)) == []
     assert set(database.fetch(kept._key)) == {b"sv1-old", b"sv3-new"}
     (note,) = kept.notes
-    assert note.startswith("kept 2 saved violation(s) of another version of syncverify")
+    assert note.startswith("kept 2 saved violations of another version of syncverify")
 
 
 def test_entry_with_parameters_that_its_module_lacks_is_dropped() -> None:

@@ -42,8 +42,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     assert (reproducer.property, reproducer.cause) == (QUICK.property, QUICK.causes[0])
     told = line_of(row).rpartition(",")[0]
     assert told == (
-        "size1-group-self-add: caught by unreduced_stay_local (scaled) after "
-        "1 scenario(s)"
+        "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
     )
 
 
@@ -83,7 +82,7 @@ def test_what_has_no_defect_is_missed() -> None:
     row = played(replace(QUICK, subject=QUICK.twin))
     assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
     assert not row.is_as_it_should_be
-    assert line_of(row).endswith(": MISSED in 5 scenario(s)")
+    assert line_of(row).endswith(": MISSED in 5 scenarios")
 
 
 @pytest.mark.slow
@@ -118,11 +117,11 @@ def test_a_twin_of_two_entries_is_searched_once(
     assert searched == [QUICK.id, f"{QUICK.id} (twin)", others.id]
     assert [row.twin_played_for for row in rows] == [QUICK.id, QUICK.id]
     *_, last = summary(rows)
-    assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenario(s) in all"
+    assert last == "twins silent: 2 of 2 (100.0 %), over 3 scenarios in all"
 
 
 def test_summary_counts(caught: EntryResult) -> None:
     missed = replace(caught, caught=None, is_cause_right=False, alarm=caught.caught)
     first, *_, last = summary([caught, missed])
     assert first == "caught: 1 of 2 (50.0 %)"
-    assert last == "twins silent: 1 of 2 (50.0 %), over 6 scenario(s) in all"
+    assert last == "twins silent: 1 of 2 (50.0 %), over 6 scenarios in all"

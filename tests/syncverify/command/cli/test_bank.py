@@ -44,7 +44,7 @@ def test_what_is_missed_fails(call: Call) -> None:
         "bank", "--only", "work-handle-empty", "--examples", "1", "--twin-examples", "0"
     )
     assert outcome.code == 1
-    assert "work-handle-empty: MISSED in 1 scenario(s)" in outcome.out
+    assert "work-handle-empty: MISSED in 1 scenario" in outcome.out
     assert "caught: 0 of 1 (0.0 %)\n" in outcome.out
 
 

@@ -178,7 +178,7 @@ def test_no_contract_is_written_for_a_subject_that_violates_plain_steps(
     [
         ("report.json", "expected REPORT.json#WORD/N"),
         ("report.json#wrong/x", "expected REPORT.json#WORD/N"),
-        ("report.json#wrong/2", "lists 1 feature(s) as 'wrong'"),
+        ("report.json#wrong/2", "lists 1 feature as 'wrong'"),
         ("report.json#right/1", "there is nothing to explain"),
         ("none.json#wrong/1", "cannot be read"),
         ("other.json#wrong/1", "is no report"),

@@ -18,7 +18,7 @@ def test_defaults_of_a_project_hold_where_no_option_is_given(call: Call) -> None
     project("examples = 3", "ranks = 1", "seed = 7", "schedules = 'default'")
     outcome = call("run", "synchronizer", "--examples", "2")
     assert outcome.out.startswith(
-        "verifying synchronizer on sim: 2 scenarios, up to 1 rank(s), seed 7\n"
+        "verifying synchronizer on sim: 2 scenarios, up to 1 rank, seed 7\n"
     )
     assert outcome.code == 0
 

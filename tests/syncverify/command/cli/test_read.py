@@ -31,7 +31,7 @@ def test_right_dumps(call: Call, tmp_path: Path) -> None:
     write(tmp_path, 4, 4)
     outcome = call("read", "rank_0", "rank_1")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "NO VIOLATION: 1 collective(s) in 2 dump(s)\n"
+    assert outcome.out == "NO VIOLATION: 1 collective in 2 dumps\n"
 
 
 def test_ranks_that_disagree(call: Call, tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_ranks_that_disagree(call: Call, tmp_path: Path) -> None:
         "  ranks [0, 1] met in one collective and disagree\n"
         "  rank 0: all_reduce of 4 x Float over ranks [0, 1], at a.py:0 in g\n"
         "  rank 1: all_reduce of 5 x Float over ranks [0, 1], at a.py:0 in g\n"
-        "  seen on:    rank(s) 0, 1\n"
+        "  seen on:    ranks 0, 1\n"
         "\n"
-        "1 VIOLATION: 1 collective(s) in 2 dump(s)\n"
+        "1 VIOLATION: 1 collective in 2 dumps\n"
     )
 
 

@@ -32,7 +32,7 @@ def test_right_subject(call: Call) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     first = outcome.out.partition("\n")[0]
     assert first == (
-        "verifying synchronizer on sim: 12 scenarios, up to 2 rank(s), seed 0"
+        "verifying synchronizer on sim: 12 scenarios, up to 2 ranks, seed 0"
     )
     assert re.fullmatch(
         r"NO VIOLATION: synchronizer held all properties of the plain contract and \d+ of "
@@ -46,7 +46,7 @@ def test_right_subject(call: Call) -> None:
 def test_drawn_seed_is_printed_and_can_be_given(call: Call) -> None:
     first = call("run", "synchronizer", "--examples", "3", "--json", "first.json")
     (seed,) = re.findall(r"scenarios on sim, seed (\d+),", last_line(first.out))
-    assert f"rank(s), seed {seed}\n" in first.out
+    assert f"ranks, seed {seed}\n" in first.out
     call(
         "run", "synchronizer", "--examples", "3", "--seed", seed, "--json", "again.json"
     )
@@ -200,7 +200,7 @@ def test_replay_says_where_a_schedule_is_not_followed(
 ) -> None:
     reproducer = decode(report["violations"][0]["token"])
     token = encode(dataclasses.replace(reproducer, schedule=Schedule((0, 1, 0, 2))))
-    note = "note: the token asks 2 time(s) for other timing than by default, "
+    note = "note: the token asks 2 times for other timing than by default, "
     assert note not in call("replay", token, "cli_subjects:Doubles").out
     told = call("replay", token, "cli_subjects:Doubles", "--backend", "fake").out
     assert told.splitlines()[0] == (

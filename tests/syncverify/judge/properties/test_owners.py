@@ -72,7 +72,7 @@ def test_another_owner_in_a_later_step_is_found(
     step, other = (1, 1) if owner == 0 else (0, 0)
     assert (one.cause, one.rank, one.parameter) == ("wrong_owner", owner, "w")
     assert one.summary == (
-        f"gradient of 'w' is right on rank(s) [{other}] in step {step}, and not on its "
+        f"gradient of 'w' is right on rank {other} in step {step}, and not on its "
         f"owner, rank {owner}"
     )
 
