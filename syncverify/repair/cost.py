@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, Traces, walk
+from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.trace.records import (
     AUTOGRAD,
@@ -80,7 +81,8 @@ class MeasuringRecorder(RankRecorder):
     """A recorder that also notes how much memory lives at one time.
 
     Attributes:
-        peak_bytes: Largest number of bytes at a launch, or at the return of a call.
+        peak_bytes: Largest number of bytes after an operator, at a launch, or at the return of
+            a call. Autograd's own memory counts wherever a launch is.
     """
 
     def __init__(self) -> None:
@@ -100,6 +102,18 @@ class MeasuringRecorder(RankRecorder):
     def calling(self, moment: Moment) -> Iterator[None]:
         with super().calling(moment):
             yield
+        self._note_memory()
+
+    @override
+    def _note_operator(
+        self,
+        position: int,
+        effects: Effects,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        result: Any,
+    ) -> None:
+        super()._note_operator(position, effects, args, kwargs, result)
         self._note_memory()
 
     def _note_memory(self) -> None:

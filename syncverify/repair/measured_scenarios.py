@@ -56,6 +56,7 @@ def measured_scenarios(
     seen = set[Scenario]()
     listed = (
         *_plain(capabilities),
+        *_large(capabilities),
         *_varied(capabilities),
         *_like(found, capabilities),
     )
@@ -76,6 +77,18 @@ def _plain(capabilities: Capabilities) -> Iterator[Scenario]:
             held_bytes=held * 12,
             capabilities=capabilities,
         )
+
+
+def _large(capabilities: Capabilities) -> Iterator[Scenario]:
+    """Yield a scenario in which a bucket outweighs the records about it."""
+    spec = ParameterSpec("p0", (16, 32), ("R",))
+    mesh = MeshSpec((2,), ("dp",))
+    yield from _made(
+        Scenario(mesh, _copies((spec,), 4), (1,), _NEVER_FULL),
+        steps=(1, 1),
+        held_bytes=2 * 16 * 32 * 4,
+        capabilities=capabilities,
+    )
 
 
 def _varied(capabilities: Capabilities) -> Iterator[Scenario]:

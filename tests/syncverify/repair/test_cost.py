@@ -1,6 +1,15 @@
 """The cost of a run is counted from its trace."""
 
-from syncverify.repair.cost import Cost, cost_of
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.repair.cost import Cost, MeasuringRecorder, cost_of
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import Schedule
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (
     AUTOGRAD,
     Access,
@@ -73,3 +82,25 @@ def test_launches_without_an_operator_in_between_are_one_burst() -> None:
 
 def test_a_run_without_collectives_costs_nothing() -> None:
     assert cost(operator(), SubjectCall(WAIT)) == Cost(peak_bytes=12)
+
+
+class Silent(ViewBuckets):
+    """Never sends a bucket."""
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        return False
+
+
+def test_memory_of_autograd_counts_wherever_a_launch_is() -> None:
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (1,), 1 << 20
+    )
+    peaks = list[int]()
+    for factory in (ViewBuckets, Silent):
+        recorders = [MeasuringRecorder(), MeasuringRecorder()]
+        subject = Subject(factory.__name__, factory, Capabilities())
+        SimBackend().run_with(scenario, subject, Schedule(), recorders)
+        peaks += [each.peak_bytes for each in recorders]
+    # A parameter, its bucket, and the gradient that autograd adds to the bucket.
+    assert min(peaks) == max(peaks) >= 36
