@@ -10,6 +10,8 @@ Note [Slips of the pen]
     | `x[0]` for `x[-1]` | the other end |
     | `register_hook` | the hook that runs when the gradient is accumulated |
     | `is_completed()` for `wait()`, `reduce` for `all_reduce` | the other one |
+    | memory that is not cleared, `empty` | `zeros` |
+    | a sum where the contract has means | `all_reduce` with `ReduceOp.AVG` |
     | `ReduceOp.MAX`, a number of devices | the reduction that gradients have, that of ranks |
     | a function in a loop that reads the loop's variable later | it keeps the variable's value |
 """
@@ -31,6 +33,9 @@ _METHODS: Final = {
     "add_": "copy_",
     "is_completed": "wait",
     "register_hook": "register_post_accumulate_grad_hook",
+    "empty": "zeros",
+    "empty_like": "zeros_like",
+    "new_empty": "new_zeros",
 }
 _REDUCTIONS: Final = {"SUM": "AVG"}  # any other one gives way to SUM
 _MAX_SIBLINGS: Final = 3
@@ -86,6 +91,11 @@ def _other_calls(call: ast.Call, function: ast.expr) -> Iterator[ast.expr]:
             keywords = [each for each in call.keywords if each.arg != "dst"]
             to_all = ast.Attribute(value, "all_reduce", ast.Load())
             yield ast.Call(to_all, call.args[:1], keywords)
+        case ast.Attribute(value=value, attr="all_reduce"):
+            if len(call.args) == 1 and "op" not in {each.arg for each in call.keywords}:
+                mean = ast.parse(f"{ast.unparse(value)}.ReduceOp.AVG", mode="eval").body
+                keywords = [ast.keyword("op", mean), *call.keywords]
+                yield ast.Call(function, call.args, keywords)
         case ast.Attribute(attr="device_count"):
             yield ast.parse("dist.get_world_size()", mode="eval").body
         case _:

@@ -21,6 +21,7 @@ from syncverify.repair.missing_calls import missing_calls
 from syncverify.repair.missing_orders import candidates
 from syncverify.repair.mutations import Names, mutations
 from syncverify.repair.source_edit import Edit
+from syncverify.repair.unasked_state import unasked_state
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 from syncverify.witness.fix import Fix
@@ -65,6 +66,8 @@ def _candidates(game: Game) -> Iterator[Edit]:
     # A change of what a subject is given, such as a cap, only avoids a mistake.
     functions = [*game.functions()]
     names = Names.of(source.tree for source, _ in functions)
+    for source, function in functions:
+        yield from unasked_state(source, function)
     for source, function in functions[:_NUM_NEAR]:
         yield from mutations(source, function, names)
     for source in {source.path: source for source, _ in functions}.values():

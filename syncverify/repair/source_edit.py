@@ -54,6 +54,21 @@ class Edit:
         num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
         return Edit(path, node.lineno, num_lines, lines, node.col_offset)
 
+    @staticmethod
+    def part(source: Source, node: ast.expr, text: str) -> Iterator[Edit]:
+        """Yield the edit that puts text in the place of an expression on one line."""
+        if node.lineno == node.end_lineno:
+            line = source.lines[node.lineno - 1].encode()
+            new = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+            stripped = new.lstrip()
+            yield Edit(
+                source.path,
+                node.lineno,
+                1,
+                (stripped.decode(),),
+                len(new) - len(stripped),
+            )
+
 
 @dataclass(frozen=True)
 class Source:

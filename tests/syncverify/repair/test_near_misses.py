@@ -22,6 +22,13 @@ from syncverify.repair.near_misses import near_misses, other_assignments, siblin
         ("p.register_hook(h)", "p.register_post_accumulate_grad_hook(h)"),
         ("work.is_completed()", "work.wait()"),
         ("dist.reduce(x, 0, group=g)", "dist.all_reduce(x, group=g)"),
+        ("torch.empty(n, dtype=d)", "torch.zeros(n, dtype=d)"),
+        ("torch.empty_like(x)", "torch.zeros_like(x)"),
+        ("x.new_empty(n)", "x.new_zeros(n)"),
+        (
+            "dist.all_reduce(x, group=g)",
+            "dist.all_reduce(x, op=dist.ReduceOp.AVG, group=g)",
+        ),
         ("torch.cuda.device_count()", "dist.get_world_size()"),
         ("lambda p: self.f(bucket, p)", "lambda p, bucket=bucket: self.f(bucket, p)"),
     ],
