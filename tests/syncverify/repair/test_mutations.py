@@ -110,9 +110,9 @@ def test_what_counts_sends_or_registers_stays() -> None:
         for p in q:
             p.register_full_hook(g)
         if a:
-            dist.all_reduce(b)
+            dist.broadcast(b, 0)
     """
-    assert changed(text) == ["dist.all_reduce(b)"]
+    assert changed(text) == ["dist.broadcast(b, 0)"]
 
 
 def test_a_count_is_compared_with_the_length() -> None:
