@@ -25,7 +25,7 @@ def searched(subject: Any, **options: Any) -> Any:
     return run_search(resolve(subject), SimBackend(hang_timeout_seconds=0.5), **numbers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hang_ends_the_search_and_features_beyond_the_contract_are_not_tried() -> (
     None
 ):
@@ -39,7 +39,7 @@ def test_a_hang_ends_the_search_and_features_beyond_the_contract_are_not_tried()
     assert diagnosis(report).splitlines()[-2:] == [report.not_tried, verdict(report)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hang_that_was_saved_is_played_once_more_and_nothing_else(
     tmp_path: Any,
 ) -> None:

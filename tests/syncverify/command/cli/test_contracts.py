@@ -67,7 +67,7 @@ def naive(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     return call
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_ordinary_synchronizer_is_not_condemned(naive: Call) -> None:
     run = ("run", "naive_subjects:Naive", *FEW, "--examples", "20")
     outcome = naive(*run, "--json", "report.json", beyond=True)
@@ -114,7 +114,7 @@ def test_a_contract_fails_on_wrong_features(naive: Call) -> None:
     assert "  replay:     syncverify replay sv2-" in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_probed_contract_is_kept(naive: Call) -> None:
     probe = ("probe", "naive_subjects:Naive", "--ranks", "2", "--scenarios", "2")
     outcome = naive(*probe, "--output", "found.toml")
@@ -154,7 +154,7 @@ def test_a_correction_of_a_probe_is_told(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_contract_of_one_feature_is_asked_for(naive: Call) -> None:
     Path("twice.toml").write_text('right = ["event=wait_twice"]\n')
     run = ("run", "naive_subjects:Naive", *FEW, "--examples", "40", "--no-database")

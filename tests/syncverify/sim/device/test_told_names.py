@@ -240,7 +240,7 @@ def test_nccl_takes_no_memory_of_the_host() -> None:
     assert not violations(device_group, NOT_TOLD)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_our_synchronizer_holds_its_contract_where_it_is_told() -> None:
     contract = replace(resolve("synchronizer").capabilities, device="cuda")
     verify("synchronizer", contract=contract, examples=20, seed=0)
