@@ -17,6 +17,7 @@ from timemachine.pairs import Edit
 
 # Of a package's name and version, pip makes the name of a file in one of these forms.
 _ARCHIVES: Final = ("*.whl", "*.tar.gz", "*.zip")
+_NEWER_PYTHON: Final = "3.13"  # the newest that this project is tested on
 
 
 class Releases:
@@ -82,9 +83,22 @@ class Releases:
         folder = self._cache / "archives" / f"{package}-{version}"
         if not _archives(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            _pip("download", "--no-deps", "--dest", str(folder),
-                 f"{package}=={version}")  # fmt: skip
+            _download(f"{package}=={version}", folder)
         return _archives(folder)[0]
+
+
+def _download(requirement: str, folder: Path) -> None:
+    """Download a release, in the form for a newer Python if there is none for this one.
+
+    Its Python code is all that runs, and that of a release which asks for a newer Python may
+    run on this one all the same.
+    """
+    wanted = ("download", "--no-deps", "--dest", str(folder))
+    try:
+        _pip(*wanted, requirement)
+    except click.ClickException:
+        newer = ("--python-version", _NEWER_PYTHON, "--only-binary", ":all:")
+        _pip(*wanted, *newer, requirement)
 
 
 def _archives(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
+from timemachine import releases as downloads
 from timemachine.pairs import Edit, Pair
 from timemachine.playing import play
 from timemachine.releases import Releases
@@ -52,6 +53,22 @@ def releases(tmp_path: Path) -> Releases:
 def test_a_release_is_unpacked(releases: Releases) -> None:
     folder = releases.unpacked("package", "1")
     assert (folder / "subject.py").read_text() == SUBJECT
+
+
+def test_a_release_for_a_newer_python_is_downloaded_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(_: str, *arguments: str) -> None:
+        if "--python-version" not in arguments:
+            raise click.ClickException("no matching distribution")
+        folder = Path(arguments[arguments.index("--dest") + 1])
+        shutil.make_archive(str(folder / "package-2"), "zip", source)
+
+    (source := tmp_path / "source").mkdir()
+    monkeypatch.setattr(downloads, "_pip", pip)
+    (source / "newer.py").touch()
+    folder = Releases(tmp_path / "cache").unpacked("package", "2")
+    assert (folder / "newer.py").exists()
 
 
 def test_a_remedy_changes_a_copy(releases: Releases) -> None:
