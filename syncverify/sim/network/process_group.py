@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from typing import Any
 
 import torch.distributed as dist
@@ -18,9 +19,11 @@ from typing_extensions import override
 from syncverify.sim.network.collectives import Call, Tensors
 from syncverify.sim.network.communicator import SimulatedCommunicator, listed
 from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
-from syncverify.sim.turns.refusals import refusal
+from syncverify.sim.turns.refusals import refusal, refuse
+from syncverify.trace.source_lines import is_called_by
 
 _NUMBER = "the number of a group's next collective"
+_TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)
 
 
 def _noting_async(issue: Any) -> Any:
@@ -173,11 +176,17 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         call = Call("recv", "", [], listed(tensors))
         return self._issue(call, peers=(src_rank, self.rank()))
 
+    @override
+    def _get_backend(self, device: Any) -> Any:
+        # Since torch 2.14 a batch of messages asks whether the backend takes it as one.
+        if not is_called_by("batch_isend_irecv"):
+            refuse("a backend of a group")
+        return _TAKES_ONE_BY_ONE
+
     # Left to torch, these would raise an error that reads like the subject's own. NCCL
     # knows neither of the first two.
     recv_anysource: Any = refusal("recv from any rank")
     monitored_barrier: Any = refusal("monitored_barrier")
-    _get_backend: Any = refusal("a backend of a group")
     _get_sequence_number_for_group: Any = refusal(_NUMBER)
     _set_sequence_number_for_group: Any = refusal(_NUMBER)
     _register_on_completion_hook: Any = refusal("hooks of a group's collectives")

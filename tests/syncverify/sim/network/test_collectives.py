@@ -330,7 +330,7 @@ def test_names_that_torch_asks_for(on_ranks: OnRanks) -> None:
         return dist.get_backend(), group.size(), repr(group)
 
     assert on_ranks(2, program) == [
-        ("simulated", 2, f"SimulatedProcessGroup(ranks=(0, 1), rank={rank})")
+        ("gloo", 2, f"SimulatedProcessGroup(ranks=(0, 1), rank={rank})")
         for rank in range(2)
     ]
 

@@ -237,6 +237,20 @@ def test_batch_of_messages_around_a_ring_of_a_mesh_axis(on_ranks: OnRanks) -> No
     assert on_ranks(4, program) == [part((r + 2) % 4, 0).tolist() for r in range(4)]
 
 
+def test_a_batch_of_torch_may_ask_the_backend_of_the_group(on_ranks: OnRanks) -> None:
+    """As torch 2.14 does, which no longer looks at the class of the group first."""
+    text = "def batch_isend_irecv(group, device): return group._get_backend(device)"
+    names = dict[str, Any]()
+    exec(compile(text, dist.distributed_c10d.__file__, "exec"), names)
+
+    def program(_: int) -> bool:
+        device = torch.device("cpu")
+        backend = names["batch_isend_irecv"](dist.group.WORLD, device)
+        return bool(backend.supports_coalescing)
+
+    assert on_ranks(2, program) == [False, False]
+
+
 def test_message_to_oneself(on_ranks: OnRanks) -> None:
     def program(rank: int) -> list[int]:
         received = torch.zeros(2, dtype=torch.int64)
