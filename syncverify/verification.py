@@ -22,6 +22,7 @@ from syncverify.defaults import (
     DEFAULT_SCHEDULES,
 )
 from syncverify.errors import UsageError
+from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
 from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Observing, with_features
@@ -59,6 +60,7 @@ from syncverify.search.result import (
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
+from syncverify.search.telling_apart import with_fewer_readings
 from syncverify.search.witnessed import with_witness
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
@@ -224,7 +226,7 @@ def run_search(
         seconds=result.seconds,
         coverage=result.coverage.table(),
         violations=tuple(
-            diagnosed(_with_harm(entry, subject, backend), subject, backend)
+            diagnosed(_shown(entry, subject, backend, ranks), subject, backend)
             if is_reported()
             else entry
             for entry in result.violations
@@ -299,12 +301,14 @@ def _searched(
     return merged([earlier, *results])
 
 
-def _with_harm(
-    entry: FoundViolation, subject: Subject, backend: AnyBackend
+def _shown(
+    entry: FoundViolation, subject: Subject, backend: AnyBackend, max_ranks: int
 ) -> FoundViolation:
-    """Return a race in a scenario that shows its harm, where one is found."""
-    if entry.violation.unordered is None or not isinstance(backend, SimBackend):
+    """Return a violation in a scenario that shows the harm of a race, or one mistake alone."""
+    if not isinstance(backend, SimBackend):
         return entry
+    if entry.violation.unordered is None:
+        return with_fewer_readings(entry, subject, backend, max_ranks)
     return with_witness(entry, subject, backend)
 
 
@@ -316,6 +320,7 @@ def diagnosed(
     The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
     and a changed subject.
     """
+    entry = replace(entry, violation=_with_argument(entry.violation, subject))
     if not isinstance(backend, SimBackend):
         return entry
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
@@ -327,6 +332,14 @@ def diagnosed(
         or deciding_lines(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
+
+
+def _with_argument(violation: Violation, subject: Subject) -> Violation:
+    """Note what the subject calls its groups, where it raised an error about them maybe."""
+    if not violation.cause.startswith("raised_"):
+        return violation
+    groups = {"groups": subject.groups_argument}
+    return replace(violation, evidence={**violation.evidence, **groups})
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from syncverify.report.causes import MEANINGS
-from syncverify.report.hints import certainty, hint
+from syncverify.report.hints import certainty, hint_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "causes.md"
 HEAD = """\
@@ -40,7 +40,7 @@ def _rows() -> Iterator[str]:
     for cause, meaning in MEANINGS.items():
         sure = certainty(cause, {}).partition(":")[0]
         sure = sure if sure in {"certain", "likely"} else "open"
-        yield f"| `{cause}` | {meaning} | {sure} | {hint(cause)} |\n"
+        yield f"| `{cause}` | {meaning} | {sure} | {hint_of(cause)} |\n"
 
 
 if __name__ == "__main__":

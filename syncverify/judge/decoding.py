@@ -261,21 +261,13 @@ def _never_cleared(expected: ExpectedGradient) -> Iterator[Explanation]:
 
 
 def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
-    value, mesh = expected.value(), expected.reference.scenario.mesh
-    sizes = {
-        "the number of ranks that contribute": len(expected.ranks),
-        "the number of accumulations": max(1, expected.count),
-        "the world size": mesh.num_ranks,
-        "the number of elements": max(1, value.numel()),
-    }
-    if mesh.num_ranks == len(expected.ranks) > 1:
-        del sizes["the world size"]  # which would be a second name of the first number
-    for axis, size in enumerate(mesh.shape):
-        if ranks_along(mesh, (axis,), expected.rank) != expected.ranks or size == 1:
-            sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
+    value = expected.value()
+    yield from _undivided(expected)
+    sizes = {words: size for words, size in _sizes(expected).items() if size > 1}
     for words, size in sizes.items():
         yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
-        yield Cause("scaled", _multiplied(expected, size, words)), value * size
+        if size == 2 or size != expected.divisor:
+            yield Cause("scaled", _multiplied(expected, size, words)), value * size
         if size != expected.divisor > 1:
             text = f"its sum is divided by {size}, {words}, not by {expected.divisor}"
             yield Cause("scaled", text), value * expected.divisor / size
@@ -288,6 +280,33 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
     if 2 not in sizes.values():
         yield Cause("scaled", "it is counted twice as a whole"), value * 2
+
+
+def _sizes(expected: ExpectedGradient) -> dict[str, int]:
+    """Return the numbers that a synchronizer may mistake for its divisor, by their words."""
+    scenario = expected.reference.scenario
+    mesh, parameters = scenario.mesh, trainable(scenario)
+    sizes = {
+        "the number of ranks that contribute": len(expected.ranks),
+        "the number of accumulations": expected.count,
+        "the world size": mesh.num_ranks,
+        "the number of elements": expected.value().numel(),
+        "the number of parameters": len(parameters),
+    }
+    if mesh.num_ranks == len(expected.ranks) > 1:
+        del sizes["the world size"]  # which would be a second name of the first number
+    for axis, size in enumerate(mesh.shape):
+        if ranks_along(mesh, (axis,), expected.rank) != expected.ranks:
+            sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
+    return sizes
+
+
+def _undivided(expected: ExpectedGradient) -> Iterator[Explanation]:
+    """Yield the sum where the mean is right."""
+    if expected.divisor > 2:  # twice the right gradient has several origins
+        text = f"it is the sum over ranks {list(expected.ranks)}: it is not divided by "
+        cause = Cause("scaled", f"{text}{expected.divisor}")
+        yield cause, expected.total(expected.ranks)
 
 
 def as_float(factor: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
+from syncverify.judge.violation import Violation
 
 _HINTS = {
     # every_rank_finishes
@@ -64,10 +65,7 @@ _HINTS = {
     "contribution_doubled": (
         "reduce each gradient once per step, and never add to one already reduced"
     ),
-    "scaled": (
-        "reduce once, and divide once by the divisor of the contract; the default is a "
-        "sum"
-    ),
+    "scaled": "reduce once, and neither divide nor multiply: the contract asks for the sum",
     "stale": "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
     "misplaced": (
         "check the offset of each gradient in its bucket, where it is put in and where it is "
@@ -169,12 +167,20 @@ _HINTS = {
 
 
 _OF_A_LIST = re.compile(
-    r" in step 0, bind: .*('list' object has no attribute|list indices must be)"
+    r" in step 0, bind: .*('list' object has no attribute|list indices must be|not list\b"
+    r"|unhashable type: 'list')"
 )
 _GROUPS = (
-    "; param_groups is a list of lists of parameters, [[p0, p1], [p2]]: no flat list, and no "
-    "dicts of an optimizer"
+    "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], no flat list and no dicts "
+    "of an optimizer: `for group in {argument}: for parameter in group: ...`"
 )
+# Hints of causes that another contract changes.
+_HINTS_OF_MEANS = {
+    "scaled": (
+        "reduce once, and divide the sum once, by the number of ranks that contribute: the "
+        "contract asks for the mean"
+    ),
+}
 CAUSES_WITH_HINT = frozenset(_HINTS)
 
 
@@ -190,12 +196,22 @@ def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
     return "certain: the run shows it"
 
 
-def hint(cause: str, summary: str = "") -> str:
-    """Return the repair to try first; `raised_` and an exception's type are a cause, too.
+def hint(violation: Violation) -> str:
+    """Return the repair to try first.
 
-    `summary` is that of the violation. A list that is no parameter and no dict, in the
-    constructor or in bind(), is likely a group.
+    A list that is no parameter and no dict, in the constructor or in bind(), is likely a group.
     """
+    cause, evidence = violation.cause, violation.evidence
     if not cause.startswith("raised_"):
-        return _HINTS[cause]
-    return _HINTS["raised"] + (_GROUPS if _OF_A_LIST.search(summary) else "")
+        return hint_of(cause, evidence.get("reduction", "sum"))
+    words = hint_of(cause)
+    if not _OF_A_LIST.search(violation.summary):
+        return words
+    return words + _GROUPS.format(argument=evidence.get("groups", "param_groups"))
+
+
+def hint_of(cause: str, reduction: str = "sum") -> str:
+    """Return the repair of a cause under a contract; `raised_` with a type is one, too."""
+    if reduction == "mean" and cause in _HINTS_OF_MEANS:
+        return _HINTS_OF_MEANS[cause]
+    return _HINTS["raised" if cause.startswith("raised_") else cause]

@@ -43,7 +43,7 @@ def _result(
     replay = replay_line(
         entry.token, report.subject, report.backend, report.contract_choice
     )
-    words = f"{violation.summary}\nhint: {hint(violation.cause, violation.summary)}\nreplay: {replay}"
+    words = f"{violation.summary}\nhint: {hint(violation)}\nreplay: {replay}"
     return {
         "ruleId": violation.property,
         "ruleIndex": rules.index(violation.property),

@@ -91,7 +91,7 @@ def always_raised(report: Report) -> Iterator[str]:
     yield from (f"  at {line}" for line in violation.evidence.get("details", [])[:1])
     left = f"; {report.not_tried.partition(', since ')[0]}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
-    yield f"  hint:   {hint(violation.cause, violation.summary)}"
+    yield f"  hint:   {hint(violation)}"
     line = replay_line(
         entry.token, report.subject, report.backend, report.contract_choice
     )
@@ -189,7 +189,7 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
             "cost no more"
         )
         yield from (f"              {line}" for line in fix.lines)
-    yield f"hint:       {hint(cause, entry.violation.summary)}"
+    yield f"hint:       {hint(entry.violation)}"
 
 
 def _scenario_title(entry: FoundViolation) -> str:

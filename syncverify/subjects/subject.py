@@ -84,6 +84,13 @@ class Subject:
             return self.name
         return path_of(self.factory) if module_path_of(self.factory) else self.name
 
+    @property
+    def groups_argument(self) -> str:
+        """Name of the argument that takes the groups of parameters."""
+        named = [*inspect.signature(self.factory).parameters.values()][:1]
+        is_one = named and named[0].kind is not inspect.Parameter.VAR_POSITIONAL
+        return named[0].name if is_one else "param_groups"
+
 
 def resolve(
     subject: str | SubjectFactory, contract: ContractChoice | None = None

@@ -15,7 +15,7 @@ from syncverify.judge.properties import check
 from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.violation import Clues, Violation
-from syncverify.report.hints import certainty, hint
+from syncverify.report.hints import certainty, hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -109,7 +109,7 @@ def test_a_hook_before_accumulation_is_the_cause(subject: type, count: int) -> N
     values = [v for v in found if v.property == "gradient_equals_reference"]
     assert {each.cause for each in values} == {"hook_too_early"}
     assert "inside of a tensor hook" in values[0].summary
-    assert "`register_post_accumulate_grad_hook`" in hint(values[0].cause)
+    assert "`register_post_accumulate_grad_hook`" in hint_of(values[0].cause)
 
 
 def test_a_gradient_that_is_not_there_yet_is_the_same_cause() -> None:

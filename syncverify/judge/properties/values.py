@@ -354,6 +354,7 @@ def _finding(
                 local_shape(judgement.scenario.mesh, expected.spec, expected.rank)
             ),
             "contributing_ranks": list(expected.ranks),
+            "reduction": judgement.reference.capabilities.reduction,
             "expected": _values(expected.value()),
             "observed": _values(observed),
             "explanation": cause.text,

@@ -308,7 +308,7 @@ def test_wrong_ranks_on_both_sides_are_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "reduction", "factor", "text"),
     [
-        (WEIGHT, "mean", 4, f"multiplied by 4, {HOLDERS}"),
+        (WEIGHT, "mean", 4, "the sum over ranks [0, 1, 2, 3]: it is not divided by 4"),
         (WEIGHT, "sum", 2, f"{TWICE}counted twice, or multiplied by 2, {ALONG_DP}"),
         (SHARDED, "sum", 2, f"{TWICE}counted or reduced twice, or multiplied by 2, {HOLDERS}"),
         (SHARDED, "mean", 2, f"{TWICE}counted or reduced twice, or not divided by 2, {HOLDERS}"),

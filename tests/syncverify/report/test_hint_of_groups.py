@@ -7,7 +7,8 @@ import pytest
 
 from syncverify import PropertyViolation, verify
 
-FORM = "param_groups is a list of lists of parameters, [[p0, p1], [p2]]"
+FORM = "{0} is a list of lists of parameters, [[p0, p1], [p2]], no flat list"
+LOOPS = "`for group in {0}: for parameter in group: ...`"
 
 
 class Reads:
@@ -31,6 +32,15 @@ class TakesFlatLists(Reads):
     read = staticmethod(lambda parameter: parameter.requires_grad)
 
 
+class HashesGroups(Reads):
+    read = staticmethod(lambda parameter: {parameter: 0})
+
+
+class NamesThemParameters(TakesFlatLists):
+    def __init__(self, parameters: Any, *_: object) -> None:
+        super().__init__(parameters)
+
+
 class TakesDicts(Reads):
     read = staticmethod(lambda group: group["params"])
 
@@ -46,9 +56,19 @@ def diagnosis(subject: type[Reads]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", [TakesFlatLists, TakesDicts])
-def test_the_form_of_groups_is_in_the_hint(subject: type[Reads]) -> None:
-    assert FORM in diagnosis(subject)
+@pytest.mark.parametrize(
+    ("subject", "argument"),
+    [
+        (TakesFlatLists, "param_groups"),
+        (HashesGroups, "param_groups"),
+        (TakesDicts, "param_groups"),
+        (NamesThemParameters, "parameters"),
+    ],
+)
+def test_the_form_of_groups_is_in_the_hint(subject: type[Reads], argument: str) -> None:
+    shown = diagnosis(subject)
+    assert FORM.format(argument) in shown
+    assert LOOPS.format(argument) in shown
 
 
 @pytest.mark.slow

@@ -77,4 +77,4 @@ def test_a_cause_is_found_in_source(source: str) -> None:
 
 
 def test_an_exception_of_the_subject_has_the_hint_of_all_exceptions() -> None:
-    assert hints.hint("raised_ValueError") == hints.hint("raised")
+    assert hints.hint_of("raised_ValueError") == hints.hint_of("raised")

@@ -12,7 +12,7 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.values import accumulation_is_local_until_reduced
 from syncverify.judge.reference import reference
-from syncverify.report.hints import hint
+from syncverify.report.hints import hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -140,7 +140,7 @@ def test_trace_names_the_call(
     of_value, cause = told(observed, *events)
     assert cause.kind == kind
     assert cause.text != of_value.text
-    assert hint(kind)
+    assert hint_of(kind)
 
 
 SHOWS_NOTHING = {

@@ -8,7 +8,7 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.judgement import Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
-from syncverify.report.hints import hint
+from syncverify.report.hints import hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -134,7 +134,7 @@ def test_one_defect_violates_one_property(program: str, name: str, cause: str) -
     assert found.identity == (name, cause)
     assert found.ranks == (1,)
     assert found.evidence["remedy"].endswith((": holds", ": orders 3 of 6 such pairs"))
-    assert hint(found.cause)
+    assert hint_of(found.cause)
 
 
 def test_a_missing_wait_is_told_once() -> None:
