@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from syncverify import bounds
+from syncverify.command.number_types import FiniteNumber, WholeNumber
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.defaults import (
     BACKEND_NAMES,
@@ -52,7 +53,7 @@ def _number_option(
 ) -> Option:
     """Return an option that is an integer from `least` to `most`."""
     return click.option(
-        name, type=click.IntRange(least, most), default=default,
+        name, type=WholeNumber(least, most), default=default,
         show_default=default is not None, help=words,
     )  # fmt: skip
 
@@ -150,7 +151,7 @@ def cli(context: click.Context) -> None:
     help="Timings to play, where they matter: N runs a scenario at most.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=None,
+    "--time-limit", type=FiniteNumber(min=0, min_open=True), default=None,
     metavar="SECONDS", help="Stop early.",
 )  # fmt: skip
 @report_option
@@ -170,11 +171,11 @@ def cli(context: click.Context) -> None:
     help="Keep nothing, play nothing first: against the project's own default.",
 )  # fmt: skip
 @click.option(
-    "--require-coverage", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
+    "--require-coverage", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
     help="Fail unless every feature value, and so many of their pairs, were met.",
 )  # fmt: skip
 @click.option(
-    "--fail-under-lines", type=click.FloatRange(0, 100), default=None, metavar="PERCENT",
+    "--fail-under-lines", type=FiniteNumber(0, 100), default=None, metavar="PERCENT",
     help="Fail unless so many lines of the subject's functions ran (sim and fake).",
 )  # fmt: skip
 @click.option(

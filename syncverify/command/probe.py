@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from syncverify.backends.choice import AnyBackend, open_backend
+from syncverify.bounds import check_ranks
 from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -174,6 +175,7 @@ def _probe(
     progress: SearchProgress,
 ) -> Report:
     """Play some plain training steps, then each feature."""
+    check_ranks(backend.name, options.ranks)
     progress.console.print(
         f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
         f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from syncverify.backends.choice import AnyBackend, open_backend
 from syncverify.backends.torchrun import TorchrunBackend
+from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -124,6 +125,7 @@ def _search(
     """Say which search follows, and search."""
     most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
     ranks = options.ranks or most
+    check_ranks(backend.name, ranks)
     if options.focus:
         check_focus(options.focus, subject.capabilities, ranks)
     seed = draw_seed() if options.seed is None else options.seed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import sys
 import sysconfig
 import traceback
 from contextlib import chdir
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from syncverify.errors import SubjectError
@@ -81,9 +82,19 @@ def imported(path: str, noun: str) -> Any:
         words = f"{kind_of(error)}: {message_of(error)}"
         own = _without_imports(error.__traceback__)
         raise SubjectError(
-            f"{noun} {path!r} cannot be imported: {words}{_place(own)}"
+            f"{noun} {path!r} cannot be imported: {words}{_place(own)}{_near(error)}"
         ) from error.with_traceback(own)
     return found
+
+
+def _near(error: BaseException) -> str:
+    """Name what a user may have meant by an attribute that is not there."""
+    if not isinstance(error, AttributeError) or not isinstance(
+        error.obj, ModuleType | type
+    ):
+        return ""
+    near = difflib.get_close_matches(error.name or "", dir(error.obj), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _without_imports(lines: TracebackType | None) -> TracebackType | None:

@@ -74,7 +74,7 @@ REFUSED = {
     ),
     "seed is a word": (
         ("run", "synchronizer", "--seed", "x"),
-        "Invalid value for '--seed': 'x' is not a valid integer range.",
+        "Invalid value for '--seed': 'x' is not a valid whole number.",
     ),
     "negative seed": (
         ("run", "synchronizer", "--seed", "-1"),
@@ -86,7 +86,28 @@ REFUSED = {
     ),
     "not a time": (
         ("run", "synchronizer", "--time-limit", "nan"),
-        "expected time limit > 0, got nan",
+        "Invalid value for '--time-limit': nan is not a finite number.",
+    ),
+    "no end of time": (
+        ("run", "synchronizer", "--time-limit", "inf"),
+        "Invalid value for '--time-limit': inf is not a finite number.",
+    ),
+    "no number": (
+        ("run", "synchronizer", "--time-limit", ""),
+        "Invalid value for '--time-limit': '' is not a valid number.",
+    ),
+    "not a share": (
+        ("run", "synchronizer", "--require-coverage", "nan"),
+        "Invalid value for '--require-coverage': nan is not a finite number.",
+    ),
+    "not a share of lines": (
+        ("run", "synchronizer", "--fail-under-lines", "nan"),
+        "Invalid value for '--fail-under-lines': nan is not a finite number.",
+    ),
+    "a typo in the class": (
+        ("run", "cli_subjects:LacksWiat"),
+        ("subject 'cli_subjects:LacksWiat' cannot be imported: AttributeError: module "
+        "'cli_subjects' has no attribute 'LacksWiat'; did you mean 'LacksWait'?"),
     ),
     "unknown backend": (
         ("run", "synchronizer", "--backend", "mpi"),
@@ -158,6 +179,8 @@ def test_bad_usage_is_refused_in_one_line(
 ) -> None:
     outcome = call(*arguments)
     assert outcome.code == 2
+    # What a function returns is known when it is called.
+    assert outcome.out == "" or "makes_nothing" in arguments[1]
     if said is not None:
         assert outcome.complaint == said
     else:
