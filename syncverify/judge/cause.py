@@ -35,7 +35,9 @@ class Cause:
     Attributes:
         kind: Short name, stable across scenarios.
         text: A sentence that names ranks, micro-batches, steps, parameters.
+        is_certain: Whether the run leaves no other cause, if the trace tells this one.
     """
 
     kind: str
     text: str
+    is_certain: bool = True

@@ -191,6 +191,10 @@ def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
         return f"one of several: {'; or '.join(readings)} would give this value too"
     if cause in VAGUE_CAUSES:
         return "which tells the place: the reason is open"
+    if not evidence.get("is_certain", True):
+        return (
+            "likely: the run shows that nothing is sent, and a hook that acts too early"
+        )
     if cause in VALUE_CAUSES and not evidence.get("is_proven"):
         return "likely: no other mistake that is known gives this value"
     return "certain: the run shows it"

@@ -27,7 +27,11 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
-from syncverify.trace.tensor_hooks import is_in_tensor_hook, raised_in_tensor_hook
+from syncverify.trace.tensor_hooks import (
+    hooked_early,
+    is_in_tensor_hook,
+    raised_in_tensor_hook,
+)
 
 # Enough for scenarios of whole numbers, which have few elements. The properties that read
 # contents do not judge real modules.
@@ -104,7 +108,10 @@ class Recorder:
         with self.recording_accesses():
             yield
         returned = SubjectReturn(
-            moment, self.current_stream(), self._gradient_regions()
+            moment,
+            self.current_stream(),
+            self._gradient_regions(),
+            hooked_early(self._parameters),
         )
         self.trace.append(returned)
 

@@ -123,6 +123,7 @@ class SubjectReturn:
         moment: Moment of the call.
         stream: Current stream.
         gradients: Memory of each local gradient after the call, by parameter name.
+        hooked_early: Names of the parameters whose own hooks all run before accumulation.
     """
 
     moment: Moment
@@ -130,6 +131,7 @@ class SubjectReturn:
     gradients: Mapping[str, MemoryRegion] = field(
         default_factory=dict, repr=False, compare=False
     )
+    hooked_early: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

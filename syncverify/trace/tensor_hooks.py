@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import torch
+
+from syncverify.trace.source_lines import is_subject_line
 
 
 def is_in_tensor_hook(parameters: Iterable[torch.Tensor]) -> bool:
@@ -31,6 +33,16 @@ def raised_in_tensor_hook(
     hooks = _hook_codes(parameters)
     return bool(hooks) and any(
         code in hooks for code in _codes_of_traceback(error.__traceback__)
+    )
+
+
+def hooked_early(parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
+    """Name the parameters with hooks of the subject that all run before accumulation."""
+    return frozenset(
+        name
+        for name, parameter in parameters.items()
+        if not parameter._post_accumulate_grad_hooks  # noqa: SLF001
+        and any(is_subject_line(code.co_filename) for code in _hook_codes([parameter]))
     )
 
 

@@ -23,6 +23,9 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch
 
+# Causes of wrong gradients that come with too few elements.
+_LOSSES = frozenset({"not_reduced", "rank_contribution_missing", "hook_too_early"})
+
 
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Finding]:
     """In every step, each byte is reduced at most once per communicator, and all are.
@@ -124,6 +127,7 @@ def _too_few_elements(
                 "collectives": [f"{e} ({e.moment})" for e in launches],
                 **code_of((f"{e} ({e.moment})", e) for e in launches),
             },
+            explained_by=_LOSSES,
         )
 
 

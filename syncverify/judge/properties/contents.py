@@ -60,10 +60,14 @@ def _places(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> Places
 
 
 def _crossed(name: str, own: Places, theirs: Places) -> Iterator[int]:
-    """Yield the places of a gradient at which a peer has another one."""
+    """Yield the places of a gradient at which a peer has another one.
+
+    Where both may have one and the same gradient, a value is equal by chance.
+    """
     if own is None or theirs is None:
         return
     for parameter, start in own:
+        mine = {one for one, at in own if at == start}
         others = {other for other, at in theirs if at == start}
-        if parameter == name and others and name not in others:
+        if parameter == name and others and not mine & others:
             yield start

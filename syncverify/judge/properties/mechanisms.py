@@ -24,14 +24,18 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.evidence import Evidence, memory, until, where
-from syncverify.judge.properties.judgement import launches_of, launches_of_step
+from syncverify.judge.properties.judgement import launches_of
 from syncverify.judge.properties.lost_views import moved, view_lost
-from syncverify.judge.properties.sent import elements, senders, sends, sent_parameters
+from syncverify.judge.properties.sent import elements, senders, sends
+from syncverify.judge.properties.unsent import (
+    hooked_early,
+    not_reduced,
+    not_reset,
+    zeros_of_nobody,
+)
 from syncverify.trace.records import (
     AUTOGRAD,
-    REDUCING_OPERATIONS,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -79,12 +83,14 @@ def mechanism(
         _in_tensor_hook,
         _not_awaited,
         _result_dropped,
-        _not_reset,
-        _not_reduced,
+        not_reset,
+        hooked_early,
+        not_reduced,
         _reduced_twice,
         _summed_again,
         _reduced_early,
         _erased,
+        zeros_of_nobody,
         _gone,
     )
     told = (proposal(evidence) for proposal in proposals)
@@ -186,62 +192,6 @@ def _result_dropped(evidence: Evidence) -> Cause | None:
             )
             return Cause("result_dropped", text)
     return None
-
-
-def _not_reset(evidence: Evidence) -> Cause | None:
-    """Find a reduction of the gradient in an earlier step that is like this one."""
-    expected, scenario = evidence.expected, evidence.expected.reference.scenario
-    told = _not_reduced(evidence)
-    if told is None:
-        return None
-    for earlier in range(expected.step):
-        if not is_like(scenario, expected.step, earlier):
-            continue
-        for launch in launches_of_step(evidence.trace, earlier):
-            names = senders(expected.reference, expected.rank, launch) or ()
-            if launch.reduces and expected.spec.name in names:
-                text = (
-                    f"it is rank {expected.rank}'s own gradient: step {earlier} reduced it "
-                    f"{where(launch)}, and step {expected.step}, which is like that one, did "
-                    "not"
-                )
-                return Cause("not_reset", text)
-    return None
-
-
-def _not_reduced(evidence: Evidence) -> Cause | None:
-    expected, launches = evidence.expected, evidence.launches
-    if not evidence.is_unsent:
-        return None
-    names = [senders(expected.reference, expected.rank, launch) for launch in launches]
-    if any(sent is None or expected.spec.name in sent for sent in names):
-        return None
-    rank = expected.rank
-    for launch in _launches_alone(evidence):
-        text = (
-            f"it is rank {rank}'s own gradient: it was reduced {where(launch)}, over rank "
-            f"{rank} alone"
-        )
-        return Cause("not_reduced", text)
-    named = sorted({name for sent in names if sent for name in sent})
-    themselves = {
-        f"the parameter {name!r} itself"
-        for launch in launches
-        for name in sent_parameters(expected.reference, rank, launch)
-    }
-    has = ", ".join([*named, *sorted(themselves)]) or "zeros"
-    told = f"they have {has}" if launches else "there is none"
-    text = f"it is rank {rank}'s own gradient, and no collective of the step has it: {told}"
-    return Cause("not_reduced", text)
-
-
-def _launches_alone(evidence: Evidence) -> Iterator[CollectiveLaunch]:
-    """Yield the reductions of the gradient that its rank shares with nobody."""
-    step, name = evidence.expected.step, evidence.expected.spec.name
-    for launch in launches_of(evidence.trace):
-        is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
-        if is_alone and launch.moment.step == step and name in launch.parameters:
-            yield launch
 
 
 def _reduced_twice(evidence: Evidence) -> Cause | None:

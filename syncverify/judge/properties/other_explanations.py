@@ -39,10 +39,26 @@ def other_signs(
         is_proven: Whether the trace leaves no other cause.
     """
     lines = _lines_behind(judgement, expected, cause)
+    if len(expected.ranks) == 1 and observed is not None and not observed.any():
+        lines |= {_ZEROS}
     if is_proven:
         return lines
     kinds = {each.kind for each in fitting_causes(expected, observed)}
     return lines | (kinds - {cause.kind})
+
+
+_ZEROS = "zeros that nobody sent"
+_OF_NO_LAUNCH = frozenset({"not_reduced", "hook_too_early"})
+
+
+def shown_signs(cause: Cause, observed: torch.Tensor | None) -> frozenset[str]:
+    """Return the signs that a wrong gradient shows.
+
+    Zeros that nobody sent explain those that are in gradients of a single rank, too.
+    """
+    is_zero = observed is not None and not observed.any()
+    is_unsent = is_zero and cause.kind in _OF_NO_LAUNCH
+    return frozenset({cause.kind, _ZEROS} if is_unsent else {cause.kind})
 
 
 # Kinds that say the same of a gradient with one contribution.

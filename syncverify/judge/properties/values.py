@@ -26,7 +26,11 @@ from syncverify.judge.properties.judgement import (
     launches_of,
 )
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.other_explanations import other_readings, other_signs
+from syncverify.judge.properties.other_explanations import (
+    other_readings,
+    other_signs,
+    shown_signs,
+)
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.reference import trainable
@@ -361,9 +365,10 @@ def _finding(
             "collectives": [words for words, _ in launches],
             **code_of(launches),
             "is_proven": is_proven,
+            "is_certain": cause.is_certain,
             "readings": readings[:_SHOWN_READINGS],
         },
-        shows=frozenset({cause.kind}),
+        shows=shown_signs(cause, observed),
         explained_by=signs,
     )
 

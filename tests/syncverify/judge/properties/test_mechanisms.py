@@ -250,8 +250,52 @@ def test_what_was_there_between_micro_batches_is_erased(
 ) -> None:
     returned = SubjectReturn(Moment("backward", STEP, 0), gradients={"w": where})
     earlier = Observation("accumulated", STEP, 0, {"w": seen})
-    _, cause = told(ZEROS, returned, shown_at=IN_BUCKET, earlier=(earlier,))
+    sent = copies(ZEROS)
+    _, cause = told(ZEROS, returned, sent, shown_at=IN_BUCKET, earlier=(earlier,))
     assert cause.kind == kind
+
+
+SENDS_OTHER = replace(
+    launch(names=()),
+    numel=4,
+    contents=(ORACLE.local(OTHER, 0, STEP, (0, 1)).float().numpy().tobytes(),),
+    regions=(BUCKET,),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((), "no collective of the step has it: there is none"),
+        ((SENDS_OTHER,), "no collective of the step has it: they have other"),
+    ],
+)
+def test_zeros_that_nobody_sends_are_not_reduced(
+    events: tuple[TraceRecord, ...], said: str
+) -> None:
+    _, cause = told(ZEROS, *events, shown_at=IN_BUCKET)
+    assert (cause.kind, cause.is_certain) == ("not_reduced", True)
+    assert said in cause.text
+
+
+@pytest.mark.parametrize(
+    ("observed", "begin"), [(ZEROS, "it is all zeros"), (OWN, "it is rank 0's own")]
+)
+def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
+    observed: torch.Tensor, begin: str
+) -> None:
+    hooked = SubjectReturn(
+        Moment("wait", STEP), gradients={"w": IN_BUCKET}, hooked_early=frozenset({"w"})
+    )
+    wrong = observed.to(torch.float32)
+    of_value = explain(OWED, wrong)
+    assert of_value is not None
+    seen = Observation("reduced", STEP, None, {"w": wrong})
+    cause = mechanism(OWED, seen, of_value, RankRun([seen], [hooked]))
+    assert (cause.kind, cause.is_certain) == ("hook_too_early", False)
+    assert cause.text.startswith(begin)
+    sent = RankRun([seen], [launch(names=("other",)), hooked])
+    assert mechanism(OWED, seen, of_value, sent).kind != "hook_too_early"
 
 
 MOVES = replace(SCENARIO, events=("plain", "move"))
@@ -340,18 +384,29 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
 
 
 @pytest.mark.parametrize(
-    ("alone", "said"),
+    ("alone", "kind", "said"),
     [
-        (launch(names=("w",)), "reduced at a.py:7 in launch (step 1, micro-batch 1, "),
-        (launch(names=("other",)), "no collective of the step has it: there is none"),
+        (
+            launch(names=("w",)),
+            "rank_contribution_missing",
+            "reduced at a.py:7 in launch (step 1, micro-batch 1, ",
+        ),
+        (
+            launch(names=("other",)),
+            "not_reduced",
+            "no collective of the step has it: there is none",
+        ),
         (
             launch(names=("w",), step=0),
+            "not_reduced",
             "no collective of the step has it: there is none",
         ),
     ],
     ids=["of_it", "of_another", "of_another_step"],
 )
-def test_a_reduction_over_one_rank_is_told(alone: CollectiveLaunch, said: str) -> None:
+def test_a_reduction_over_one_rank_is_told(
+    alone: CollectiveLaunch, kind: str, said: str
+) -> None:
     _, cause = told(OWN, replace(alone, ranks=(0,)))
-    assert cause.kind == "not_reduced"
+    assert cause.kind == kind
     assert said in cause.text

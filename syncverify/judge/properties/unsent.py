@@ -1,0 +1,102 @@
+"""A wrong gradient that no collective of its step has; see Note [What a trace can show]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.judge.cause import Cause
+from syncverify.judge.properties.circumstances import is_like
+from syncverify.judge.properties.evidence import Evidence, where
+from syncverify.judge.properties.judgement import launches_of, launches_of_step
+from syncverify.judge.properties.sent import elements, senders, sent_parameters
+from syncverify.trace.records import REDUCING_OPERATIONS, CollectiveLaunch
+
+
+def not_reset(evidence: Evidence) -> Cause | None:
+    """Find a reduction of the gradient in an earlier step that is like this one."""
+    expected, scenario = evidence.expected, evidence.expected.reference.scenario
+    told = not_reduced(evidence)
+    if told is None:
+        return None
+    for earlier in range(expected.step):
+        if not is_like(scenario, expected.step, earlier):
+            continue
+        for launch in launches_of_step(evidence.trace, earlier):
+            names = senders(expected.reference, expected.rank, launch) or ()
+            if launch.reduces and expected.spec.name in names:
+                text = (
+                    f"it is rank {expected.rank}'s own gradient: step {earlier} reduced it "
+                    f"{where(launch)}, and step {expected.step}, which is like that one, did "
+                    "not"
+                )
+                return Cause("not_reset", text)
+    return None
+
+
+def not_reduced(evidence: Evidence) -> Cause | None:
+    """Find a gradient of its rank alone."""
+    expected, launches = evidence.expected, evidence.launches
+    if not evidence.is_unsent:
+        return None
+    names = [senders(expected.reference, expected.rank, launch) for launch in launches]
+    if any(sent is None or expected.spec.name in sent for sent in names):
+        return None
+    rank = expected.rank
+    for launch in _launches_alone(evidence):
+        text = (
+            f"it is rank {rank}'s own gradient: it was reduced {where(launch)}, over rank "
+            f"{rank} alone"
+        )
+        return Cause(evidence.kind, text)
+    named = sorted({name for sent in names if sent for name in sent})
+    themselves = {
+        f"the parameter {name!r} itself"
+        for launch in launches
+        for name in sent_parameters(expected.reference, rank, launch)
+    }
+    has = ", ".join([*named, *sorted(themselves)]) or "zeros"
+    told = f"they have {has}" if launches else "there is none"
+    text = f"it is rank {rank}'s own gradient, and no collective of the step has it: {told}"
+    return Cause("not_reduced", text)
+
+
+def hooked_early(evidence: Evidence) -> Cause | None:
+    """Find a gradient that nobody sends, and whose hooks all run before it is added."""
+    name, returns = evidence.expected.spec.name, evidence.returns
+    if not returns or name not in returns[-1].hooked_early or evidence.launches:
+        return None
+    told = not_reduced(evidence) or zeros_of_nobody(evidence)
+    if told is None:
+        return None
+    text = (
+        f"{told.text}; the parameter has hooks of `register_hook` alone, which are called with "
+        "the gradient, before autograd adds it to `.grad`"
+    )
+    return Cause("hook_too_early", text, is_certain=False)
+
+
+def zeros_of_nobody(evidence: Evidence) -> Cause | None:
+    """Find a gradient of zeros that no collective of its step has, though it has to be summed."""
+    expected = evidence.expected
+    if evidence.kind != "never_written" or len(expected.ranks) == 1:
+        return None
+    named = set[str]()
+    for launch in evidence.launches:
+        sent = elements(launch)
+        names = senders(expected.reference, expected.rank, launch)
+        # Zeros that are sent may be those of the gradient.
+        if sent is None or not names or not sent.all() or expected.spec.name in names:
+            return None
+        named |= {*names}
+    told = f"they have {', '.join(sorted(named))}" if named else "there is none"
+    text = f"it is all zeros, and no collective of the step has it: {told}"
+    return Cause("not_reduced", text)
+
+
+def _launches_alone(evidence: Evidence) -> Iterator[CollectiveLaunch]:
+    """Yield the reductions of the gradient that its rank shares with nobody."""
+    step, name = evidence.expected.step, evidence.expected.spec.name
+    for launch in launches_of(evidence.trace):
+        is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
+        if is_alone and launch.moment.step == step and name in launch.parameters:
+            yield launch
