@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import POINT_TO_POINT
 from syncverify.trace.source_lines import calling_frames
 
 # Operators of the `c10d` library, and the names of their operations in the trace. The

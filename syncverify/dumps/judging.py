@@ -34,8 +34,8 @@ from syncverify.plain_text import named
 from syncverify.scenario.contract import PLAIN_CONTRACT
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
-    POINT_TO_POINT,
     CollectiveKey,
     CollectiveLaunch,
     Moment,

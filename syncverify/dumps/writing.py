@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.timeline.ticks import Ticks, Traces, ticks_of
+from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
-    POINT_TO_POINT,
     CollectiveLaunch,
     TraceRecord,
 )

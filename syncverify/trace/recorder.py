@@ -15,9 +15,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from syncverify.trace.dispatch_modes import carry_dispatch_modes
 from syncverify.trace.engine_log import EngineLog
+from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     DEFAULT_STREAM,
-    POINT_TO_POINT,
     CollectiveLaunch,
     CollectiveWait,
     Moment,

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import override
 
+from syncverify.trace.operations import POINT_TO_POINT, UNEVEN_OPERATIONS
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 
@@ -23,12 +24,6 @@ AUTOGRAD, OPTIMIZER = "autograd", "optimizer"  # sources that are no line of the
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
-# Operations to which ranks may contribute different numbers of elements.
-UNEVEN_OPERATIONS = frozenset(
-    {"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"}
-)
-# Operations between two ranks of a communicator; its other ranks take no part.
-POINT_TO_POINT = frozenset({"send", "recv"})
 
 _MAX_RANKS_NAMED = 16
 

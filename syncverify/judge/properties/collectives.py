@@ -21,7 +21,8 @@ from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.reference import trainable
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import contributing_ranks, local_shape
-from syncverify.trace.records import POINT_TO_POINT, CollectiveLaunch
+from syncverify.trace.operations import POINT_TO_POINT
+from syncverify.trace.records import CollectiveLaunch
 
 # Causes of wrong gradients that come with too few elements.
 _LOSSES = frozenset({"not_reduced", "rank_contribution_missing", "hook_too_early"})

@@ -15,8 +15,8 @@ from syncverify.judge.violation import Clues, Violation
 from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.features import may_raise, overflows
 from syncverify.scenario.scenario import Scenario
+from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
-    POINT_TO_POINT,
     CollectiveLaunch,
     MemoryUse,
     TraceRecord,

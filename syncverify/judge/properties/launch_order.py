@@ -13,7 +13,8 @@ from syncverify.judge.properties.judgement import (
     launches_of,
     shared_launches,
 )
-from syncverify.trace.records import POINT_TO_POINT, CollectiveKey, CollectiveLaunch
+from syncverify.trace.operations import POINT_TO_POINT
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 
 Orders = Mapping[int, Sequence[CollectiveLaunch]]
 # By rank that does not reach its end: the launch at which it stands, and the ranks that are

@@ -4,6 +4,23 @@ from dataclasses import replace
 
 import pytest
 import torch
+from told_causes import (
+    ELSEWHERE,
+    FIRST_ONLY,
+    IN_BUCKET,
+    ORACLE,
+    OWED,
+    OWN,
+    SCENARIO,
+    STEP,
+    TWICE_SUMMED,
+    WEIGHT,
+    ZEROS,
+    accumulation,
+    copies,
+    launch,
+    told,
+)
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
@@ -15,10 +32,7 @@ from syncverify.judge.reference import reference
 from syncverify.report.hints import hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import (
-    AUTOGRAD,
-    Access,
     CollectiveLaunch,
     Moment,
     SubjectReturn,
@@ -26,85 +40,6 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
-from syncverify.trace.slots import ParameterSlot
-
-WEIGHT = ParameterSpec("w", (4,), ("R",))
-OTHER = ParameterSpec("other", (4,), ("R",))
-SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT, OTHER), (2, 2), 2**20)
-ORACLE = reference(SCENARIO, Capabilities())
-STEP = 1
-OWED = ExpectedGradient(ORACLE, WEIGHT, 0, STEP, 2, (0, 1), 1)
-BUCKET = MemoryRegion(0, 0, 32)  # `other`, then `w`
-IN_BUCKET, ELSEWHERE = MemoryRegion(0, 16, 32), MemoryRegion(7, 0, 16)
-
-OWN = OWED.part(0)
-TWICE_SUMMED = OWED.value() * 2
-FIRST_ONLY = OWED.part(0, [0]) + OWED.part(1, [0])
-ZEROS = torch.zeros(4)
-
-
-def launch(
-    micro_batch: int | None = 1,
-    *,
-    names: tuple[str, ...] = ("other", "w"),
-    step: int = STEP,
-    regions: tuple[MemoryRegion, ...] = (BUCKET,),
-    reduce_op: str = "SUM",
-    operation: str = "all_reduce",
-    contents: tuple[bytes, ...] = (),
-) -> CollectiveLaunch:
-    phase = "wait" if micro_batch is None else "backward"
-    return CollectiveLaunch(
-        moment=Moment(phase, step, micro_batch),
-        ranks=(0, 1),
-        sequence=0,
-        operation=operation,
-        reduce_op=reduce_op,
-        dtype="float32",
-        numel=8,
-        regions=regions,
-        parameters=names,
-        source="a.py:7 in launch",
-        slots=tuple(
-            ParameterSlot(name, offset, 16)
-            for name, offset in (("other", 0), ("w", 16))
-            if name in names
-        ),
-        contents=contents,
-    )
-
-
-def copies(
-    of_weight: torch.Tensor, micro_batch: int | None = None, *, reduce_op: str = "SUM"
-) -> CollectiveLaunch:
-    """Send values of `w` behind the own gradient of `other`, as copies without a name."""
-    of_other = ORACLE.local(OTHER, 0, STEP, (0, 1))
-    sent = torch.cat([of_other, of_weight]).float().numpy().tobytes()
-    return launch(micro_batch, names=(), contents=(sent,), reduce_op=reduce_op)
-
-
-def accumulation(
-    micro_batch: int = 1, memory: MemoryRegion = IN_BUCKET, source: str = AUTOGRAD
-) -> Access:
-    moment = Moment("backward", STEP, micro_batch)
-    return Access(moment, "default", "aten.add_.Tensor", (), (memory,), source)
-
-
-def told(
-    observed: torch.Tensor,
-    *events: TraceRecord,
-    shown_at: MemoryRegion = ELSEWHERE,
-    earlier: tuple[Observation, ...] = (),
-) -> tuple[Cause, Cause]:
-    """Return the cause by the value alone, and the cause by the trace."""
-    wrong = observed.to(torch.float32)
-    of_value = explain(OWED, wrong)
-    assert of_value is not None
-    returned = SubjectReturn(Moment("wait", STEP), gradients={"w": shown_at})
-    seen = Observation("reduced", STEP, None, {"w": wrong})
-    rank_run = RankRun([*earlier, seen], [*events, returned])
-    return of_value, mechanism(OWED, seen, of_value, rank_run)
-
 
 SHOWN = {
     "no_collective": (OWN, (), "not_reduced"),
@@ -253,49 +188,6 @@ def test_what_was_there_between_micro_batches_is_erased(
     sent = copies(ZEROS)
     _, cause = told(ZEROS, returned, sent, shown_at=IN_BUCKET, earlier=(earlier,))
     assert cause.kind == kind
-
-
-SENDS_OTHER = replace(
-    launch(names=()),
-    numel=4,
-    contents=(ORACLE.local(OTHER, 0, STEP, (0, 1)).float().numpy().tobytes(),),
-    regions=(BUCKET,),
-)
-
-
-@pytest.mark.parametrize(
-    ("events", "said"),
-    [
-        ((), "no collective of the step has it: there is none"),
-        ((SENDS_OTHER,), "no collective of the step has it: they have other"),
-    ],
-)
-def test_zeros_that_nobody_sends_are_not_reduced(
-    events: tuple[TraceRecord, ...], said: str
-) -> None:
-    _, cause = told(ZEROS, *events, shown_at=IN_BUCKET)
-    assert (cause.kind, cause.is_certain) == ("not_reduced", True)
-    assert said in cause.text
-
-
-@pytest.mark.parametrize(
-    ("observed", "begin"), [(ZEROS, "it is all zeros"), (OWN, "it is rank 0's own")]
-)
-def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
-    observed: torch.Tensor, begin: str
-) -> None:
-    hooked = SubjectReturn(
-        Moment("wait", STEP), gradients={"w": IN_BUCKET}, hooked_early=frozenset({"w"})
-    )
-    wrong = observed.to(torch.float32)
-    of_value = explain(OWED, wrong)
-    assert of_value is not None
-    seen = Observation("reduced", STEP, None, {"w": wrong})
-    cause = mechanism(OWED, seen, of_value, RankRun([seen], [hooked]))
-    assert (cause.kind, cause.is_certain) == ("hook_too_early", False)
-    assert cause.text.startswith(begin)
-    sent = RankRun([seen], [launch(names=("other",)), hooked])
-    assert mechanism(OWED, seen, of_value, sent).kind != "hook_too_early"
 
 
 MOVES = replace(SCENARIO, events=("plain", "move"))

@@ -1,0 +1,8 @@
+"""Kinds of collective operations, by torch's names."""
+
+# Operations to which ranks may contribute different numbers of elements.
+UNEVEN_OPERATIONS = frozenset(
+    {"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"}
+)
+# Operations between two ranks of a communicator; its other ranks take no part.
+POINT_TO_POINT = frozenset({"send", "recv"})

@@ -1,0 +1,65 @@
+"""A gradient of zeros that no collective of its step has."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from told_causes import (
+    BUCKET,
+    IN_BUCKET,
+    ORACLE,
+    OTHER,
+    OWED,
+    OWN,
+    STEP,
+    ZEROS,
+    launch,
+    told,
+)
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.trace.records import Moment, SubjectReturn, TraceRecord
+from syncverify.trace.run import Observation, RankRun
+
+SENDS_OTHER = replace(
+    launch(names=()),
+    numel=4,
+    contents=(ORACLE.local(OTHER, 0, STEP, (0, 1)).float().numpy().tobytes(),),
+    regions=(BUCKET,),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((), "no collective of the step has it: there is none"),
+        ((SENDS_OTHER,), "no collective of the step has it: they have other"),
+    ],
+)
+def test_zeros_that_nobody_sends_are_not_reduced(
+    events: tuple[TraceRecord, ...], said: str
+) -> None:
+    _, cause = told(ZEROS, *events, shown_at=IN_BUCKET)
+    assert (cause.kind, cause.is_certain) == ("not_reduced", True)
+    assert said in cause.text
+
+
+@pytest.mark.parametrize(
+    ("observed", "begin"), [(ZEROS, "it is all zeros"), (OWN, "it is rank 0's own")]
+)
+def test_hooks_before_accumulation_are_a_likely_reason_that_nobody_sends(
+    observed: torch.Tensor, begin: str
+) -> None:
+    hooked = SubjectReturn(
+        Moment("wait", STEP), gradients={"w": IN_BUCKET}, hooked_early=frozenset({"w"})
+    )
+    wrong = observed.to(torch.float32)
+    of_value = explain(OWED, wrong)
+    assert of_value is not None
+    seen = Observation("reduced", STEP, None, {"w": wrong})
+    cause = mechanism(OWED, seen, of_value, RankRun([seen], [hooked]))
+    assert (cause.kind, cause.is_certain) == ("hook_too_early", False)
+    assert cause.text.startswith(begin)
+    sent = RankRun([seen], [launch(names=("other",)), hooked])
+    assert mechanism(OWED, seen, of_value, sent).kind != "hook_too_early"
