@@ -135,7 +135,7 @@ _HINTS = {
     ),
     "hook_too_early": (
         "register the hook with `register_post_accumulate_grad_hook`: a hook of "
-        "`register_hook` runs before autograd adds the gradient to `.grad`"
+        "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
     ),
     "not_reduced": "launch every bucket by the time wait() returns, the last one included",
     # orderings

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Final
 
 import typing_extensions
 
@@ -56,6 +57,9 @@ _NUM_FRAMES = 3
 # `backward()` did not ask for what the engine does on its own.
 _ENGINE = "_engine_run_backward"
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+# In the place of a line of the subject, where there is none.
+NO_LINE: Final = "unknown line"
 
 # Code objects and instructions, innermost call first.
 RawFrames = tuple[tuple[CodeType, int], ...]
@@ -99,7 +103,7 @@ def is_torch_line(filename: str) -> bool:
 def calling_frames() -> SubjectFrames:
     """Name the subject's lines on the stack, such as `bucket.py:81 in launch`; innermost first."""
     raw = subject_frames() or subject_frames(is_asked_by_autograd=True)
-    return frames_of(raw) or ("unknown line",)
+    return frames_of(raw) or (NO_LINE,)
 
 
 def calling_line() -> str:

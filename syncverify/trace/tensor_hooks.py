@@ -1,13 +1,21 @@
-"""Functions that run inside a tensor hook of a parameter.
+"""Functions that run inside a hook that comes before the accumulation into `.grad`.
 
 `Tensor.register_hook` and `register_multi_grad_hook` call a function with the gradient that
-autograd has computed, before it is accumulated into `.grad`. A synchronizer that reads or
-sends `.grad` there misses the micro-batch that is under way.
+autograd has computed, before it is accumulated into `.grad`, and so does `register_prehook` of
+a node. A synchronizer that reads or sends `.grad` there misses the micro-batch that is under way.
+
+Note [Prehooks of nodes]
+    torch lists the hooks of a tensor, and not those of a node. But the engine calls each kind
+    with arguments of its own: a prehook with one tuple of gradients, a hook of a node with two
+    tuples, a hook of a parameter with a tensor. So the arguments of the first function that the
+    engine called tell the kind.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
@@ -15,24 +23,29 @@ from typing import Any
 
 import torch
 
-from syncverify.trace.source_lines import is_subject_line
+from syncverify.trace.source_lines import is_engine, is_subject_line
 
 
 def is_in_tensor_hook(parameters: Iterable[torch.Tensor]) -> bool:
     """Tell whether a tensor hook of some parameter called the current line."""
-    hooks = _hook_codes(parameters)
-    return bool(hooks) and any(
-        code in hooks for code in _codes_of_stack(sys._getframe(1))
-    )
+    return _is_early([*_frames_of_stack(sys._getframe(1))], parameters)
 
 
 def raised_in_tensor_hook(
     parameters: Iterable[torch.Tensor], error: BaseException
 ) -> bool:
     """Tell whether an error was raised below a tensor hook of some parameter."""
+    return _is_early([*_frames_of_traceback(error.__traceback__)][::-1], parameters)
+
+
+def _is_early(frames: list[FrameType], parameters: Iterable[torch.Tensor]) -> bool:
+    """Tell whether frames, the innermost first, lie below a hook before accumulation."""
     hooks = _hook_codes(parameters)
-    return bool(hooks) and any(
-        code in hooks for code in _codes_of_traceback(error.__traceback__)
+    if hooks and any(frame.f_code in hooks for frame in frames):
+        return True
+    return any(
+        is_engine(caller.f_code) and _is_prehook(frame)
+        for frame, caller in itertools.pairwise(frames)
     )
 
 
@@ -44,6 +57,15 @@ def hooked_early(parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
         if not parameter._post_accumulate_grad_hooks  # noqa: SLF001
         and any(is_subject_line(code.co_filename) for code in _hook_codes([parameter]))
     )
+
+
+def _is_prehook(frame: FrameType) -> bool:
+    """Tell whether a function was called with one tuple of gradients; see Note [Prehooks of nodes]."""
+    names, rest, _, values = inspect.getargvalues(frame)
+    given = [values.get(name) for name in names]
+    given += values.get(rest, ()) if rest else ()
+    tuples = [each for each in given if isinstance(each, tuple)]
+    return len(tuples) == 1 and any(isinstance(e, torch.Tensor) for e in tuples[0])
 
 
 def _hook_codes(parameters: Iterable[torch.Tensor]) -> set[CodeType]:
@@ -67,13 +89,13 @@ def code_of(hook: Any) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _codes_of_stack(frame: FrameType | None) -> Iterator[CodeType]:
+def _frames_of_stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        yield frame.f_code
+        yield frame
         frame = frame.f_back
 
 
-def _codes_of_traceback(traceback: TracebackType | None) -> Iterator[CodeType]:
+def _frames_of_traceback(traceback: TracebackType | None) -> Iterator[FrameType]:
     while traceback is not None:
-        yield traceback.tb_frame.f_code
+        yield traceback.tb_frame
         traceback = traceback.tb_next

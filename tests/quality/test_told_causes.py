@@ -79,6 +79,26 @@ class InMultiGradHooks(InTensorHooks):
         ]
 
 
+class InNodePrehooks(InTensorHooks):
+    """Hooks the node that accumulates, before it runs."""
+
+    @override
+    def hooks(self, parameter: nn.Parameter) -> list[Any]:
+        node = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        self.nodes = [*getattr(self, "nodes", []), node]
+        return [node.register_prehook(lambda _: self.note(parameter))]
+
+
+class InNodeHooks(InNodePrehooks):
+    """Is right: hooks of the node itself run after it."""
+
+    @override
+    def hooks(self, parameter: nn.Parameter) -> list[Any]:
+        node = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        self.nodes = [*getattr(self, "nodes", []), node]
+        return [node.register_hook(lambda *_: self.note(parameter))]
+
+
 class WithoutGradients(InTensorHooks):
     """Leaves `.grad` to autograd, so that it is None in the first hook."""
 
@@ -102,23 +122,28 @@ class InAccumulatedHooks(InTensorHooks):
         return [parameter.register_post_accumulate_grad_hook(self.note)]
 
 
-@pytest.mark.parametrize("subject", [InTensorHooks, InMultiGradHooks])
+@pytest.mark.parametrize("subject", [InTensorHooks, InMultiGradHooks, InNodePrehooks])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_hook_before_accumulation_is_the_cause(subject: type, count: int) -> None:
     found = violations(subject, program(count))
     values = [v for v in found if v.property == "gradient_equals_reference"]
     assert {each.cause for each in values} == {"hook_too_early"}
-    assert "inside of a tensor hook" in values[0].summary
+    assert "inside of a hook that runs before" in values[0].summary
     assert "`register_post_accumulate_grad_hook`" in hint_of(values[0].cause)
 
 
-def test_a_gradient_that_is_not_there_yet_is_the_same_cause() -> None:
-    (found,) = violations(WithoutGradients, program(1))
+@pytest.mark.parametrize("hooks", [InTensorHooks, InNodePrehooks])
+def test_a_gradient_that_is_not_there_yet_is_the_same_cause(
+    hooks: type[InTensorHooks],
+) -> None:
+    subject = type("Subject", (WithoutGradients,), {"hooks": hooks.hooks})
+    (found,) = violations(subject, program(1))
     assert found.identity == ("every_rank_finishes", "hook_too_early")
 
 
-def test_hooks_after_accumulation_are_right() -> None:
-    assert not violations(InAccumulatedHooks, program(2, 2))
+@pytest.mark.parametrize("subject", [InAccumulatedHooks, InNodeHooks])
+def test_hooks_after_accumulation_are_right(subject: type) -> None:
+    assert not violations(subject, program(2, 2))
 
 
 class IsNotReset(CountsHookCalls):

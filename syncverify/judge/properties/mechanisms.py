@@ -139,7 +139,7 @@ def _in_tensor_hook(evidence: Evidence) -> Cause | None:
         is_unknown = not names and evidence.kind in _LACKS_MICRO_BATCH
         if expected.spec.name in names or is_unknown:
             text = (
-                f"it was reduced {where(launch)}, inside of a tensor hook, which runs before "
+                f"it was reduced {where(launch)}, inside of a hook that runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
             )
             return Cause("hook_too_early", text)

@@ -41,6 +41,7 @@ from syncverify.sim.turns.refusals import (
     refuse_thread,
 )
 from syncverify.sim.turns.scheduler import own_rank
+from syncverify.trace.source_lines import calling_line
 
 
 class _RefusingCollectives(TorchDispatchMode):
@@ -96,17 +97,19 @@ def _refused(
 def _starting(original: Callable[[threading.Thread], None]) -> Any:
     def start(thread: Any) -> None:
         if own_rank() is not None or is_own_thread():
-            thread.run = _in_world(own_world(), thread.run)
+            thread.run = _in_world(own_world(), thread.run, calling_line())
         original(thread)
 
     return start
 
 
-def _in_world(world: object | None, run: Callable[[], None]) -> Callable[[], None]:
-    """Return the body of a thread that a rank starts, or a thread of a rank."""
+def _in_world(
+    world: object | None, run: Callable[[], None], started_at: str
+) -> Callable[[], None]:
+    """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
 
     def run_in_world() -> None:
-        enter_own_thread()
+        enter_own_thread(started_at)
         use_world(world)
         with _RefusingCollectives():  # type: ignore[no-untyped-call]  # torch
             run()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.trace.source_lines import calling_line
+from syncverify.trace.source_lines import NO_LINE, calling_line
 
 
 class Refusals:
@@ -99,7 +99,7 @@ def refuse_thread(act: str = "communicate") -> NoReturn:
         run.note(
             EnvironmentNotSupportedError(
                 f"the {run.backend} backend does not simulate threads that {act} beside their "
-                f"rank, as at {calling_line()}; play the subject on gloo"
+                f"rank, as {_own_place()}; play the subject on gloo"
             )
         )
         run.wake()  # the rank may wait for this thread, and so for ever
@@ -109,9 +109,19 @@ def refuse_thread(act: str = "communicate") -> NoReturn:
 _THREAD = threading.local()
 
 
-def enter_own_thread() -> None:
-    """Say that the calling thread is one that the subject started."""
+def enter_own_thread(started_at: str) -> None:
+    """Say that the calling thread is one that the subject started, at some line."""
     _THREAD.is_subjects = True
+    _THREAD.started_at = started_at
+
+
+def _own_place() -> str:
+    """Name the subject's line, or the line that started a thread of which no line is its."""
+    line = calling_line()
+    started_at = getattr(_THREAD, "started_at", NO_LINE)
+    if line != NO_LINE or started_at == NO_LINE:
+        return f"at {line}"
+    return f"in the thread that was started at {started_at}"
 
 
 def is_own_thread() -> bool:

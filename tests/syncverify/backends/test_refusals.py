@@ -244,6 +244,16 @@ def test_a_thread_that_communicates_is_not_judged(
     assert "test_refusals.py:" in said
 
 
+def test_a_thread_without_a_line_is_named_by_the_line_that_started_it() -> None:
+    def ask(subject: Any) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(dist.all_reduce, torch.zeros(1)).result()
+
+    said = refusal_on(SimBackend(), Reduces, ask)
+    assert "as in the thread that was started at" in said
+    assert "test_refusals.py:" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("handling", HANDLINGS)
 @pytest.mark.parametrize("name", STREAMS_ON_A_THREAD)
