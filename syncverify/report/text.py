@@ -33,6 +33,10 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
+_OF_THE_STEP_BEFORE = (
+    "; it was seen after a step that was right only: look for a counter, or a number of "
+    "micro-batches, that is not set back"
+)
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -189,7 +193,8 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
             "cost no more"
         )
         yield from (f"              {line}" for line in fix.lines)
-    yield f"hint:       {hint(entry.violation)}"
+    earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""
+    yield f"hint:       {hint(entry.violation)}{earlier}"
 
 
 def _scenario_title(entry: FoundViolation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
@@ -28,6 +29,18 @@ class RelatedViolation:
     cause: str
     summary: str
     is_consequence: bool
+
+
+# Causes that a counter or a flag of the step before may have.
+_COUNTED: Final = frozenset(
+    {
+        "contribution_doubled",
+        "micro_batch_missing",
+        "not_reduced",
+        "reduced_early",
+        "reduced_twice",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,16 @@ class FoundViolation:
         """List the identity of the violation, and those of all that it explains."""
         explained = [(related.property, related.cause) for related in self.related]
         return [self.violation.identity, *explained]
+
+    @property
+    def starts_wrongly(self) -> bool:
+        """Whether a step goes wrong as a step that was right came before it.
+
+        Told of counts of reductions and micro-batches, and of a scenario that was made small:
+        without the step before, the violation was not seen.
+        """
+        is_later = self.violation.evidence.get("step", 0) > 0
+        return is_later and self.is_smallest and self.violation.cause in _COUNTED
 
     @property
     def schedule(self) -> Schedule:

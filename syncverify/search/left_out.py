@@ -48,6 +48,8 @@ def left_out(
         step 1)`; none for causes that have lines of their own.
     """
     cause = found.violation.cause
+    if found.starts_wrongly:
+        cause = "not_reset"
     if cause not in {*_NOT_LAUNCHED, *_METHODS}:
         return ()
     step = found.violation.evidence.get("step", 0)

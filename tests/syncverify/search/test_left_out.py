@@ -12,6 +12,7 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls
 from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
@@ -153,3 +154,27 @@ def test_the_last_statement_that_ran_is_the_one(
     file.write_text(SOURCE, "utf-8")
     found = [*skipped_launches({str(file): ran})]
     assert found == ([Place(str(file), *place)] if place else [])
+
+
+def found_in(step: int, cause: str, *, is_smallest: bool) -> FoundViolation:
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 2), 1 << 20
+    )
+    violation = Violation("a property", cause, "", (0,), evidence={"step": step})
+    return FoundViolation(violation, scenario, is_smallest=is_smallest)
+
+
+def test_a_step_that_is_wrong_after_a_right_one_alone_starts_wrongly() -> None:
+    assert found_in(1, "reduced_early", is_smallest=True).starts_wrongly
+    assert not found_in(0, "reduced_early", is_smallest=True).starts_wrongly
+    assert not found_in(1, "reduced_early", is_smallest=False).starts_wrongly
+    assert not found_in(1, "misplaced", is_smallest=True).starts_wrongly
+
+
+def test_the_method_that_ends_a_step_is_shown_of_one_that_starts_wrongly() -> None:
+    subject, entry = (
+        resolve(NeverResets),
+        found_in(1, "reduced_early", is_smallest=True),
+    )
+    lines = left_out(entry, subject, SimBackend())
+    assert "zero_grad: def zero_grad(self)" in lines[-1]
