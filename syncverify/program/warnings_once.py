@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from typing import TextIO
+from typing import Final, TextIO
+
+# DTensor advises here to flatten the axes of a mesh, for speed. Scenarios are no jobs to speed up,
+# and among lines of a report the advice looks like a finding.
+_ADVICE: Final = "torch.distributed.tensor._redistribute"
 
 
 def show_warnings_once() -> None:
@@ -14,6 +19,7 @@ def show_warnings_once() -> None:
     design, and torch reports the nodes that led to the error. Only processes of the harness
     call this function: in the user's own process, the user wants to see all of them.
     """
+    logging.getLogger(_ADVICE).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
     shown = set[tuple[str, str, int]]()
     show = warnings.showwarning
