@@ -1,0 +1,36 @@
+"""The verdict says which contract held: of sums or means, of DTensors or ordinary tensors."""
+
+import pytest
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract_words import in_words
+
+
+@pytest.mark.parametrize(
+    ("contract", "words"),
+    [
+        (Capabilities(), "the plain contract"),
+        (
+            Capabilities(reduction="mean"),
+            "the plain contract for means of DTensors",
+        ),
+        (
+            Capabilities(tensors="local"),
+            "the plain contract for sums of ordinary tensors",
+        ),
+        (
+            Capabilities(reduction="mean", tensors="local"),
+            "the plain contract for means of ordinary tensors",
+        ),
+    ],
+)
+def test_a_contract_is_named_by_what_it_reduces(
+    contract: Capabilities, words: str
+) -> None:
+    assert in_words(contract) == words
+
+
+def test_features_beyond_are_counted() -> None:
+    contract = Capabilities(tensors="local", right=frozenset({"event=wait_twice"}))
+    start = "the plain contract for sums of ordinary tensors and 1 of "
+    assert in_words(contract).startswith(start)
