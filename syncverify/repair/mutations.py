@@ -46,7 +46,7 @@ def mutations(
     names = names or Names()
     for node in statements:
         for edit in _simpler(source.path, node, names):
-            if not LIMIT.search("\n".join((*edit.lines, ast.unparse(node)))):
+            if not LIMIT.search("\n".join((*edit.lines, _head(node)))):
                 yield edit
     yield from structural(source, function, statements)
     twice = {text for text, n in Counter(map(ast.unparse, statements)).items() if n > 1}
@@ -55,6 +55,14 @@ def mutations(
             continue
         yield Edit.instead(source.path, node)
         yield Edit.instead(source.path, node, "pass")
+
+
+def _head(node: ast.stmt) -> str:
+    """Return the text of a statement without its block."""
+    match node:
+        case ast.If(test=head) | ast.For(iter=head):
+            return ast.unparse(head)
+    return ast.unparse(node)
 
 
 def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
@@ -205,6 +213,8 @@ def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr
             yield from (each for each in args if not isinstance(each, ast.Constant))
         case ast.Call(func=ast.Name(id="set"), args=[value]):
             yield value
+            # Backward runs from the last parameter to the first.
+            yield ast.Call(ast.Name("reversed", ast.Load()), [value], [])
         case ast.Call(func=ast.Attribute(value=value, attr="clone" | "contiguous")):
             yield value
         case ast.Constant(value=int() as number) if not isinstance(number, bool):

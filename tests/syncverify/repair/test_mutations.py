@@ -56,6 +56,12 @@ def test_a_compared_number_gives_way_to_what_others_compare() -> None:
     ]
 
 
+def test_a_loop_over_a_set_goes_by_order_whatever_its_block_says() -> None:
+    text = "def f(self):\n    for p in set(q):\n        if p.n > self.cap_bytes:\n            g(p)"
+    assert changed(text)[:2] == ["for p in q:", "for p in reversed(q):"]
+    assert "if p.n >= self.cap_bytes:" not in changed(text)
+
+
 def test_a_statement_is_left_out_with_its_block() -> None:
     text = "def f(self):\n    if a:\n        b()\n    return c"
     assert changed(text) == ["b()", "", "pass", "", "pass"]
