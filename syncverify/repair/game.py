@@ -269,7 +269,8 @@ class Game:
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
         lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
-        others = [*(each for each, _ in self._all_others()), *self._confirming()]
+        # Only of these the cost is known, too.
+        others = [each for each, _ in self._all_others()]
         most = max(each.mesh.num_ranks for each in others)
         return Fix(place, _dedented(lines), len(others), most)
 
