@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,9 @@ class Naive:
 class StopsItself(Naive):
     def misbehave(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
+        # Another thread takes the signal, on a busy machine some time later. Until then
+        # this one runs, and it could end the step.
+        time.sleep(1000)
 
 
 class KeepsTheGil(Naive):
