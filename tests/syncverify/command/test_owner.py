@@ -91,7 +91,10 @@ def test_a_process_that_somebody_ends_is_no_verdict(first: int, second: int) -> 
     ("hang", "how"),
     [
         ("block()", "it is in C code that keeps Python from running, in two"),
-        ("os.kill(os.getpid(),signal.SIGSTOP)", "a signal has stopped it, in three"),
+        (
+            "os.kill(os.getpid(),signal.SIGSTOP);block()",
+            "a signal has stopped it, in three",
+        ),
     ],
 )
 def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None:

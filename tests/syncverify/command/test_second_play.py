@@ -89,7 +89,7 @@ def test_a_subject_that_is_slow_in_each_scenario_is_not_played_twice_in_each(
 
 
 def test_a_silence_that_is_short_for_this_subject_confirms_nothing() -> None:
-    stops = "os.kill(os.getpid(),signal.SIGSTOP)"
+    stops = "os.kill(os.getpid(),signal.SIGSTOP);block()"
     first = f"{PLAYS};naps(1);{PLAYS};{stops}"
     patience = {"silence": 3.0, "confirmation": 0.2, "release": 0.0}
     code, _, err = played(first, f"{PLAYS};naps(1);ends(0)", patience=patience)

@@ -59,6 +59,7 @@ def plays_and_stops(number: int) -> int:
     tell_owner("plays", lambda: f"sv2-{number}")
     if number:
         os.kill(os.getpid(), signal.SIGSTOP)
+        ctypes.PyDLL(None).pause()  # until another thread takes the signal
     return number
 
 
