@@ -8,12 +8,18 @@ parameters would survive shrinking if every field took a choice.
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from syncverify.scenario.choices import covers_all, dtypes, leaves_scalars
+from syncverify.scenario.choices import (
+    covers_all,
+    dtypes,
+    has_placements,
+    leaves_scalars,
+)
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.specs import (
     DTYPES,
@@ -40,6 +46,10 @@ _DTYPES = ("dtype", "grad_dtype")
 _SAME_BUCKET = (*_DTYPES, "group")
 _SAME_SIZE = ("global_shape", "placements", "memory_format")
 _COMMON_FIELDS = ((), _SAME_BUCKET, (*_SAME_BUCKET, *_SAME_SIZE))
+# Stands for fields of one bucket and placements that differ in the axes of the reduction, and
+# not in their number: a key of buckets that counts axes takes them for one.
+_CROSSED = ("crossed",)
+_USUAL_FOR_ONE_CROSSED = 2
 
 
 @functools.lru_cache
@@ -132,9 +142,56 @@ def parameter_lists(
     common_fields: tuple[tuple[str, ...], ...] = _COMMON_FIELDS
     if not capabilities.covers("dtype", "several"):
         common_fields = tuple((*_DTYPES, *fields) for fields in _COMMON_FIELDS)
+    if _may_cross(mesh, capabilities):
+        common_fields = (*common_fields * _USUAL_FOR_ONE_CROSSED, _CROSSED)
     return st.tuples(st.sampled_from(common_fields), drawn).map(
-        lambda pair: _named(_with_common_fields(*pair))
+        lambda pair: _named(_related(*pair, mesh, capabilities))
     )
+
+
+def _crossed_placements(mesh: MeshSpec) -> list[tuple[str, ...]]:
+    """List the placements with one shard, of the first dim, on an axis of several ranks."""
+    axes = range(len(mesh.shape))
+    return [
+        tuple(shard(0) if axis == cut else REPLICATE for axis in axes)
+        for cut in axes
+        if mesh.shape[cut] > 1
+    ]
+
+
+def _may_cross(mesh: MeshSpec, capabilities: Capabilities) -> bool:
+    """Tell whether parameters of one bucket can be reduced over different axes, as many."""
+    listed = _crossed_placements(mesh)
+    return (
+        len(listed) > 1
+        and capabilities.tensors == "dtensor"
+        and all(has_placements(capabilities, mesh, placed) for placed in listed)
+    )
+
+
+def _related(
+    names: tuple[str, ...],
+    specs: list[ParameterSpec],
+    mesh: MeshSpec,
+    capabilities: Capabilities,
+) -> list[ParameterSpec]:
+    """Let parameters have fields in common; see `_COMMON_FIELDS` and `_CROSSED`."""
+    if names is not _CROSSED:
+        return _with_common_fields(names, specs)
+    listed = _crossed_placements(mesh)
+    shape = specs[0].global_shape or (3,)
+    return [
+        replace(
+            spec,
+            placements=placed,
+            global_shape=_even(shape, placed, mesh, capabilities),
+        )
+        for spec, placed in zip(
+            _with_common_fields((*_SAME_BUCKET, "memory_format"), specs),
+            itertools.cycle(listed),
+            strict=False,
+        )
+    ]
 
 
 def _even(

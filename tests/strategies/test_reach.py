@@ -13,7 +13,7 @@ from syncverify import strategies
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.coverage import Coverage, scenario_features
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-from syncverify.scenario.layout import local_shape
+from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -87,6 +87,15 @@ DISCOVERIES: dict[str, Callable[[Scenario], bool]] = {
         p.placements and "R" in p.placements and {"S0", "S1"} & {*p.placements}
         for p in s.parameters
         if min(s.mesh.shape) > 1
+    ),
+    "one bucket, other axes": lambda s: any(
+        first.group == second.group
+        and first.dtype == second.dtype
+        and first.requires_grad
+        and second.requires_grad
+        and reduce_axes(s.mesh, first) != reduce_axes(s.mesh, second)
+        and len(reduce_axes(s.mesh, first)) == len(reduce_axes(s.mesh, second)) == 1
+        for first, second in itertools.combinations(s.parameters, 2)
     ),
     "many parameters": lambda s: len(s.parameters) >= 6,
     "three steps of several micro-batches": lambda s: (
