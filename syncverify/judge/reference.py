@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -92,12 +92,17 @@ class Reference:
         micro_batches: Gradients in float64; step `num_steps` is the plain backward after
             `unbind()`.
         sums: Cache of sums of these gradients; an explanation reads the same sums often.
+        names: Cache of what values are recognized as: each wrong gradient asks for all
+            launches of its rank.
     """
 
     scenario: Scenario
     capabilities: Capabilities
     micro_batches: MicroBatches
     sums: dict[SumKey, torch.Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    names: dict[Hashable, tuple[str, ...] | None] = field(
         default_factory=dict, repr=False, compare=False
     )
 

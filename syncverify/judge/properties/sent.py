@@ -12,7 +12,7 @@ Note [Names by value]
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import chain, combinations
 
 import torch
@@ -47,6 +47,20 @@ def senders(
     """Name the parameters whose gradients a rank sends; None if some value is unknown."""
     if launch.parameters:
         return launch.parameters
+    key = ("gradients", *_key(rank, launch))
+    if key not in reference.names:
+        reference.names[key] = _senders(reference, rank, launch)
+    return reference.names[key]
+
+
+def _key(rank: int, launch: CollectiveLaunch) -> tuple[Hashable, ...]:
+    """Return all of a launch that decides what its values are recognized as."""
+    return rank, launch.moment, launch.dtype, len(launch.regions), launch.contents
+
+
+def _senders(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
     sent = elements(launch)
     if sent is None:
         return None
@@ -90,8 +104,19 @@ def sent_parameters(
     Returns:
         Names; none where some value sent is no value of a parameter.
     """
+    if launch.parameters:
+        return ()
+    key = ("parameters", *_key(rank, launch))
+    if key not in reference.names:
+        reference.names[key] = _sent_parameters(reference, rank, launch)
+    return reference.names[key] or ()
+
+
+def _sent_parameters(
+    reference: Reference, rank: int, launch: CollectiveLaunch
+) -> tuple[str, ...]:
     sent = elements(launch)
-    if sent is None or not len(sent) or launch.parameters:
+    if sent is None or not len(sent):
         return ()
     found = dict[str, None]()
     is_unknown = torch.ones(len(sent), dtype=torch.bool)
