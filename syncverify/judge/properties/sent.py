@@ -3,8 +3,8 @@
 Note [Names by value]
     A gradient that is copied before it is sent has no name in a launch. But contributions
     are whole numbers that differ between parameters, ranks, steps and micro-batches. So a
-    gradient is recognized if it is sent unchanged, or divided for a mean. It is not
-    recognized if it was scaled otherwise, cast or reordered. A launch is known only if all
+    gradient is recognized if it is sent unchanged, or divided for a mean, in the dtype of the
+    launch. It is not recognized if it was scaled otherwise or reordered. A launch is known only if all
     of its values, except for zeros, are recognized. A number inside of a longer gradient may
     equal a gradient of one element by chance, so the longer one alone is named there.
 """
@@ -87,7 +87,7 @@ def places_of(
     if sent is None:
         return None
     found, is_unknown = set[tuple[str, int]](), sent != 0
-    for name, start, end in _recognized(reference, rank, launch, sent):
+    for name, start, end in _alone([*_recognized(reference, rank, launch, sent)]):
         found.add((name, start))
         is_unknown[start:end] = False
     return None if is_unknown.any() else found
@@ -297,8 +297,11 @@ def _recognized(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
 ) -> Iterator[tuple[str, int, int]]:
     """Yield gradients among values: parameter, first index, one past the last index."""
+    dtype = getattr(torch, launch.dtype)
     for spec in trainable(reference.scenario):
-        for place in _occurrences(sent, _forms(reference, spec, rank, launch)):
+        forms = _forms(reference, spec, rank, launch)
+        # A third of a whole number is rounded to the dtype in which it is sent.
+        for place in _occurrences(sent, (form.to(dtype).double() for form in forms)):
             yield spec.name, *place
 
 

@@ -177,7 +177,8 @@ OF_BACKWARDS = [
     of(recomputing.TakesInnerForwardForEvaluation, "use=checkpointed_nested"),
     of(backward_watches.HooksFirstInput, "backward=inputs"),
     of(backward_watches.DropsInputs, "backward=inputs_in_turn", cause="scaled"),
-    of(backward_watches.ArmedByCalls, "backward=several_roots"),
+    # It has hooks of `register_hook` alone, and nothing is sent: the likely cause is theirs.
+    of(backward_watches.ArmedByCalls, "backward=several_roots", cause="hook_too_early"),
     of(backward_watches.UndoesDivision, "backward=grad_tensors", cause="scaled"),
     of(backward_watches.TakesSplitForPipeline, "backward=split"),
     of(backward_watches.CountsForwards, "backward=twice_over_one_graph"),

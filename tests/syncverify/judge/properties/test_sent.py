@@ -6,7 +6,13 @@ import pytest
 import torch
 from handmade_traces import launch
 
-from syncverify.judge.properties.sent import elements, senders, sends, true_slots
+from syncverify.judge.properties.sent import (
+    elements,
+    places_of,
+    senders,
+    sends,
+    true_slots,
+)
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -171,4 +177,5 @@ def test_a_number_inside_of_a_longer_gradient_is_no_gradient_of_its_own() -> Non
     assert any(form in longer for form in forms), "the numbers meet by chance"
     launched = sent(longer, micro_batch=1)
     assert senders(mean, 0, launched) == ("p4",)
+    assert places_of(mean, 0, launched) == {("p4", 0)}
     assert senders(mean, 0, sent(forms[0], micro_batch=1)) == ("p0",)

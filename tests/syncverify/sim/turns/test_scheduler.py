@@ -294,7 +294,7 @@ def test_a_rank_that_returns_while_its_hang_is_looked_for_is_none(
 
 BUILDS = """
 import time
-while time.process_time() < 0.5:
+while time.process_time() < 1.0:
     pass
 """
 
@@ -305,7 +305,7 @@ def test_a_rank_that_waits_for_a_process_that_works_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
-    world = World(1, hang_timeout_seconds=0.05)
+    world = World(1, hang_timeout_seconds=0.25)
     build = [sys.executable, "-S", "-c", BUILDS]
     _, stall = world.run(lambda _rank: subprocess.run(build, check=True))
     assert stall is None
@@ -326,7 +326,7 @@ def test_a_rank_that_waits_for_a_process_that_sleeps_hangs() -> None:
 def test_a_hang_beside_a_process_that_spins_ends_at_the_bound() -> None:
     """The process is of an earlier scenario, and nobody waits for it."""
     world, lock = World(1, hang_timeout_seconds=0.05), threading.Lock()
-    spin = [sys.executable, "-S", "-c", BUILDS.replace("0.5", "60")]
+    spin = [sys.executable, "-S", "-c", BUILDS.replace("1.0", "60")]
     with lock, subprocess.Popen(spin) as spins:
         _, stall = world.run(lambda _rank: lock.acquire())
         assert stall is not None
