@@ -11,7 +11,7 @@ from syncverify.judge.violation import Violation
 
 _HINTS = {
     # every_rank_finishes
-    "raised": "the program is legal: make this line accept it",
+    "raised": "the program is legal: what this line is given is wrong here, or it has to accept it",
     "process_died": "run the replay line with --backend sim to see the Python error, if any",
     # every_wait_completes
     "deadlock": "issue the same collectives in the same order on every rank of a group",
