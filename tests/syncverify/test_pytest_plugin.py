@@ -256,4 +256,8 @@ def test_plugin_imports_no_part_that_is_heavy(tmp_path: Path) -> None:
     loaded = {*done.stdout.split()}
     assert {"torch", "hypothesis", "click", "rich", "numpy"} & loaded == set()
     own = {name for name in loaded if name.startswith("syncverify.")}
-    assert own == {"syncverify.defaults", "syncverify.pytest_plugin"}
+    assert own == {
+        "syncverify.defaults",
+        "syncverify.plain_text",
+        "syncverify.pytest_plugin",
+    }

@@ -142,7 +142,7 @@ def test_a_defect_of_the_second_machine_is_found_and_reported_once(
     code, out, complaint = machines.end(0)
     assert (code, complaint) == (1, "")
     assert out.count("VIOLATION: gradient_equals_reference (scaled)") == 1
-    assert re.search(r"seen on: +rank\(s\) 1;", out)
+    assert re.search(r"seen on: +rank 1;", out)
     assert f" {ON_BOTH} replay sv2-" in out
     assert machines.end(1) == (1, "", "")
 
