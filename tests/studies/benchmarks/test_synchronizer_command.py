@@ -50,6 +50,9 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
     measured = {k: v for k, v in document.items() if k == "hook_us" or "_vs_" in k}
     for name in [name for name in measured if "d9d" in name]:  # may not be installed
         del measured[name]
+    # On a busy machine a round without communication may be the slower one.
+    exposed = leaves(measured.pop("exposed_vs_ddp"))
+    assert all(isinstance(value, float | None) for value in exposed)
     assert all(isinstance(value, float) for value in leaves(measured))
     assert {model: m["alive_bytes"] for model, m in document["memory"].items()} == (
         dict.fromkeys(MODELS, 0)
