@@ -27,7 +27,7 @@ def test_tutorial_ends_green() -> None:
     assert "1 passed" in commands[5]
 
 
-@pytest.mark.long
+@pytest.mark.nightly  # ten searches, each with its fix
 @pytest.mark.usefixtures("with_fixes")
 def test_gallery_shows_real_diagnoses() -> None:
     assert len(SHOWN) == 10

@@ -115,6 +115,7 @@ def test_statistics_are_those_of_the_user(shown: str) -> None:
     assert "label='collectives per step'" in statistics
 
 
+@pytest.mark.nightly  # plays the whole page once more
 def test_failures_of_both_lines_play_again(shown: str, tmp_path: Path) -> None:
     failure = part_of(shown, "test_bucket_edges")
     (decorator,) = re.findall(r"@reproduce_failure\('[\d.]+', b'.+'\)", failure)
