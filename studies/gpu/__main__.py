@@ -30,6 +30,7 @@ def main(only: tuple[str, ...], markdown: Path | None) -> int:
     torch.set_num_threads(1)
     # Of the queues of a device: streams that share one wait for each other.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as the nccl backend
     results: list[tuple[Part, Result]] = []
     for part in PARTS:
         if part.name in (only or (part.name,)):

@@ -23,7 +23,7 @@ _TIMEOUT = timedelta(minutes=5)
 def wrong_in(
     scenario: Scenario, subject: Subject, device: torch.device, kept: KeptTransports
 ) -> list[str]:
-    """Play a scenario of one rank, and judge it against the reference on the CPU.
+    """Play a scenario of one rank, and judge it.
 
     Args:
         scenario: The scenario.
@@ -43,7 +43,8 @@ def wrong_in(
     outcome = told[0]
     if error := outcome.harness_error or outcome.usage_error:
         return [error.strip().rpartition("\n")[2]]
-    run = Run(transport_of(device), (unpack_result(outcome.result),), outcome.fault)
+    ranks = (unpack_result(outcome.result),)
+    run = Run(transport_of(device), ranks, outcome.fault, device=device)
     violations = judge_run(scenario, run, subject.capabilities).violations
     return ["{} ({}): {}".format(*each.identity, each.summary) for each in violations]
 

@@ -25,7 +25,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from gpu.part import Part, Result, table
-from gpu.real_streams.playing import play_on_streams
+from gpu.real_streams.playing import StreamedRun, judged, play_on_streams
 from gpu.shared_device import drawn
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
@@ -48,22 +48,39 @@ class Seen(NamedTuple):
     streams: int = 0
 
 
+class Compared(NamedTuple):
+    """The operators of one rank, on `sim` and here.
+
+    Attributes:
+        alone: Place and name of each operator without a counterpart.
+        differing: A line about each that has one on another stream.
+    """
+
+    alone: list[tuple[str, str]]
+    differing: list[str]
+
+
 def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
     """Play scenarios of our synchronizer, each once on `sim` and once on real streams."""
     subject = resolve("synchronizer")
     rows: list[Sequence[str]] = []
     wrong: list[str] = []
+    alone: list[tuple[int, str, str]] = []
     for number, scenario in enumerate(_scenarios(subject, num_scenarios)):
         expected = simulated(scenario, subject)
         count = sum(map(len, expected))
         row = [str(number), scenario.launch, str(count)]
         if device.type == "cuda":
             found, seen = reported(scenario, subject, device)
-            ranks = [compared(*own) for own in zip(expected, found, strict=True)]
-            different = [each for _, own in ranks for each in own]
-            wrong += [f"scenario {number}: {each}" for each in different[:3]]
-            alone = sum(count for count, _ in ranks)
-            row += [str(alone), str(len(different)), *map(str, seen)]
+            ranks = [
+                compared(*own) for own in zip(expected, found.operators, strict=True)
+            ]
+            different = [each for own in ranks for each in own.differing]
+            said = judged(scenario, found.run, subject) + different[:3]
+            wrong += [f"scenario {number}: {each}" for each in said]
+            alone += [(number, *each) for own in ranks for each in own.alone]
+            count_alone = sum(len(own.alone) for own in ranks)
+            row += [str(count_alone), str(len(different)), *map(str, seen)]
         else:
             row += ["not run"] * (2 + len(Seen._fields))
         rows.append(row)
@@ -71,7 +88,11 @@ def run(device: torch.device, num_scenarios: int = SCENARIOS) -> Result:
               "on other streams",
               *Seen._fields)  # fmt: skip
     result = Result.of(wrong, device, f"{len(rows)} scenarios")
-    return replace(result, lines=[*table(header, rows), "", *result.lines])
+    listed = [
+        f"- scenario {number}, {place} alone: {count} times `{name}`"
+        for (number, place, name), count in Counter(alone).items()
+    ]
+    return replace(result, lines=[*table(header, rows), "", *listed, *result.lines])
 
 
 def simulated(scenario: Scenario, subject: Subject) -> list[list[tuple[str, str]]]:
@@ -94,8 +115,8 @@ def simulated(scenario: Scenario, subject: Subject) -> list[list[tuple[str, str]
 
 def reported(
     scenario: Scenario, subject: Subject, device: torch.device
-) -> tuple[list[list[tuple[str, str]]], Seen]:
-    """Return the same as `simulated`, from real streams, and the extent of torch's reports."""
+) -> tuple[StreamedRun, Seen]:
+    """Play a scenario on real streams, and return the extent of torch's reports as well."""
     memory: Any = torch.cuda.memory
     memory._record_memory_history()  # noqa: SLF001  # documented under this name
     try:
@@ -109,18 +130,14 @@ def reported(
     kernels = [e for e in profiler.events() or () if e.device_type.name == "CUDA"]
     streams = {event.device_resource_id for event in kernels}
     seen = Seen(actions["alloc"], actions["free_completed"], len(kernels), len(streams))
-    return [_renamed(own) for own in played.operators], seen
+    named = tuple(map(_renamed, played.operators))
+    return replace(played, operators=named), seen
 
 
 def compared(
     expected: Sequence[tuple[str, str]], found: Sequence[tuple[str, str]]
-) -> tuple[int, list[str]]:
-    """Compare the operators of one rank.
-
-    Returns:
-        How many operators have no counterpart, and a line about each that has one on
-        another stream.
-    """
+) -> Compared:
+    """Compare the operators of one rank."""
     one, other = ([name for name, _ in own] for own in (expected, found))
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     pairs = [
@@ -133,7 +150,16 @@ def compared(
         for a, b in pairs
         if expected[a][1] != found[b][1]
     ]
-    return len(expected) + len(found) - 2 * len(pairs), differing
+    alone = [
+        (place, name)
+        for place, names, matched in (
+            ("on `sim`", one, {a for a, _ in pairs}),
+            ("here", other, {b for _, b in pairs}),
+        )
+        for index, name in enumerate(names)
+        if index not in matched
+    ]
+    return Compared(alone, differing)
 
 
 def _renamed(operators: Any) -> list[tuple[str, str]]:

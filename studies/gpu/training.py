@@ -1,6 +1,7 @@
 """A small training step on the device, for the parts that measure one."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -8,28 +9,47 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.synchronizer import GradientSynchronizer
 
-BUCKET_MIB = 1.0
-_WIDTH, _DEPTH, _BATCH = 512, 6, 8
+
+class Size(NamedTuple):
+    """The size of a model of linear layers.
+
+    Attributes:
+        width: Features of each layer.
+        depth: Number of layers.
+        batch: Samples of a batch.
+        bucket_mib: Capacity of a bucket.
+    """
+
+    width: int
+    depth: int
+    batch: int
+    bucket_mib: float
 
 
-def model_on(device: torch.device) -> nn.Sequential:
+SMALL = Size(512, 6, 8, 1.0)
+# On a GPU its kernels take longer than the host takes to queue them.
+LARGE = Size(4096, 8, 4096, 128.0)
+
+
+def model_on(device: torch.device, size: Size) -> nn.Sequential:
     """Return linear layers with the same values at each call."""
     torch.manual_seed(0)
-    return nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(_DEPTH))).to(device)
+    layers = (nn.Linear(size.width, size.width) for _ in range(size.depth))
+    return nn.Sequential(*layers).to(device)
 
 
-def input_on(device: torch.device) -> torch.Tensor:
-    """Return a batch, the same at each call. Shape (8, 512)."""
+def input_on(device: torch.device, size: Size) -> torch.Tensor:
+    """Return a batch, the same at each call. Shape (batch, width)."""
     torch.manual_seed(1)
-    return torch.randn(_BATCH, _WIDTH).to(device)
+    return torch.randn(size.batch, size.width).to(device)
 
 
 def step_of_ours(
-    device: torch.device,
+    device: torch.device, size: Size = SMALL
 ) -> tuple[Callable[[], None], GradientSynchronizer, nn.Module]:
     """Return a backward and its wait under our synchronizer, which is bound."""
-    model, x = model_on(device), input_on(device)
-    synchronizer = GradientSynchronizer([list(model.parameters())], BUCKET_MIB, 1)
+    model, x = model_on(device, size), input_on(device, size)
+    synchronizer = GradientSynchronizer([list(model.parameters())], size.bucket_mib, 1)
     synchronizer.bind()
 
     def step() -> None:
@@ -39,10 +59,12 @@ def step_of_ours(
     return step, synchronizer, model
 
 
-def step_of_ddp(device: torch.device) -> tuple[Callable[[], None], nn.Module]:
+def step_of_ddp(
+    device: torch.device, size: Size = SMALL
+) -> tuple[Callable[[], None], nn.Module]:
     """Return a backward under DDP, which waits at its end."""
-    model, x = model_on(device), input_on(device)
+    model, x = model_on(device, size), input_on(device, size)
     wrapped = DistributedDataParallel(
-        model, bucket_cap_mb=BUCKET_MIB, gradient_as_bucket_view=True
+        model, bucket_cap_mb=size.bucket_mib, gradient_as_bucket_view=True
     )
     return lambda: wrapped(x).sum().backward(), model

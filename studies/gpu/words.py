@@ -62,7 +62,8 @@ PART = Part(
     "words",
     "Words of autograd",
     "Every use of a parameter, way to run backward and module of scenarios, in a world of one "
-    "rank under our synchronizer: are gradients on the device those of the reference on the "
-    "CPU? Products of whole numbers are compared exactly, modules within their bound.",
+    "rank under our synchronizer: are gradients on the device those of the reference? "
+    "Products of whole numbers are compared exactly, with the CPU's; modules within their "
+    "bound, with the device's own.",
     run,
 )

@@ -29,7 +29,8 @@ vars(c10d)["_register_process_group"] = functools.partial(
     _keep_name,
     c10d._register_process_group,  # noqa: SLF001
 )
-type.__setattr__(
+# Its metaclass is pybind11's, which in some versions refuses `type.__setattr__`.
+type(ProcessLocalGroup).__setattr__(
     ProcessLocalGroup, "group_name", property(operator.attrgetter("kept_name"))
 )
 

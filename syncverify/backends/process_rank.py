@@ -112,7 +112,7 @@ def _play_or_fail(
         settings, variables = restored_settings(), missing_rank_variables()
         modules = _streams_of_the_process() if device.type == "cpu" else nullcontext()
         collectives = CollectiveRecording(recorder)
-        with exact_arithmetic(), settings, variables, modules, collectives:
+        with exact_arithmetic(device), settings, variables, modules, collectives:
             play(
                 scenario,
                 subject,

@@ -123,6 +123,8 @@ class TorchrunBackend:
         # The leader sees both, and gives a verdict.
         if transport == "nccl":
             os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+            # cuBLAS reads it once: with two workspaces it may add up in another order.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds
         self.rank: int
@@ -199,7 +201,7 @@ class TorchrunBackend:
         outcomes = gathering.outcomes
         if fault or unmatched_fault(launches_of(outcomes), outcomes):
             self._next_epoch += 1
-        return Run(self.name, gathering.rank_runs(), fault)
+        return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     @_needing_the_store
     def follow(self, subject: Subject) -> int:

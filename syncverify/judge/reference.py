@@ -11,10 +11,11 @@ import functools
 import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
+from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.model import build_model
 from syncverify.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
@@ -25,6 +26,7 @@ from syncverify.scenario.specs import ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 
 _MAX_ALIKE = 64  # the caller plays all of these ranks
+_CPU: Final = torch.device("cpu")
 
 
 class MicroBatchKey(NamedTuple):
@@ -41,15 +43,17 @@ SumKey = tuple[str, int, int, tuple[int, ...]]
 
 
 class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
-    """Local gradients of single micro-batches, in float64.
+    """Local gradients of single micro-batches, in float64, on the CPU.
 
     A rank is played when one of its gradients is first read: of a world of thousands only
     a few ranks are judged.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, device: torch.device = _CPU) -> None:
         super().__init__()
         self._scenario = scenario
+        # Whole numbers are exact on each device, real ones on that of the ranks alone.
+        self._device = _CPU if scenario.module == PLAIN else device
         self._played: set[int] = set()
 
     def __missing__(self, key: MicroBatchKey) -> torch.Tensor:
@@ -62,8 +66,12 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     def play(self, rank: int) -> None:
         """Run all micro-batches of one rank, without a synchronizer."""
         self._played.add(rank)
-        plain, cpu = _plainly_used(self._scenario), torch.device("cpu")
-        model = build_model(plain, rank=rank, device=cpu, mesh=None)
+        with exact_arithmetic(self._device):
+            self._play(rank)
+
+    def _play(self, rank: int) -> None:
+        plain = _plainly_used(self._scenario)
+        model = build_model(plain, rank=rank, device=self._device, mesh=None)
         specs = trainable(self._scenario)
         parameters = [model.parameters[spec.name] for spec in specs]
         for step in range(self._scenario.num_steps + 1):
@@ -75,7 +83,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
                     )
                 for spec, gradient in zip(specs, gradients, strict=True):
                     frozen = step_plan.is_frozen(self._scenario, spec, step)
-                    exact = gradient.to(torch.float64)
+                    exact = gradient.to(_CPU, torch.float64)
                     noun = f"on another batch, the gradient of {spec.name!r}"
                     require_finite(self._scenario.module, exact, noun)
                     key = MicroBatchKey(spec.name, rank, step, micro_batch)
@@ -139,9 +147,17 @@ class Reference:
 
 
 @functools.lru_cache(maxsize=64)
-def reference(scenario: Scenario, capabilities: Capabilities) -> Reference:
-    """Return the reference of a scenario; it plays a rank when it is first needed."""
-    return Reference(scenario, capabilities, MicroBatches(scenario))
+def reference(
+    scenario: Scenario, capabilities: Capabilities, device: torch.device = _CPU
+) -> Reference:
+    """Return the reference of a scenario; it plays a rank when it is first needed.
+
+    Args:
+        scenario: The scenario.
+        capabilities: Promises of the subject.
+        device: Device on which the ranks played. Another one rounds in another way.
+    """
+    return Reference(scenario, capabilities, MicroBatches(scenario, device))
 
 
 def trainable(scenario: Scenario) -> tuple[ParameterSpec, ...]:

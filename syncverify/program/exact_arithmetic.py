@@ -24,9 +24,16 @@ class _Switch(NamedTuple):
 
 
 @contextmanager
-def exact_arithmetic() -> Iterator[None]:
-    """Compute exactly for the length of a block, whatever the block or its caller turns on."""
+def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
+    """Compute exactly for the length of a block, whatever the block or its caller turns on.
+
+    Args:
+        device: Device of the block. On a GPU sums of real numbers are then computed in one
+            order, where torch knows how: two runs of one graph are equal to the bit.
+    """
     switches = _switches()
+    if device is not None and device.type == "cuda":
+        switches += _same_order_each_time()
     before = [_position(switch) for switch in switches]
     for switch in switches:
         switch.set(switch.exact)
@@ -35,6 +42,21 @@ def exact_arithmetic() -> Iterator[None]:
     finally:
         for switch, position in zip(switches, before, strict=True):
             switch.set(position)
+
+
+def _same_order_each_time() -> list[_Switch]:
+    """List the switches of operators that add up in the order in which threads arrive."""
+    deterministic: Any = torch.utils.deterministic
+    return [
+        # First: it would fill what `torch.empty` returns, which a scenario does not do.
+        _attribute(deterministic, "fill_uninitialized_memory", exact=False),
+        _Switch(
+            lambda: (torch.are_deterministic_algorithms_enabled(),
+                     torch.is_deterministic_algorithms_warn_only_enabled()),
+            lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+            (True, True),
+        ),
+    ]  # fmt: skip
 
 
 def _position(switch: _Switch) -> Any:

@@ -77,7 +77,7 @@ def replayed(
         return None
     assert kept.run is not None
     same = found.get(entry.violation.identity, entry)
-    right = reference(entry.scenario, subject.capabilities)
+    right = reference(entry.scenario, subject.capabilities, kept.run.device)
     return Replayed(same.violation, Judgement(entry.scenario, kept.run, right))
 
 

@@ -178,6 +178,7 @@ class Run:
         representatives: Global ranks that played for all others of a large world (`fake`);
             None where all ranks played.
         remarks: What the reader of a report should know of this run, in words.
+        device: Device on which each rank computed, by its type.
     """
 
     backend: str
@@ -186,3 +187,4 @@ class Run:
     carries_data: bool = True
     representatives: tuple[int, ...] | None = None
     remarks: tuple[str, ...] = ()
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  # frozen, as a constant is

@@ -92,13 +92,13 @@ def play_on_streams(
     with ExitStack() as stack:
         for context in (
             thread_local_world(), registered_backend(world), obvious_plans(),
-            no_collection_of_cycles(), default_streams_of_ranks(), exact_arithmetic(),
+            no_collection_of_cycles(), default_streams_of_ranks(), exact_arithmetic(device),
         ):  # fmt: skip
             stack.enter_context(context)
         threads, stall = scheduler.run(run_rank)
         torch.get_device_module(device).synchronize()  # delayed work may be left
     fault = threads_fault(threads, stall, world.mismatch)
-    run = Run("real streams", results, fault)
+    run = Run("real streams", results, fault, device=device)
     return StreamedRun(run, tuple(recorder.operators for recorder in recorders))
 
 

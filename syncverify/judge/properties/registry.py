@@ -150,7 +150,9 @@ def judge_run(
     Returns:
         The violations, and the names of the properties that applied.
     """
-    judgement = Judgement(scenario, run, reference(scenario, capabilities), again)
+    judgement = Judgement(
+        scenario, run, reference(scenario, capabilities, run.device), again
+    )
     judging = [p for p in ALL_PROPERTIES if run.carries_data or not p.needs_data]
     violations = [
         violation

@@ -48,7 +48,7 @@ def _half_inside(losses: Losses, depth: int) -> None:
     # graph that both halves share.
     total = losses.total()
     half = torch.full_like(total, 0.5)
-    inner = _wrapped(partial(_run_half, losses.as_rank(), total, depth - 1))
+    inner = _wrapped(partial(_run_half, losses.as_rank(), total, depth - 1), total)
     torch.autograd.backward([inner, total], [torch.ones_like(inner), half])
 
 
@@ -57,13 +57,17 @@ def _run_half(as_rank: AsThread, total: torch.Tensor, depth: int) -> None:
     # No closure: one that calls itself is a cycle, and would keep the graph alive.
     with as_rank():  # the engine may run this on another thread
         if depth:
-            _wrapped(partial(_run_half, as_rank, total, depth - 1)).backward()
+            _wrapped(partial(_run_half, as_rank, total, depth - 1), total).backward()
         else:
             total.backward(torch.full_like(total, 0.5), retain_graph=True)
 
 
-def _wrapped(run: Callable[[], None]) -> torch.Tensor:
-    """Return a scalar with a backward that calls a function."""
-    leaf = torch.ones((), requires_grad=True)
+def _wrapped(run: Callable[[], None], total: torch.Tensor) -> torch.Tensor:
+    """Return a scalar with a backward that calls a function.
+
+    It lies on the device of the loss: the engine has a thread for each device, and orders
+    the nodes of one thread alone.
+    """
+    leaf = torch.ones((), requires_grad=True, device=total.device)
     result: torch.Tensor = call(_RunsInside, leaf, run)
     return result

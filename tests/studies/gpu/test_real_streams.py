@@ -85,10 +85,10 @@ def test_a_stream_that_differs_is_a_difference() -> None:
     expected = [("add", "stream 0"), ("mul", "stream 1")]
     found = [("copy", "stream 0"), ("add", "stream 0"), ("mul", "stream 0")]
     assert traces.compared(expected, found) == (
-        1,
+        [("here", "copy")],
         ["operator 1, mul: stream 1 on `sim`, stream 0 here"],
     )
-    assert traces.compared(expected, expected) == (0, [])
+    assert traces.compared(expected, expected) == ([], [])
 
 
 @dataclass(eq=False)

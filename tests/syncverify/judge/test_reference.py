@@ -1,9 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 
+from syncverify.backends.sim import SimBackend
+from syncverify.judge import reference as judge_reference
+from syncverify.judge.properties import check
 from syncverify.judge.reference import (
     MicroBatchKey,
     _plainly_used,
@@ -11,6 +15,8 @@ from syncverify.judge.reference import (
     same_part,
     trainable,
 )
+from syncverify.program.model import LocalModel, build_model
+from syncverify.program.modules.named import module_parameters
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution, magnitude
@@ -18,12 +24,15 @@ from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies import scenarios
+from syncverify.subjects.subject import resolve
 
 GRID = MeshSpec((2, 2), ("dp", "tp"))
 WEIGHT = ParameterSpec("w", (5,), ("R", "S0"))
 PLAIN = ParameterSpec("b", (), None, "bfloat16", "float32")
 FROZEN = ParameterSpec("f", (3,), ("R", "R"), requires_grad=False)
 SCENARIO = Scenario(GRID, (WEIGHT, PLAIN, FROZEN), (2, 1), 64)
+PAIR = MeshSpec((2,), ("dp",))
+MLP = Scenario(PAIR, module_parameters("mlp", PAIR), (1, 2), 2**20, module="mlp")
 SUM, MEAN = Capabilities(), Capabilities(reduction="mean")
 # Gradients of modules round, and those that overflow are no contributions.
 EXACT = replace(
@@ -51,6 +60,24 @@ def test_micro_batches_are_the_contributions(scenario: Scenario) -> None:
     for key, value in expected.items():
         assert torch.equal(oracle.micro_batches[MicroBatchKey(*key)], value)
     assert oracle.micro_batches.keys() == expected.keys()
+
+
+@pytest.mark.parametrize(("scenario", "expected"), [(SCENARIO, "cpu"), (MLP, "meta")])
+def test_real_numbers_are_computed_where_the_ranks_computed_them(
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario, expected: str
+) -> None:
+    """Whole numbers are the same everywhere, and the CPU needs no copies."""
+    devices: list[str] = []
+
+    def build(*args: Any, device: torch.device, **told: Any) -> LocalModel:
+        devices.append(device.type)
+        return build_model(*args, device=torch.device("cpu"), **told)
+
+    monkeypatch.setattr(judge_reference, "build_model", build)
+    run = SimBackend().run(scenario, resolve("synchronizer"))
+    on_device = replace(run, device=torch.device("meta"))
+    assert check(scenario, on_device, SUM) == []
+    assert set(devices) == {expected}
 
 
 def test_local_sums_the_first_micro_batches_of_one_rank() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import ScenarioFormatError
-from syncverify.judge.reference import MicroBatchKey, reference
+from syncverify.judge.reference import MicroBatches, MicroBatchKey, reference
 from syncverify.program.model import build_model
 from syncverify.program.modules import MODELS, module_parameters
 from syncverify.program.modules.model import initial_value
@@ -86,6 +86,20 @@ def test_gradients_of_one_micro_batch_are_those_of_plain_tensors_to_the_bit(
             assert gradient is not None
             exact = expected[MicroBatchKey(spec.name, rank, point[1], 0)]
             assert torch.equal(gradient.to(torch.float64), exact)
+
+
+@pytest.mark.nccl
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_on_a_gpu_are_those_of_its_own_reference_to_the_bit(
+    name: str,
+) -> None:
+    scenario, gpu = scenario_of(name), torch.device("cuda", 0)
+    one, other = (MicroBatches(scenario, gpu) for _ in range(2))
+    one.play(0)
+    other.play(0)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value, other[key]) for key, value in one.items())
 
 
 def test_each_micro_batch_has_data_of_its_own() -> None:
