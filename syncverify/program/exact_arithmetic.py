@@ -47,7 +47,12 @@ def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
 def _same_order_each_time() -> list[_Switch]:
     """List the switches of operators that add up in the order in which threads arrive."""
     deterministic: Any = torch.utils.deterministic
+    cuda: Any = torch.backends.cuda
     return [
+        # Kernels of attention that add up in any order unless torch may refuse operators.
+        _Switch(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, exact=False),
+        _Switch(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, exact=False),
+        _Switch(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, exact=False),
         # First: it would fill what `torch.empty` returns, which a scenario does not do.
         _attribute(deterministic, "fill_uninitialized_memory", exact=False),
         _Switch(

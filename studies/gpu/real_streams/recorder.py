@@ -142,7 +142,7 @@ class StreamRecorder(Recorder):
     def _note(
         self, _: int, effects: Effects, args: Any, kwargs: Any, result: Any
     ) -> None:
-        if self.moment.phase != "bind":
+        if self.moment.phase != "bind" and not _has_no_part_on_sim(effects.name, args):
             self.operators.append((effects.name, self._lanes.name()))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
@@ -161,6 +161,19 @@ class StreamRecorder(Recorder):
         # The memory goes back to its pool after this call, so it is filled later.
         self._living.discard(key)
         self._freed.append((num_bytes, stream))
+
+
+def _has_no_part_on_sim(name: str, args: Any) -> bool:
+    """Tell whether `sim` has no operator for this one.
+
+    It has no copies from the host, marks of the profiler, which is on here alone, and
+    `record_stream`, which it records as another fact.
+    """
+    first = args[0] if args else None
+    from_host = isinstance(first, torch.Tensor) and first.device.type == "cpu"
+    is_copy = name.startswith("aten._to_copy")
+    is_mark = name.startswith(("profiler.", "aten.record_stream"))
+    return is_mark or (is_copy and from_host)
 
 
 class _DelayedOperators(AccessRecording):

@@ -97,6 +97,30 @@ def test_arithmetic_is_exact_within_and_as_before_afterwards(
         assert positions() == before
 
 
+def order_of_sums() -> tuple[bool, ...]:
+    """Return the positions of torch's switches for sums in any order."""
+    cuda: Any = torch.backends.cuda
+    deterministic: Any = torch.utils.deterministic
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        deterministic.fill_uninitialized_memory,
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.cudnn_sdp_enabled(),
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_gpu_adds_up_in_one_order(device: str) -> None:
+    """A CPU does anyway, and an operator that is replaced there would change traces."""
+    before = order_of_sums()
+    within = (True, True, False, False, False, False) if device == "cuda" else before
+    with exact_arithmetic(torch.device(device)):
+        assert order_of_sums() == within
+    assert order_of_sums() == before
+
+
 class Fast(GradientSynchronizer):
     seen: list[str]
 
