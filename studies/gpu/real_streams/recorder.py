@@ -142,7 +142,8 @@ class StreamRecorder(Recorder):
     def _note(
         self, _: int, effects: Effects, args: Any, kwargs: Any, result: Any
     ) -> None:
-        if self.moment.phase != "bind" and not _has_no_part_on_sim(effects.name, args):
+        is_alone = _is_on_devices_alone(effects.name, args, result)
+        if self.moment.phase != "bind" and not is_alone:
             self.operators.append((effects.name, self._lanes.name()))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
@@ -163,17 +164,19 @@ class StreamRecorder(Recorder):
         self._freed.append((num_bytes, stream))
 
 
-def _has_no_part_on_sim(name: str, args: Any) -> bool:
+def _is_on_devices_alone(name: str, args: Any, result: Any) -> bool:
     """Tell whether `sim` has no operator for this one.
 
-    It has no copies from the host, marks of the profiler, which is on here alone, and
-    `record_stream`, which it records as another fact.
+    It has no copies from the host, no marks of the profiler, which is on here alone, and
+    records `record_stream` as another fact.
+
+    Returns:
+        Whether the operator is one of these.
     """
-    first = args[0] if args else None
-    from_host = isinstance(first, torch.Tensor) and first.device.type == "cpu"
-    is_copy = name.startswith("aten._to_copy")
-    is_mark = name.startswith(("profiler.", "aten.record_stream"))
-    return is_mark or (is_copy and from_host)
+    tensors = [*args[:1], result]
+    devices = {each.device for each in tensors if isinstance(each, torch.Tensor)}
+    from_host = len(devices) > 1
+    return from_host or name.startswith(("profiler.", "aten.record_stream"))
 
 
 class _DelayedOperators(AccessRecording):

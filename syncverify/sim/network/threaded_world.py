@@ -58,8 +58,9 @@ def thread_local_world() -> Iterator[None]:
 
 def _give_communicators() -> None:
     """Give worlds of torch 2.11 the list that its `destroy_process_group` empties."""
-    if not hasattr(ThreadLocalWorld, "comms"):
-        ThreadLocalWorld.comms = property(  # type: ignore[attr-defined, unused-ignore]  # by torch
+    worlds: Any = ThreadLocalWorld
+    if not hasattr(worlds, "comms"):
+        worlds.comms = property(
             lambda world: vars(world._get_world()).setdefault("comms", [])  # noqa: SLF001
         )
 

@@ -125,6 +125,20 @@ def test_one_gpu_plays_worlds_of_one_rank(tmp_path: Path, subject: str) -> None:
     assert f"NO VIOLATION: {subject} held all properties" in done.stdout
 
 
+@pytest.mark.nccl
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_one_gpu_tells_a_bad_subject(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(DEFECTIVE)
+    done = torchrun(
+        tmp_path, "run", "mine:Scales", "--backend", "nccl",
+        "--examples", EXAMPLES, "--seed", "0", "--json", "report.json",
+        num_processes=1,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert "scaled" in {v["evidence"]["cause"] for v in report["violations"]}
+
+
 @pytest.mark.long
 def test_more_ranks_than_processes_is_refused_in_one_line(tmp_path: Path) -> None:
     done = torchrun(

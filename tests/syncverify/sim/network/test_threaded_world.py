@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
 
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.network.threaded_world import thread_local_world
@@ -26,6 +27,14 @@ def test_each_thread_has_a_world_of_its_own() -> None:
         assert dist.get_world_size() == 3
         assert on_thread(dist.is_initialized) is False
         dist.destroy_process_group()
+
+
+def test_worlds_of_torch_2_11_end_as_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their `destroy_process_group` empties a list of communicators that they have not."""
+    monkeypatch.delattr(ThreadLocalWorld, "comms")
+    SimulatedMachine(2).run(lambda _: dist.destroy_process_group())
+    monkeypatch.undo()
+    assert hasattr(ThreadLocalWorld, "comms")
 
 
 def test_functional_collectives_find_the_group_of_their_own_thread() -> None:
