@@ -13,6 +13,8 @@ MEANINGS: Final = {
     "step_bound": "a rank polls for something that does not come",
     "collective_mismatch": "ranks meet in one collective with other arguments",
     "collective_missing": "a rank issues fewer collectives than its peers",
+    "groups_mixed": "one bucket has gradients that belong to several groups of ranks",
+    "buckets_differ": "ranks divide the same parameters into other buckets",
     "bucket_mismatch": "one place of a bucket holds other parameters on another rank",
     "deadlock_hazard": "ranks launch on several communicators in orders that exclude each other",
     "opposing_messages": "two ranks send to each other before either receives",

@@ -22,6 +22,14 @@ _HINTS = {
         "build and launch buckets in an order that does not depend on the rank: not in that "
         "of a set, of id() or of a hash"
     ),
+    "groups_mixed": (
+        "keep gradients in one bucket only if they are reduced over the same ranks: make the "
+        "group a part of the key of buckets"
+    ),
+    "buckets_differ": (
+        "fill buckets in an order, and to sizes, that all ranks have in common: not in the "
+        "order of a set, of id() or of a hash, and not by bytes that one rank has"
+    ),
     "collective_missing": "issue every collective on all ranks of its group, or on none",
     "bucket_mismatch": (
         "put the same parameters into the n-th bucket on every rank, used or not, and in an "

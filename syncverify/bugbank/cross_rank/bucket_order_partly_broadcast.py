@@ -14,7 +14,7 @@ from syncverify.bugbank.entry import reported
     "pytorch/pytorch#35137",
     trigger="2 ranks, 2 parameters that one rank puts into one bucket",
     violates="collectives_match_across_ranks",
-    cause="collective_mismatch",
+    cause="buckets_differ",
     silent=False,
 )
 class CutsAtItsOwnCap(ViewBuckets):

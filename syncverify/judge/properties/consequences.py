@@ -101,6 +101,13 @@ _ORDER_NAMES = frozenset(
     for check in (*_ORDER, zero_grad_waits_for_reduce, stream_context_is_restored)
 )
 _VALUE_NAMES = frozenset(check.__name__ for check in _VALUES)
+# These say why ranks disagree, and come before other forms of the same property. A wrong group
+# also mixes groups in a bucket, and uneven parts of mixed groups move the ends of buckets.
+_PROVEN_DISAGREEMENTS = (
+    (collectives_match_across_ranks.__name__, "foreign_contribution"),
+    (collectives_match_across_ranks.__name__, "groups_mixed"),
+    (collectives_match_across_ranks.__name__, "buckets_differ"),
+)
 # Ranks disagree about the sequence of their collectives. The scenario decides whether two of
 # them meet in one collective, wait for each other, or only might.
 _DISAGREEMENTS = frozenset(
@@ -110,6 +117,7 @@ _DISAGREEMENTS = frozenset(
         (collectives_match_across_ranks.__name__, "collective_mismatch"),
         (collectives_match_across_ranks.__name__, "collective_missing"),
         (collectives_match_across_ranks.__name__, "bucket_mismatch"),
+        *_PROVEN_DISAGREEMENTS,
         (launch_order_agrees.__name__, "deadlock_hazard"),
     }
 )
@@ -121,6 +129,8 @@ _SHOWN = {
     "hook_too_early": IN_TENSOR_HOOK,
     "collective_mismatch": OTHER_CONTENTS,
     "bucket_mismatch": OTHER_CONTENTS,
+    "buckets_differ": OTHER_CONTENTS,
+    "groups_mixed": OTHER_CONTENTS,
 }
 _LINE = re.compile(r"\bat ([^,;]+:\d+) in ")
 # What is left when no other property of order fits; see Note [One disorder, one property].
@@ -190,7 +200,10 @@ def other_forms(
 
 
 def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identity]:
-    """Return the identities that share a line with an earlier one, directly or by others."""
+    """Return the identities that share a line with another one, directly or by others.
+
+    The first of them counts, but one of its property that says why comes before it.
+    """
     forms: dict[Identity, Identity] = {}
     groups: dict[Identity, frozenset[str]] = {}
     for identity in ranked:
@@ -198,10 +211,20 @@ def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identit
             continue
         own = clues.get(identity, _NO_CLUES).shows.difference(_SHOWN.values())
         touching = [first for first, known in groups.items() if known & own]
-        leader, *others = [*touching, identity]
+        leader, *others = _telling_first([*touching, identity])
         forms.update(dict.fromkeys(others, leader))
         groups[leader] = own.union(*(groups.pop(each) for each in touching))
     return forms
+
+
+def _telling_first(identities: list[Identity]) -> list[Identity]:
+    """Put the disagreement that says why before others of the first one's property."""
+    names = list(dict.fromkeys(name for name, _ in identities))
+    telling = {one: place for place, one in enumerate(_PROVEN_DISAGREEMENTS)}
+    return sorted(
+        identities,
+        key=lambda one: (names.index(one[0]), telling.get(one, len(telling))),
+    )
 
 
 def _explaining(

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from syncverify.judge.properties.disagreements import why
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -13,9 +14,8 @@ from syncverify.judge.properties.judgement import (
     launches_of,
 )
 from syncverify.judge.properties.other_explanations import skips
-from syncverify.judge.properties.sent import senders, true_slots
-from syncverify.judge.properties.skipping import skipper
-from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.judge.properties.sent import true_slots
+from syncverify.scenario.layout import local_shape
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
     CollectiveKey,
@@ -79,43 +79,8 @@ def _disagreements(
                     f"rank {one}: {launch}": launch,
                     f"rank {other}: {theirs}": theirs,
                 }
-                foreign = _foreign(judgement, {one: launch, other: theirs})
-                if foreign:
-                    details = f": no axis reduces {', '.join(foreign)} over these ranks"
-                    cause = "foreign_contribution"
-                    yield from _both(cause, (one, other), details, lines)
-                else:
-                    told = _skipped(judgement, launches)
-                    yield from _both("collective_mismatch", (one, other), told, lines)
-
-
-def _skipped(judgement: Judgement, launches: MatchedLaunches) -> str:
-    """Say which rank skipped a collective, or nothing where that is open."""
-    rank, launch = next(iter(launches.items()))
-    trace = judgement.run.ranks[rank].trace
-    own = [e for e in launches_of(trace) if e.key[:2] == launch.key[:2]]
-    found = skipper(launches, own[: launch.sequence])
-    if found is None:
-        return ""
-    return f": rank {found[0]} skipped {found[1]}"
-
-
-def _foreign(judgement: Judgement, launches: MatchedLaunches) -> tuple[str, ...]:
-    """Name the gradients sent, if none of them must be reduced over these ranks."""
-    if not judgement.run.carries_data:
-        return ()
-    mesh = judgement.scenario.mesh
-    specs = {spec.name: spec for spec in judgement.scenario.parameters}
-    found = list[str]()
-    for rank, launch in launches.items():
-        names = senders(judgement.reference, rank, launch)
-        if names is None:
-            return ()
-        for name in names:
-            if {*launch.ranks} <= {*contributing_ranks(mesh, specs[name], rank)}:
-                return ()
-        found += names
-    return tuple(sorted({*found}))
+                cause = why(judgement, launches, (one, other))
+                yield from _both(cause.kind, (one, other), cause.text, lines)
 
 
 def _absences(

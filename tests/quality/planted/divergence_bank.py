@@ -32,7 +32,7 @@ DIVERGENCES: list[tuple[Any, ...]] = [
     ),
     (
         "bucket-order-partly-broadcast", 1024,
-        (MATCH, "collective_mismatch"), (MATCH, "collective_mismatch"),
+        (MATCH, "buckets_differ"), (MATCH, "buckets_differ"),
         r"rank 1: all_reduce SUM of 4 x float32 over ranks \[0, 1\], at syncverify/bugbank/bases/view_buckets\.py",
     ),
     (

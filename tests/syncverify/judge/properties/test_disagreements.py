@@ -1,0 +1,110 @@
+"""Reasons why ranks disagree in a collective, and traces that do not prove one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from handmade_traces import causes, judgement, launch
+
+from syncverify.judge.properties.consequences import clues_of, other_forms
+from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.violation import Violation
+from syncverify.trace.records import CollectiveLaunch
+
+MATCH = "collectives_match_across_ranks"
+Slots = Sequence[tuple[str, int]]
+
+
+def sent(slots: Slots, numel: int, **changes: Any) -> CollectiveLaunch:
+    """Return a launch of float32 gradients, of four elements each in the trace."""
+    return launch("dp", (0, 1), 0, slots, numel=numel, **changes)
+
+
+def found(left: CollectiveLaunch, right: CollectiveLaunch) -> list[Any]:
+    traces = judgement([left], [right])
+    return list(
+        collectives_match_across_ranks(
+            replace(traces, run=replace(traces.run, carries_data=True))
+        )
+    )
+
+
+def test_a_bucket_that_differs_by_gradients_of_another_group_mixes_groups() -> None:
+    """`few` has one element on rank 0 and none on rank 1; no axis reduces it."""
+    one, _ = found(sent([("q", 0), ("few", 16)], 5), sent([("q", 0)], 4))
+    assert one.cause == "groups_mixed"
+    assert one.summary == (
+        "ranks [0, 1] met in one collective and disagree: the bucket of q holds gradients of "
+        "other groups: no axis reduces few over these ranks"
+    )
+    assert one.evidence["is_proven"]
+
+
+@pytest.mark.parametrize(
+    ("numel", "changes"),
+    [
+        (7, {}),  # without few they still differ in size
+        (5, {"dtype": "bfloat16"}),  # and here in dtype
+        (5, {"operation": "all_gather_single", "reduce_op": ""}),
+    ],
+)
+def test_groups_are_mixed_only_if_nothing_else_differs(
+    numel: int, changes: dict[str, Any]
+) -> None:
+    left = sent([("q", 0), ("few", 16)], numel, **changes)
+    assert causes(found(left, sent([("q", 0)], 4))) == {"collective_mismatch"}
+
+
+def test_a_gradient_that_is_beside_another_one_on_one_rank_tells_of_the_division() -> (
+    None
+):
+    both, alone = sent([("q", 0), ("p", 16)], 8), sent([("q", 0)], 4)
+    for left, right, ranks in ((both, alone, (0, 1)), (alone, both, (1, 0))):
+        one, _ = found(left, right)
+        assert one.cause == "buckets_differ"
+        assert one.summary == (
+            "ranks [0, 1] met in one collective and disagree: p is in one bucket with q on "
+            f"rank {ranks[0]}, and not on rank {ranks[1]}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        # Rank 1 has room for p, which may be there as a copy.
+        (sent([("q", 0), ("p", 16)], 8), sent([("q", 0)], 9)),
+        (sent([("q", 0), ("p", 16)], 8), sent([("q", 4)], 4)),
+        # Other buckets: rank 1 may have skipped one.
+        (sent([("p", 0)], 8), sent([("q", 16)], 4)),
+        # Two names of the same bytes.
+        (sent([("q", 0), ("p", 0)], 8), sent([("q", 0)], 4)),
+        # What is gathered differs by rank.
+        (
+            sent([("q", 0), ("p", 16)], 8, operation="all_gather_single"),
+            sent([("q", 0)], 4),
+        ),
+    ],
+)
+def test_buckets_differ_only_if_a_gradient_is_elsewhere_for_sure(
+    left: CollectiveLaunch, right: CollectiveLaunch
+) -> None:
+    assert "buckets_differ" not in causes(found(left, right))
+    assert "collective_mismatch" in causes(found(left, right))
+
+
+def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
+    told = [
+        "bucket_mismatch",
+        "collective_mismatch",
+        "buckets_differ",
+        "groups_mixed",
+        "foreign_contribution",
+    ]
+    line = "a collective, at a.py:1 in launch"
+    clues = {(MATCH, cause): clues_of(Violation(MATCH, cause, line)) for cause in told}
+    for last in range(2, len(told)):
+        identities = [(MATCH, cause) for cause in told[: last + 1]]
+        forms = other_forms(identities, clues)
+        assert {*forms.values()} == {identities[last]}
+        assert {*forms} == {*identities[:last]}
