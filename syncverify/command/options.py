@@ -292,13 +292,14 @@ def _play_owned(
 ) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned
+    from syncverify.program.late_imports import after_imports
 
     line = replay_line(
         "{}", options["subject"], options["backend"], options["contract"] or ""
     )
     # A second play gives a verdict, and writes nothing.
     named = {name: options[name] for name in ("subject", "contract", "backend")}
-    owned(play, lambda token: _replay(token, named), line, record)
+    owned(after_imports(play), lambda token: _replay(token, named), line, record)
 
 
 def _replay(token: str, options: Mapping[str, Any]) -> None:
@@ -386,6 +387,7 @@ def init(path: Path, like: str) -> None:
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
     from syncverify.command.owner import owned
+    from syncverify.program.late_imports import after_imports
 
     def play() -> None:
         from syncverify.command.bank.execution import BankOptions, execute
@@ -394,4 +396,4 @@ def bank(**options: Any) -> None:
 
     # The token of a scenario does not tell the entry: the table above shows the last one.
     line = replay_line("{}", "SUBJECT", options["backend"])
-    owned(play, None, line)
+    owned(after_imports(play), None, line)

@@ -1,8 +1,39 @@
-"""The import of `torch._dynamo`, which the first DTensor would do within a rank's turn."""
+"""Imports that take seconds, and when they are made."""
 
 from __future__ import annotations
 
+import gc
 import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Look for no garbage in a block that imports: it leaves none, and the look takes a fifth."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def after_imports(play: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that imports what each command needs that plays, and plays.
+
+    No later collection looks at the objects of these modules, hundreds of thousands: each
+    search ends with a collection, for the lines of finalizers. The subject is not there yet.
+    """
+
+    def imported() -> None:
+        with quick_imports():
+            importlib.import_module("syncverify.verification")
+        gc.freeze()
+        play()
+
+    return imported
 
 
 def import_dynamo() -> None:
@@ -13,4 +44,5 @@ def import_dynamo() -> None:
     backend calls this when it is opened, every worker before it is ready. It is no import
     at the top of a module, so that bad usage is answered without it.
     """
-    importlib.import_module("torch._dynamo")
+    with quick_imports():
+        importlib.import_module("torch._dynamo")
