@@ -11,12 +11,15 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
+
+from syncverify.search.line_probe import functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +227,21 @@ def _codes(path: str, text: str) -> dict[str, CodeType]:
 
 
 def _functions(path: str) -> list[FunctionType]:
-    """List the functions of a file that live in this process."""
+    """List the functions of a file that live in this process.
+
+    The collector knows closures as well, but no object that was there before `gc.freeze`.
+
+    Returns:
+        The functions, in any order.
+    """
+    modules = [each for each in sys.modules.values() if isinstance(each, ModuleType)]
+    own = [each for each in modules if vars(each).get("__file__") == path]
+    seen = set[int]()
+    named = (each for module in own for each in functions_of(module, seen))
+    found = {id(each): each for each in (*named, *gc.get_objects())}
     return [
         each
-        for each in gc.get_objects()
+        for each in found.values()
         if type(each) is FunctionType and each.__code__.co_filename == path
     ]
 

@@ -121,7 +121,7 @@ def _functions(factory: Callable[..., object]) -> Iterator[FunctionType]:
     seen: set[int] = set()
     for module in _modules(factory):
         path = getattr(module, "__file__", None)
-        for function in _functions_of(module, seen):
+        for function in functions_of(module, seen):
             if function.__code__.co_filename == path:
                 yield function
 
@@ -183,7 +183,7 @@ def _installed_folders() -> tuple[str, ...]:
     return sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 
 
-def _functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:
+def functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:
     """Yield the functions in the namespace of a module or class, and what they wrap."""
     name = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     for value in [*vars(owner).values()]:
@@ -194,7 +194,7 @@ def _functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:
             if type(each) is FunctionType:
                 yield each
             elif isinstance(each, type) and each.__module__ == name:
-                yield from _functions_of(each, seen)
+                yield from functions_of(each, seen)
 
 
 def _unwrapped(value: object) -> Iterator[object]:

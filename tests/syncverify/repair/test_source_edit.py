@@ -1,5 +1,6 @@
 """Functions of an imported file with changed code, and as they were afterwards."""
 
+import gc
 import importlib
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,14 @@ def test_a_change_holds_for_a_block_and_for_objects_that_exist(
     with file.in_force(edit):
         assert counts.both() == [7, 2]
     assert counts.both() == [1, 2]
+
+
+def test_functions_are_found_that_no_collection_looks_at(module: ModuleType) -> None:
+    counts = module.Counts()
+    gc.freeze()  # as a user may, to speed up a process; and so does this test run
+    file, edit = edit_of(module, 3, "return 7")
+    with file.in_force(edit):
+        assert counts.both() == [7, 2]
 
 
 def test_a_change_that_is_no_program_is_refused(module: ModuleType) -> None:
