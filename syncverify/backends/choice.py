@@ -15,6 +15,7 @@ from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
+from syncverify.sim.known_torch import require_known_torch
 from syncverify.subjects.subject import Subject
 
 # Features that a backend cannot play. A collective of `fake` moves no data, and ranks agree by
@@ -47,7 +48,8 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
     Raises:
         UsageError: The name is unknown, the subject cannot run on the backend, or a layer of
             its contract cannot be trained.
-        EnvironmentNotSupportedError: The machine lacks hardware or software of the backend.
+        EnvironmentNotSupportedError: The machine lacks hardware or software of the backend,
+            or its torch is one on which right programs fail.
     """
     lacking = _lacking(name, subject.capabilities)
     if lacking is not None:
@@ -55,6 +57,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             f"subject {subject.name!r} does not run on the {name} backend: it {lacking}"
         )
     provide_layers(subject.capabilities)
+    require_known_torch()
     match name:
         case "sim":
             return SimBackend()

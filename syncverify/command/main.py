@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
+from importlib.metadata import version
 from typing import NoReturn
 
 import click
@@ -53,6 +54,8 @@ def main() -> None:
         leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
         complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
+    except ImportError as error:  # one of a subject is a usage error
+        _complain_of_an_import(error)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             _complain_of_a_fault()
@@ -68,6 +71,18 @@ def _complain_of_a_fault() -> NoReturn:
         traceback.print_exc()
     words = "the harness itself failed; please report the traceback above"
     complain(COMMAND_NAME, words, HARNESS_FAILED)
+
+
+def _complain_of_an_import(error: ImportError) -> NoReturn:
+    """Report, in an `except` block, that torch lacks a name which we import."""
+    if not (error.name or "").startswith("torch"):
+        _complain_of_a_fault()
+    complain(
+        COMMAND_NAME,
+        f"torch {version('torch')} is not known to work: {plain(str(error))}. Nothing was "
+        "judged. Use a release of torch that syncverify was tested with",
+        BAD_USAGE,
+    )
 
 
 def _drop_stdout() -> None:

@@ -17,6 +17,7 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.program.warnings_once import show_warnings_once
+from syncverify.sim.known_torch import require_known_torch
 from syncverify.subjects.subject import Subject
 
 
@@ -24,11 +25,13 @@ from syncverify.subjects.subject import Subject
 def playing(kept: Callable[[], str] = str) -> Iterator[None]:
     """Prepare this process for ranks, and end them all on Ctrl-C.
 
+    torch is tried before the subject is imported, which may put functions in its place.
     `kept` says at Ctrl-C, in a few words, which results are not lost.
     """
     show_warnings_once()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     with ending_when_interrupted(COMMAND_NAME, kept):
+        require_known_torch()
         yield
 
 

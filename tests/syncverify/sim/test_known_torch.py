@@ -1,0 +1,129 @@
+"""A torch on which a right program fails is refused, and accuses nobody."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed import multi_threaded_pg
+
+from syncverify.backends.choice import open_backend
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.known_torch import first_fault, require_known_torch
+from syncverify.subjects.subject import resolve
+
+# Owner and private name of what the machine takes from torch at run time.
+NAMES: list[tuple[Any, str]] = [
+    (torch._C, "_collect_all"),
+    (torch._C, "_current_autograd_node"),
+    (torch.autograd, "_unsafe_preserve_version_counter"),
+    (torch.autograd, "_engine_run_backward"),
+    (torch.overrides, "_get_current_function_mode_stack"),
+    (dist, "_register_comm_hook"),
+    (dist.Backend, "_plugins"),
+    (dist.device_mesh, "_resolve_process_group"),
+    (dist.distributed_c10d, "_resolve_process_group"),
+    (dist.distributed_c10d, "_new_group_with_tag"),
+    (multi_threaded_pg.ThreadLocalWorld, "_world"),
+    (multi_threaded_pg.ThreadLocalWorld, "_get_world"),
+    (DTensor, "_op_dispatcher"),
+    (torch.Tensor, "_version"),
+    (torch.Tensor, "_backward_hooks"),
+    (torch.Tensor, "_post_accumulate_grad_hooks"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew() -> Iterator[None]:
+    first_fault.cache_clear()
+    yield
+    first_fault.cache_clear()
+
+
+def test_this_torch_is_known() -> None:
+    require_known_torch()
+
+
+def test_settings_of_the_caller_are_no_fault_of_torch() -> None:
+    torch.set_default_device("meta")
+    try:
+        with torch.inference_mode(), warnings.catch_warnings(action="error"):
+            require_known_torch()
+    finally:
+        torch.set_default_device(None)
+
+
+def test_a_process_with_a_group_of_its_own_is_no_fault_of_torch() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        require_known_torch()
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("owner", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_name_that_torch_drops_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    def gone(_: object) -> object:
+        raise AttributeError(f"no attribute {name!r}")
+
+    if owner is torch.Tensor:  # it inherits the name from a class in C++
+        monkeypatch.setattr(owner, name, property(gone))
+    else:
+        monkeypatch.delattr(owner, name)
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        open_backend("sim", resolve("synchronizer"))
+    monkeypatch.undo()
+    said = str(caught.value)
+    assert said.startswith(f"torch {torch.__version__} is not known to work: ")
+    assert said.count("\n") == 0
+
+
+DROPPED = [
+    ("torch._C._autograd", "_get_sequence_nr"),
+    ("torch._C._distributed_c10d", "_set_thread_isolation_mode"),
+    ("torch.utils._device", "DeviceContext"),
+    ("torch.testing._internal.distributed.multi_threaded_pg", "_install_threaded_pg"),
+    ("torch.distributed.tensor._op_schema", "OpSchema"),
+]
+COMMAND = """
+import importlib, sys
+import torch.distributed.tensor
+for name in sys.argv[2:]:
+    delattr(importlib.import_module(sys.argv[1]), name)
+sys.argv = ["syncverify", "run", "ddp", "--examples", "1"]
+from syncverify.__main__ import main
+main()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("module", "name"), DROPPED)
+def test_a_name_that_is_gone_at_import_is_refused_as_well(
+    module: str, name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, module, name],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if line.startswith("syncverify:")]
+    assert (done.returncode, done.stdout, len(said)) == (2, "", 1), done.stderr
+    assert f"torch {torch.__version__} is not known to work: " in said[0]
+    assert repr(name) in said[0]
+
+
+def test_another_outcome_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_current_autograd_node", lambda: None)
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        require_known_torch()
+    assert str(caught.value) == (
+        f"torch {torch.__version__} is not known to work: a node of autograd that runs has "
+        "another outcome. Nothing was judged. Use a release of torch that syncverify was "
+        "tested with"
+    )
