@@ -89,24 +89,22 @@ class Style:
         )
 
 
-def regression(before: Sequence[Measured], after: Sequence[Cost]) -> str | None:
+def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
     """Name what gets worse by a change; None if nothing does.
 
     Args:
         before: Scenarios with the unchanged subject.
-        after: The costs of the same scenarios with the change.
+        after: The costs of the same scenarios with the change. None is asked for after one
+            that is worse.
 
     Returns:
         A few words, also where too few scenarios can be compared.
     """
     style = Style.of(before)
-    pairs = [*zip(before, after, strict=True)]
-    for measured, cost in pairs:
+    for measured, cost in zip(before, after, strict=True):
         for words in _worse(measured, cost, style):
             return words
-    several = [
-        m for m, _ in pairs if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes
-    ]
+    several = [m for m in before if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes]
     return "too few scenarios to compare" if len(several) < _MIN_COMPARED else None
 
 

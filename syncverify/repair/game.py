@@ -57,7 +57,8 @@ class CostVerdict:
     Attributes:
         regression: What gets worse, in a few words; None if nothing does.
         is_unchanged: Whether all costs stay as they were.
-        early_bytes: Bytes that are launched before backward ends, with the change.
+        early_bytes: Bytes that are launched before backward ends, with the change; of a
+            regression, as far as scenarios were played.
     """
 
     regression: str | None
@@ -124,8 +125,14 @@ class Game:
         """Compare the costs of the other scenarios with those of the unchanged subject."""
         if self._measured is None:
             self._measured = [*self._measure()]
-        costs = [self._cost(each.scenario, edit)[0] for each in self._measured]
-        words = regression(self._measured, costs)
+        costs = list[Cost]()
+
+        def played() -> Iterator[Cost]:
+            for each in self._measured or ():
+                costs.append(self._cost(each.scenario, edit)[0])
+                yield costs[-1]
+
+        words = regression(self._measured, played())
         same = words is None and is_unchanged(self._measured, costs)
         return CostVerdict(words, same, sum(each.early_bytes for each in costs))
 
@@ -157,7 +164,8 @@ class Game:
         return self._more
 
     def _measure(self) -> Iterator[Measured]:
-        for scenario, identities in self._all_others():
+        # The drawn scenarios come first, and most regressions need the many parameters of others.
+        for scenario, identities in reversed(self._all_others()):
             cost, reaches_end = self._cost(scenario, None)
             yield Measured(scenario, not identities, reaches_end, cost)
 

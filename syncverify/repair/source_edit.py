@@ -238,12 +238,12 @@ def _functions(path: str) -> list[FunctionType]:
     own = [each for each in modules if vars(each).get("__file__") == path]
     seen = set[int]()
     named = (each for module in own for each in functions_of(module, seen))
-    found = {id(each): each for each in (*named, *gc.get_objects())}
-    return [
+    live = [
         each
-        for each in found.values()
+        for each in (*named, *gc.get_objects())
         if type(each) is FunctionType and each.__code__.co_filename == path
     ]
+    return [*dict.fromkeys(live)]
 
 
 def _spans(code: CodeType, number: int) -> bool:

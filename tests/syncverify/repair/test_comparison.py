@@ -109,6 +109,12 @@ def test_two_scenarios_are_too_few() -> None:
     assert regression(before, [BUCKETS] * 2) == "too few scenarios to compare"
 
 
+def test_no_cost_is_asked_for_after_one_that_is_worse() -> None:
+    played = iter([BUCKETS, ALONE, BUCKETS])
+    assert regression(of(BUCKETS, is_right=True), played) == "more launches"
+    assert [*played] == [BUCKETS]
+
+
 def test_one_rank_says_nothing() -> None:
     lone = replace(SCENARIO, mesh=MeshSpec((1,), ("dp",)))
     before = [Measured(lone, True, True, Cost())] * 9  # as the class says
