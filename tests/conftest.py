@@ -93,6 +93,14 @@ def takes_long(item: pytest.Item) -> bool:
     return is_drawn or item.get_closest_marker("slow") is not None
 
 
+def seconds_of(item: pytest.Item) -> float:
+    """Return about how long a test takes: `long` may say it."""
+    long = item.get_closest_marker("long")
+    if long and long.args:
+        return float(long.args[0])
+    return float(item.get_closest_marker("slow") is not None)
+
+
 # First, because `-m` selects in the same hook: a test marked `long` is also `slow`.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
@@ -105,7 +113,7 @@ def pytest_collection_modifyitems(
     if settings.get_current_profile_name() == "mutation":  # most mutants die early
         items.sort(key=takes_long)
     elif hasattr(config, "workerinput"):  # the last test of pytest-xdist is a short one
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=seconds_of, reverse=True)
     if settings.get_profile("nightly").max_examples <= settings().max_examples:
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))

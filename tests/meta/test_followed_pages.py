@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
 
 
-@pytest.mark.long
+@pytest.mark.long(50)
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from syncverify import MeshSpec, ParameterSpec, Scenario
 
 # The whole page takes 25 s of CPU time, which is minutes where many share a machine.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long(50), pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "fuzzing-bucket-edges.md"
 CODE = "\n".join(re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL))

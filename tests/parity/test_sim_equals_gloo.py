@@ -88,7 +88,7 @@ def compare(
     assert reductions > num_scenarios  # or there was nothing to disagree on
 
 
-@pytest.mark.long
+@pytest.mark.long(20)
 def test_synchronizer(gloo: GlooBackend) -> None:
     compare("synchronizer", 50, gloo)
 

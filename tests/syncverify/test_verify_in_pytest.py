@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(40)
 ROOT = Path(__file__).parents[2]
 TEST = """
 from syncverify.synchronizer import GradientSynchronizer

@@ -34,7 +34,7 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.long(20)
 def test_command_writes_every_number_and_prints_it_beside_its_target(
     tmp_path: Path,
 ) -> None:

@@ -89,7 +89,7 @@ def members(group: int) -> list[str]:
     return [state[0] for state in states if int(state[2]) == group and state[0] != "Z"]
 
 
-@pytest.mark.long
+@pytest.mark.long(30)
 def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None:
     assert backend.run(PAIR, resolve(Naive)).fault is None
     group = group_of(backend, 1)
