@@ -35,7 +35,11 @@ def _scaled(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
     if not torch.equal(ratio, ratio[:1].expand_as(ratio)):
         return None
     factor = Fraction(ratio[0].item()).limit_denominator(1000)
-    return Cause("scaled", f"every element is multiplied by {factor}")
+    text = f"every element is multiplied by {factor}"
+    used = expected.divisor / factor if factor > 0 else Fraction()
+    if expected.divisor > 1 and used.denominator == 1 and used:
+        text += f", as if the sum were divided by {used}, and not by {expected.divisor}"
+    return Cause("scaled", text)
 
 
 def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:

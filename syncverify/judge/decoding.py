@@ -27,6 +27,9 @@ from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
+# Words of the number by which a mean divides.
+_OF_MEAN = "the number of ranks that contribute"
+
 Explanation = tuple[Cause, torch.Tensor]
 
 
@@ -265,7 +268,8 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
     yield from _undivided(expected)
     sizes = {words: size for words, size in _sizes(expected).items() if size > 1}
     for words, size in sizes.items():
-        yield Cause("scaled", f"it is divided by {size}, {words}"), value / size
+        text = f"it is divided by {size}{_once_more(expected, size)}, {words}"
+        yield Cause("scaled", text), value / size
         if size == 2 or size != expected.divisor:
             yield Cause("scaled", _multiplied(expected, size, words)), value * size
         if size != expected.divisor > 1:
@@ -287,7 +291,7 @@ def _sizes(expected: ExpectedGradient) -> dict[str, int]:
     scenario = expected.reference.scenario
     mesh, parameters = scenario.mesh, trainable(scenario)
     sizes = {
-        "the number of ranks that contribute": len(expected.ranks),
+        _OF_MEAN: len(expected.ranks),
         "the number of accumulations": expected.count,
         "the world size": mesh.num_ranks,
         "the number of elements": expected.value().numel(),
@@ -304,9 +308,21 @@ def _sizes(expected: ExpectedGradient) -> dict[str, int]:
 def _undivided(expected: ExpectedGradient) -> Iterator[Explanation]:
     """Yield the sum where the mean is right."""
     if expected.divisor > 2:  # twice the right gradient has several origins
-        text = f"it is the sum over ranks {list(expected.ranks)}: it is not divided by "
-        cause = Cause("scaled", f"{text}{expected.divisor}")
-        yield cause, expected.total(expected.ranks)
+        text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
+        yield Cause("scaled", text), expected.total(expected.ranks)
+
+
+def _by_one(expected: ExpectedGradient) -> str:
+    """Describe the divisor of a sum that is no mean; a division by 1 cannot be seen."""
+    return f"divided by 1 or not at all, and the mean divides by {expected.divisor}"
+
+
+def _once_more(expected: ExpectedGradient, size: int) -> str:
+    """Tell a division of a mean from the one that the mean itself needs."""
+    divisor = expected.divisor
+    if divisor == 1:
+        return ""
+    return f" once more, its sum by {size * divisor} and not by {divisor}"
 
 
 def as_float(factor: int) -> float:
@@ -320,8 +336,11 @@ def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
         return f"it is multiplied by {size}, {words}"
     # A sum that two ranks sum again is doubled too.
     twice = "counted or reduced twice" if len(expected.ranks) == 2 else "counted twice"
-    factor = "not divided" if expected.divisor == 2 else "multiplied"
-    return f"it is twice the right gradient: {twice}, or {factor} by 2, {words}"
+    if expected.divisor == 2 and words == _OF_MEAN:
+        factor = f"the sum is {_by_one(expected)}, {words}"
+    else:
+        factor = f"multiplied by 2, {words}"
+    return f"it is twice the right gradient: {twice}, or {factor}"
 
 
 def _misplaced(expected: ExpectedGradient) -> Iterator[Explanation]:

@@ -81,7 +81,11 @@ NUMERICS = [
     ),
     Defect(
         "expert-divisor-wrong-mesh", VALUE, "scaled",
-        wrong("it is divided by 2, the number of ranks that contribute"), mesh=(2, 2),
+        wrong(
+            "it is divided by 2 once more, its sum by 4 and not by 2, the number of ranks "
+            "that contribute"
+        ),
+        mesh=(2, 2),
     ),
     Defect(
         "dp-group-ignores-sequence-parallel", VALUE, "rank_contribution_missing",

@@ -29,8 +29,6 @@ SCENARIO = Scenario(GRID, (WEIGHT, TWIN, SHARDED, HALF), (3, 3), 2**20)
 RANKS, MICRO_BATCHES = range(4), range(3)
 ONCE = Counter(product(RANKS, MICRO_BATCHES))
 STEP = 1
-HOLDERS, ALONG_DP = "the number of ranks that contribute", "the size of mesh axis 'dp'"
-TWICE = "twice the right gradient: "
 
 
 def expected(
@@ -303,23 +301,6 @@ def test_wrong_ranks_on_both_sides_are_named() -> None:
         "the contributions of rank 3 are missing; rank 0 must not contribute but did; "
         "as if it were reduced over mesh axes ['tp'] only",
     )
-
-
-@pytest.mark.parametrize(
-    ("spec", "reduction", "factor", "text"),
-    [
-        (WEIGHT, "mean", 4, "the sum over ranks [0, 1, 2, 3]: it is not divided by 4"),
-        (WEIGHT, "sum", 2, f"{TWICE}counted twice, or multiplied by 2, {ALONG_DP}"),
-        (SHARDED, "sum", 2, f"{TWICE}counted or reduced twice, or multiplied by 2, {HOLDERS}"),
-        (SHARDED, "mean", 2, f"{TWICE}counted or reduced twice, or not divided by 2, {HOLDERS}"),
-    ],
-)  # fmt: skip
-def test_factors_name_their_possible_origins(
-    spec: ParameterSpec, reduction: str, factor: int, text: str
-) -> None:
-    due = expected(spec, reduction=reduction)
-    observed = (factor * due.value()).to(torch.float32)
-    assert explain(due, observed) == Cause("scaled", f"it is {text}")
 
 
 def test_one_wrong_rank_of_a_mean_is_named() -> None:
