@@ -119,12 +119,15 @@ def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
 
 def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:
     """Tell whether the slots leave no room for another gradient."""
+    dtype = getattr(torch, launch.dtype, None)
+    if not isinstance(dtype, torch.dtype):  # a dump has names of its own
+        return False
     reached = 0
     for slot in sorted(slots, key=lambda each: each.offset_bytes):
         if slot.offset_bytes > reached:
             return False
         reached = max(reached, slot.end_byte)
-    return bool(reached >= launch.numel * getattr(torch, launch.dtype).itemsize)
+    return bool(reached >= launch.numel * dtype.itemsize)
 
 
 def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
