@@ -45,6 +45,9 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
         pair: Two ranks whose launches differ.
     """
     two = {rank: launches[rank] for rank in pair}
+    if not all(isinstance(each, torch.dtype) for each in _dtypes(two)):
+        # As of a dump, which has names of its own, and says nothing of memory.
+        return Cause("collective_mismatch", _skipped(judgement, launches))
     sent = _sent(judgement, two)
     foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}
     outside = {name for names in foreign.values() for name in names}
@@ -59,6 +62,11 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     if beside:
         return Cause("buckets_differ", beside)
     return Cause("collective_mismatch", _skipped(judgement, launches))
+
+
+def _dtypes(two: Launches) -> list[object]:
+    """Return torch's dtypes of launches; None where torch has no such name."""
+    return [getattr(torch, launch.dtype, None) for launch in two.values()]
 
 
 def _sent(judgement: Judgement, two: Launches) -> dict[int, tuple[str, ...]]:
@@ -119,15 +127,12 @@ def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
 
 def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:
     """Tell whether the slots leave no room for another gradient."""
-    dtype = getattr(torch, launch.dtype, None)
-    if not isinstance(dtype, torch.dtype):  # a dump has names of its own
-        return False
     reached = 0
     for slot in sorted(slots, key=lambda each: each.offset_bytes):
         if slot.offset_bytes > reached:
             return False
         reached = max(reached, slot.end_byte)
-    return bool(reached >= launch.numel * dtype.itemsize)
+    return bool(reached >= launch.numel * getattr(torch, launch.dtype).itemsize)
 
 
 def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
