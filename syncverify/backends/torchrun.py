@@ -123,7 +123,7 @@ class TorchrunBackend:
         # The leader sees both, and gives a verdict.
         if transport == "nccl":
             os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-            # cuBLAS reads it once: with two workspaces it may add up in another order.
+            # cuBLAS reads the variable once. Two workspaces may change the order of sums.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.name = transport
         self._hang_timeout_seconds = hang_timeout_seconds

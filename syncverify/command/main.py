@@ -54,7 +54,7 @@ def main() -> None:
         leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
         complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
-    except ImportError as error:  # one of a subject is a usage error
+    except ImportError as error:  # the error of a subject is a usage error
         _complain_of_an_import(error)
     except OSError as error:
         if error.errno != errno.ENOSPC:

@@ -52,7 +52,7 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     def __init__(self, scenario: Scenario, device: torch.device = _CPU) -> None:
         super().__init__()
         self._scenario = scenario
-        # Whole numbers are exact on each device, real ones on that of the ranks alone.
+        # Whole numbers are exact on each device, real numbers on the device of the ranks.
         self._device = _CPU if scenario.module == PLAIN else device
         self._played: set[int] = set()
 

@@ -53,7 +53,7 @@ def _same_order_each_time() -> list[_Switch]:
         _Switch(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, exact=False),
         _Switch(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, exact=False),
         _Switch(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, exact=False),
-        # First: it would fill what `torch.empty` returns, which a scenario does not do.
+        # First: torch would fill the result of `torch.empty`, and scenarios do not.
         _attribute(deterministic, "fill_uninitialized_memory", exact=False),
         _Switch(
             lambda: (torch.are_deterministic_algorithms_enabled(),
