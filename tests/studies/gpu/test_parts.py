@@ -1,5 +1,7 @@
 """Each part runs as far as it can without a GPU, and says on which device it ran."""
 
+import re
+
 import pytest
 import torch
 
@@ -52,7 +54,7 @@ def test_tests_that_all_skip_have_not_run() -> None:
     result = commands.run_tests(CPU, "tests/syncverify/backends/test_torchrun.py")
     if not torch.cuda.is_available():
         assert result.state == "not run"
-        assert result.summary == "0 passed, 0 failed, 4 skipped"
+        assert re.fullmatch(r"0 passed, 0 failed, [1-9]\d* skipped", result.summary)
 
 
 @pytest.mark.long
