@@ -51,6 +51,13 @@ class Measured:
         """Return the memory that may come on top."""
         return self.scenario.mesh.num_ranks * _SPARE_BYTES
 
+    @property
+    def reduces_a_step(self) -> bool:
+        """Tell whether the bytes of one step are reduced; a later one may raise."""
+        sent = self.cost.reduced_bytes
+        is_whole = sent * self.scenario.num_steps >= self.needs.num_bytes
+        return bool(sent) and (self.reaches_end or is_whole)
+
     def complete(self, count: int) -> int:
         """Return the number of launches that all bytes of the scenario take at the rate of some."""
         sent, needed = self.cost.reduced_bytes, self.needs.num_bytes
@@ -75,9 +82,7 @@ class Style:
         telling = [
             each
             for each in before
-            if each.reaches_end
-            and each.cost.reduced_bytes
-            and each.needs.of_buckets < each.needs.of_parameters
+            if each.reduces_a_step and each.needs.of_buckets < each.needs.of_parameters
         ]
         if not telling:
             return cls(None, None)
@@ -169,7 +174,7 @@ def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator
         measured.cost.reductions,
         _accepted(needs, alone=style.launches_alone is not False),
     ):
-        yield "more launches than parameters"
+        yield "more launches than the program needs"
 
 
 def _at_the_rate(count: int, before: Cost, after: Cost) -> int:

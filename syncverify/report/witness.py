@@ -22,9 +22,8 @@ def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     if isinstance(witness, NoWitness):
         were = "was" if witness.num_orders == 1 else "were"
         yield (
-            "none was found, and it is a race all the same: of this scenario "
-            f"{counted(witness.num_orders, 'legal order')} {were} played, and none shows a "
-            "wrong gradient"
+            "the order is missing, and that is the violation; no wrong gradient was shown "
+            f"yet: {counted(witness.num_orders, 'legal order')} of this scenario {were} played"
         )
         yield from witness.reasons
     elif witness is not None:

@@ -101,7 +101,26 @@ def test_a_subject_that_hangs_is_compared_with_what_is_needed() -> None:
     before = of(Cost(), is_right=False, reaches_end=False)
     assert regression(before, [ALONE] * 3) is None
     more = replace(ALONE, reductions=13)
-    assert regression(before, [more] * 3) == "more launches than parameters"
+    assert regression(before, [more] * 3) == "more launches than the program needs"
+
+
+def test_a_subject_that_raises_in_its_second_step_shows_its_buckets_in_the_first() -> (
+    None
+):
+    """Otherwise one bucket a parameter, of which none can be left half ready, is a fix."""
+    two_steps = replace(SCENARIO, accumulations=(1, 1))
+    before = [Measured(two_steps, False, False, BUCKETS)] * 3
+    twice = replace(BUCKETS, launches=12, reductions=12, bursts=12, reduced_bytes=288)
+    assert Style.of(before) == Style(launches_alone=False, bursts_alone=False)
+    assert regression(before, [twice] * 3) is None
+    alone = replace(twice, launches=24, reductions=24, bursts=24)
+    assert regression(before, [alone] * 3) == "more launches than the program needs"
+
+
+def test_a_part_of_a_step_tells_no_style() -> None:
+    part = replace(BUCKETS, reductions=1, bursts=1, reduced_bytes=143)
+    before = of(part, is_right=False, reaches_end=False)
+    assert Style.of(before) == Style(None, None)
 
 
 def test_two_scenarios_are_too_few() -> None:

@@ -300,8 +300,8 @@ WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
             NoWitness(3),
             [
                 (
-                    "  witness:    none was found, and it is a race all the same: of this scenario 3 "
-                    "legal orders were played, and none shows a wrong gradient"
+                    "  witness:    the order is missing, and that is the violation; no wrong gradient "
+                    "was shown yet: 3 legal orders of this scenario were played"
                 ),
                 "  seen on:    ranks 0, 2; parameter p0",
             ],
