@@ -225,11 +225,15 @@ def run_search(
         examples=result.num_examples,
         seconds=result.seconds,
         coverage=result.coverage.table(),
-        violations=tuple(
-            diagnosed(_shown(entry, subject, backend, ranks), subject, backend)
-            if is_reported()
-            else entry
-            for entry in result.violations
+        violations=(
+            # A list first: the search for a fix looks at all objects of the process, and must
+            # not meet a tuple that Python has yet to give its size.
+            *[
+                diagnosed(_shown(entry, subject, backend, ranks), subject, backend)
+                if is_reported()
+                else entry
+                for entry in result.violations
+            ],
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(

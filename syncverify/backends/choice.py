@@ -15,7 +15,7 @@ from syncverify.defaults import BACKEND_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
-from syncverify.sim.known_torch import require_known_torch
+from syncverify.sim.known_torch import require_known_torch, require_tested_torch
 from syncverify.subjects.subject import Subject
 
 # Features that a backend cannot play. A collective of `fake` moves no data, and ranks agree by
@@ -60,6 +60,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
     require_known_torch()
     match name:
         case "sim":
+            require_tested_torch()
             return SimBackend()
         case "gloo":
             is_torchrun = dist.is_torchelastic_launched()

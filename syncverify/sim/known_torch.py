@@ -34,6 +34,9 @@ from syncverify.trace.records import DEFAULT_STREAM, Access
 from syncverify.trace.tensor_hooks import hooked_early
 
 _RANKS: Final = 2
+_OLDEST: Final = (
+    "2.13"  # the tests run on it; on 2.11 the gradients of some DTensors differ
+)
 
 
 class Mechanism(NamedTuple):
@@ -59,6 +62,19 @@ def require_known_torch() -> None:
         raise EnvironmentNotSupportedError(
             f"torch {torch.__version__} is not known to work: {fault}. Nothing was judged. "
             "Use a release of torch that syncverify was tested with"
+        )
+
+
+def require_tested_torch() -> None:
+    """Refuse a release that is older than those on which the tests run.
+
+    Raises:
+        EnvironmentNotSupportedError: This torch is older.
+    """
+    if torch.__version__ < _OLDEST:
+        raise EnvironmentNotSupportedError(
+            f"torch {torch.__version__} is not known to work on simulated ranks: they need "
+            f"{_OLDEST} or newer. Nothing was judged"
         )
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed import multi_threaded_pg
+from torch.torch_version import TorchVersion
 
 from syncverify.backends.choice import open_backend
 from syncverify.errors import EnvironmentNotSupportedError
@@ -116,6 +117,17 @@ def test_a_name_that_is_gone_at_import_is_refused_as_well(
     assert (done.returncode, done.stdout, len(said)) == (2, "", 1), done.stderr
     assert f"torch {torch.__version__} is not known to work: " in said[0]
     assert repr(name) in said[0]
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0+cu130"))
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        open_backend("sim", resolve("synchronizer"))
+    monkeypatch.undo()
+    assert str(caught.value) == (
+        "torch 2.11.0+cu130 is not known to work on simulated ranks: they need 2.13 or newer. "
+        "Nothing was judged"
+    )
 
 
 def test_another_outcome_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
