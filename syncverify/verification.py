@@ -328,14 +328,16 @@ def diagnosed(
     if not isinstance(backend, SimBackend):
         return entry
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
-    return replace(
+    entry = replace(
         entry,
         witness=entry.witness or find_witness(*played),
         acts=acts_of(*played),
-        deciders=left_out(entry, subject, backend)
-        or deciding_lines(entry, subject, backend),
+        left_out=left_out(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
+    if entry.fix or entry.left_out:
+        return entry
+    return replace(entry, deciders=deciding_lines(entry, subject, backend))
 
 
 def _with_argument(violation: Violation, subject: Subject) -> Violation:

@@ -41,10 +41,10 @@ steps alone, or the feature that a contract has to name. *Silent* defects give a
 or waste time or memory, on real hardware without an error or a hang. `--diagnose` looks for a
 *fix* of each defect, as `syncverify run` does, and for a *guilty line* in the report: a line that the twin has not,
 or, where the defect lacks something, a line of the function that lacks it or calls that.
-The report shows a line if it has it among its events, under `decided by:`, or in the fix. Bear in
-mind that most entries override one method of a synchronizer that is right. So the rule "the
-subject's own class comes first" finds more here than in a class without bases, and so does the
-candidate "ask the base class in place of this override" among fixes.
+The report shows a line if it has it among its events, under `missing at:` or `ran only where it
+fails:`, or in the fix. Bear in mind that most entries override one method of a synchronizer that is
+right. So the rule "the subject's own class comes first" finds more here than in a class without
+bases, and so does the candidate "ask the base class in place of this override" among fixes.
 """
 LEFT_OUT = """\
 ## Left out

@@ -34,6 +34,7 @@ class SearchProgress:
     Violations are printed at the moment at which they are met. Their replay lines name
     `subject`, `backend` and `contract`; `report` takes each. `names_features` asks for the
     name and the word of each feature beyond the contract, where output is no terminal.
+    `can_skip_features` says that `--no-beyond` leaves those features out.
     """
 
     console: Console
@@ -43,6 +44,7 @@ class SearchProgress:
     contract: str = ""
     report: ReportSoFar = field(default_factory=lambda: ReportSoFar(None))
     names_features: bool = False
+    can_skip_features: bool = False
     _topic: str = ""  # of the features in the last line, which has no end yet
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -78,7 +80,7 @@ class SearchProgress:
 
     def found(self, violation: FoundViolation) -> None:
         """Print a violation in brief, as it was met."""
-        self._print(violation, "replay, not shrunk yet")
+        self._print(violation, "if this run is cut off")
         self.report.note(violation)
 
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
@@ -100,10 +102,11 @@ class SearchProgress:
     ) -> None:
         """Print a feature beyond the contract before it is played, and its word later."""
         if number == 1 and word is None:
+            skip = " (--no-beyond skips this)" if self.can_skip_features else ""
             self.console.print(
                 f"{counted(len(self.report.found), 'violation')} of the contract in "
                 f"{counted(self.report.num_played, 'scenario')}; observing "
-                f"{counted(total, 'feature')} beyond it"
+                f"{counted(total, 'feature')} beyond it{skip}"
             )
         if self._bar is not None:
             self._bar.update(

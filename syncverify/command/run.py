@@ -158,6 +158,7 @@ def _observing(
 ) -> Observing | None:
     """Return how features beyond the contract are observed; processes would take long."""
     is_wanted = options.backend == "sim" and not options.no_beyond
+    progress.can_skip_features = not subject.capabilities.fail_on_wrong
     if is_wanted or subject.capabilities.fail_on_wrong:
         return Observing(tell=progress.observed)
     return None
@@ -178,7 +179,11 @@ def _numbers(report: Report) -> Iterator[str]:
         yield from report.summary.lines()
         yield from report.lines.brief()
         yield from report.explored
-        yield from in_one_line(report.beyond, is_violated=bool(report.violations))
+        yield from in_one_line(
+            report.beyond,
+            is_violated=bool(report.violations),
+            fails_on_wrong=report.fails_on_wrong,
+        )
 
 
 def _tables(report: Report) -> Iterator[str | Table]:
@@ -187,7 +192,11 @@ def _tables(report: Report) -> Iterator[str | Table]:
     yield from report.summary.lines()
     yield from report.lines.lines()
     yield from report.explored
-    yield from table_lines(report.beyond, is_violated=bool(report.violations))
+    yield from table_lines(
+        report.beyond,
+        is_violated=bool(report.violations),
+        fails_on_wrong=report.fails_on_wrong,
+    )
 
 
 def _coverage_table(report: Report) -> Table:

@@ -13,13 +13,28 @@ from syncverify.report.observed import EXPLAINED, ObservedFeature, with_word
 from syncverify.search.observation import INTERRUPTED, OUT_OF_TIME, WORDS, Word
 
 _MEANINGS: Final[dict[Word, str]] = {
-    "wrong": "a wrong gradient without a word, or a race",
+    "wrong": "a wrong gradient without an error, or a race",
     "hangs": "some rank never ends",
     "unclear": "a crash, or an error without words",
     "refused": "a clear error in some scenario",
     "right": "the right gradient in each scenario",
     "not tried": "no scenario, for the reason given",
 }
+# Words of one line, for one feature and for several.
+_IN_ONE_LINE: Final[dict[Word, tuple[str, str]]] = {
+    "right": ("right", "right"),
+    "wrong": (
+        "gives a wrong gradient without an error",
+        "give a wrong gradient without an error",
+    ),
+    "hangs": ("hangs", "hang"),
+    "unclear": ("unclear", "unclear"),
+    "refused": ("refused", "refused"),
+    "not tried": ("not tried", "not tried"),
+}
+_SKIP: Final = "--no-beyond skips them"
+_NOT_JUDGED: Final = "not part of the verdict"
+_FAILS: Final = "part of the verdict, since this contract fails on a wrong one"
 _WIDTH: Final = 100
 _VIOLATED: Final = (
     "  the contract is violated as well: a word may come from that violation"
@@ -27,15 +42,20 @@ _VIOLATED: Final = (
 
 
 def table_lines(
-    observed: Sequence[ObservedFeature], *, is_violated: bool = False
+    observed: Sequence[ObservedFeature],
+    *,
+    is_violated: bool = False,
+    fails_on_wrong: bool = False,
 ) -> Iterator[str]:
     """Yield the table, worst features first; no line without features.
 
-    `is_violated` says that the subject violates its contract as well.
+    `is_violated` says that the subject violates its contract as well, and `fails_on_wrong`
+    that a wrong feature fails the run.
     """
     if not observed:
         return
-    yield f"{_title(observed)}, one feature at a time"
+    scenarios = counted(sum(each.num_scenarios for each in observed), "scenario")
+    yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}, one at a time in {scenarios}"
     if is_violated:
         yield _VIOLATED
     for word in WORDS:
@@ -46,21 +66,35 @@ def table_lines(
 
 
 def in_one_line(
-    observed: Sequence[ObservedFeature], *, is_violated: bool = False
+    observed: Sequence[ObservedFeature],
+    *,
+    is_violated: bool = False,
+    fails_on_wrong: bool = False,
 ) -> Iterator[str]:
     """Yield a line with the number of features of each word; none without features."""
-    counts = [(word, len(with_word(observed, word))) for word in WORDS]
-    words = ", ".join(f"{count} {word}" for word, count in counts if count)
-    if observed:
-        yield f"{_title(observed)}: {words} (--tables lists them)"
-        if is_violated:
-            yield _VIOLATED
+    if not observed:
+        return
+    options = "--tables lists them" + ("" if fails_on_wrong else f", {_SKIP}")
+    counts = ", ".join(_counts(observed))
+    yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}: {counts} ({options})"
+    if is_violated:
+        yield _VIOLATED
 
 
-def _title(observed: Sequence[ObservedFeature]) -> str:
+def _title(observed: Sequence[ObservedFeature], *, fails_on_wrong: bool) -> str:
     features = counted(len(observed), "feature")
-    scenarios = counted(sum(each.num_scenarios for each in observed), "scenario")
-    return f"beyond the contract, observed and not judged: {features} in {scenarios}"
+    title = _FAILS if fails_on_wrong else _NOT_JUDGED
+    return f"{title}: {features} that the contract does not promise"
+
+
+def _counts(observed: Sequence[ObservedFeature]) -> Iterator[str]:
+    """Say of each word how many features have it, and of an early end what it was."""
+    for word, (of_one, of_more) in _IN_ONE_LINE.items():
+        listed = with_word(observed, word)
+        ends = sorted({e.reason for e in listed} & {OUT_OF_TIME, INTERRUPTED})
+        why = f", since {' and '.join(ends)}" if ends else ""
+        if listed:
+            yield f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
 
 
 def _lines_of_word(word: Word, listed: Sequence[ObservedFeature]) -> Iterator[str]:
@@ -112,27 +146,11 @@ def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
     return fitted([*full, brief], MAX_LINES - 2)
 
 
-def in_one_clause(
-    observed: Sequence[ObservedFeature], *, names_all_wrong: bool = False
-) -> str:
-    """Say which features are wrong, hang, end unclearly, or were not reached; "" for none."""
-    parts = list[str]()
-    for word, words in (
-        ("wrong", "wrong without a word"),
-        ("hangs", "left hanging"),
-        ("unclear", "ended by an unclear error"),
-    ):
-        names = [each.feature for each in with_word(observed, word)]  # type: ignore[arg-type]  # a literal
-        if names:
-            verb = "feature is" if len(names) == 1 else "features are"
-            shown = len(names) if names_all_wrong and word == "wrong" else 3
-            parts.append(f"{len(names)} {verb} {words}: {_few(names, shown)}")
-    for reason in (OUT_OF_TIME, INTERRUPTED):
-        count = sum(each.reason == reason for each in observed)
-        if count:
-            verb = "feature was" if count == 1 else "features were"
-            parts.append(f"{count} {verb} not tried: {reason}")
-    return f"; beyond it {', and '.join(parts)}" if parts else ""
+def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:
+    """Name the features that fail a run."""
+    names = [each.feature for each in with_word(observed, "wrong")]
+    verb = "feature gives" if len(names) == 1 else "features give"
+    return f"{len(names)} {verb} a wrong gradient without an error: {', '.join(names)}"
 
 
 def _few(names: Sequence[str], shown: int) -> str:

@@ -145,8 +145,10 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         data["witness"] = _plain(witness_json(entry.witness))
     if entry.acts:
         data["lines"] = [*entry.acts]
+    if entry.left_out:
+        data["missing_at"] = [*entry.left_out]
     if entry.deciders:
-        data["decided_by"] = [*entry.deciders]
+        data["ran_only_here"] = [*entry.deciders]
     if entry.fix is not None:
         data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
     return data

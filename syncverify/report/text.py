@@ -10,7 +10,7 @@ from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import certainty, hint
-from syncverify.report.observed_table import in_one_clause, wrong_in_full
+from syncverify.report.observed_table import names_of_wrong, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario import vocabulary
@@ -41,11 +41,11 @@ _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:
-    """Return the last line of a report: violations, scope, and features beyond it."""
+    """Return the last line of a report: violations, or features that fail it, and scope."""
     words = _violations_in_words(report)
-    if report.violations:  # words of features may come from those
-        return words
-    return words + in_one_clause(report.beyond, names_all_wrong=report.has_failed)
+    if report.has_failed and not report.violations:
+        words += f"; beyond it {names_of_wrong(report.beyond)}"
+    return words
 
 
 def _violations_in_words(report: Report) -> str:
@@ -134,27 +134,18 @@ def violation_text(
     scenario_title: str = "",
 ) -> str:
     """Describe one violation in lines; subject, backend, contract are for its replay line."""
-    violation, shown = entry.violation, set[str]()
+    violation = entry.violation
     named = scenario_title or _scenario_title(entry)
     run, *parameters = scenario_lines(entry.scenario, entry.tensors, named)
-    code = violation.evidence.get("code", {})
+    seen = [*_what_was_seen(entry)]
     return "\n".join(
         fitted(
             [
                 f"{title}: {violation.property} ({violation.cause})",
                 f"  {_STATEMENTS[violation.property]}",
                 "",
-                f"  {violation.summary}",
-                _with_code([""], code, shown)[1:],
-                *(f"  {line}" for line in _numbers(violation.evidence)),
-                *(
-                    _with_code(lines, code, shown, title)
-                    for title, lines in _events(violation.evidence)
-                    if title != "remedy:" or entry.fix is None
-                ),
-                [f"  {line}" for line in _witness(entry)],
-                [f"  {line}" for line in _acts(entry, shown)],
-                [f"  {line}" for line in _deciders(entry, shown)],
+                *seen,
+                [f"  {line}" for line in _deciders(entry, _text_of(seen))],
                 f"  seen on:    {_seen_on(entry)}",
                 [f"  {line}" for line in _related(entry, is_consequence=True)],
                 [f"  {line}" for line in _related(entry, is_consequence=False)],
@@ -167,6 +158,27 @@ def violation_text(
                 f"  replay:     {replay_line(entry.token, subject, backend, contract)}",
             ]
         )
+    )
+
+
+def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
+    """Yield the summary and all lines that belong to it, each line once."""
+    evidence, shown = entry.violation.evidence, set[str]()
+    code = evidence.get("code", {})
+    yield f"  {entry.violation.summary}"
+    yield _with_code([""], code, shown)[1:]
+    yield from (f"  {line}" for line in _numbers(evidence))
+    for title, lines in _events(evidence):
+        if title != "remedy:" or entry.fix is None:
+            yield _with_code(lines, code, shown, title)
+    yield [f"  {line}" for line in _witness(entry)]
+    yield [f"  {line}" for line in _acts(entry, shown)]
+    yield [f"  {line}" for line in _missing(entry, shown)]
+
+
+def _text_of(sections: Sequence[list[str] | str]) -> str:
+    return "\n".join(
+        each if isinstance(each, str) else "\n".join(each) for each in sections
     )
 
 
@@ -309,10 +321,20 @@ def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
         yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
 
 
-def _deciders(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
-    new = [line for line in entry.deciders if line not in shown]
+def _missing(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
+    new = [line for line in entry.left_out if line not in shown]
     for number, line in enumerate(new):
-        yield f"{'' if number else 'decided by:':<11} {line}"
+        yield f"{'' if number else 'missing at:':<11} {line}"
+
+
+def _deciders(entry: FoundViolation, above: str) -> Iterator[str]:
+    """Yield the lines that ran here alone, without those whose place stands above."""
+    if entry.fix is not None:
+        return
+    new = [each for each in entry.deciders if each.partition(": ")[0] not in above]
+    if new:
+        yield "ran only where it fails:"
+        yield from (f"{'':<11} {line}" for line in new)
 
 
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:

@@ -60,8 +60,10 @@ class FoundViolation:
             violation, with their code; none until they are looked for.
         is_smallest: Whether a search has made the scenario small.
         not_shrunk: Why a search left the scenario as it was met; "" elsewhere.
-        deciders: Lines of the subject that ran here and in no scenario that is right, or that
-            kept it from what it left out, with their code; none until they are looked for.
+        left_out: Lines of the subject that kept it from what it left out, or that had to do
+            it, with their code; none until they are looked for.
+        deciders: Lines of the subject that ran here and in no scenario that is right, with
+            their code; none until they are looked for, and where a fix is known.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
             `Capabilities`.
     """
@@ -75,6 +77,7 @@ class FoundViolation:
     acts: tuple[str, ...] = ()
     is_smallest: bool = False
     not_shrunk: str = ""
+    left_out: tuple[str, ...] = ()
     deciders: tuple[str, ...] = ()
     tensors: str = "dtensor"
 

@@ -12,6 +12,7 @@ def test_features_are_named_before_their_words(
     progress = SearchProgress(
         CommandConsole(), 200, "mine:Sync", "sim", names_features=True
     )
+    progress.can_skip_features = True
     with progress:
         progress.played(200, 0)
         progress.observed("use=twice", 1, 3, None)
@@ -23,7 +24,10 @@ def test_features_are_named_before_their_words(
         progress.observed("event=tail", 3, 3, None)
         progress.observed("event=tail", 3, 3, "not tried")
     assert (begun + capsys.readouterr().out).splitlines()[-3:] == [
-        "0 violations of the contract in 200 scenarios; observing 3 features beyond it",
+        (
+            "0 violations of the contract in 200 scenarios; observing 3 features beyond it "
+            "(--no-beyond skips this)"
+        ),
         "  use: twice right, masked wrong",
         "  event: tail not tried",
     ]

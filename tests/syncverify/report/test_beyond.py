@@ -6,6 +6,7 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.report.beyond import ObservationInterrupted, with_features
+from syncverify.report.observed_table import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.search.observation import Observation, ObservationPlan, Word
@@ -62,6 +63,12 @@ def test_an_interrupt_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
         ("not tried", "the run was interrupted"),
     ]
     assert verdict(caught.value.report) == (
-        "NO VIOLATION: mine:Sync held all properties (20 scenarios on sim, seed 7, 1.2 s); "
-        "beyond it 2 features were not tried: the run was interrupted"
+        "NO VIOLATION: mine:Sync held all properties (20 scenarios on sim, seed 7, 1.2 s)"
     )
+    assert list(in_one_line(caught.value.report.beyond)) == [
+        (
+            "not part of the verdict: 3 features that the contract does not promise: 1 right, "
+            "2 not tried, since the run was interrupted (--tables lists them, --no-beyond "
+            "skips them)"
+        )
+    ]

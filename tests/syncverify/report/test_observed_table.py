@@ -42,13 +42,18 @@ def test_the_verdict_of_wrong_features_names_them_all() -> None:
     four = replace(REPORT, beyond=(*REPORT.beyond, wrong("event=cast", 1)))
     assert verdict(four) == (
         "WRONG BEYOND THE CONTRACT: mine:Sync held all properties of the plain contract (20 "
-        "scenarios on sim, seed 7, 1.2 s); beyond it 4 features are wrong without a word: "
-        "use=twice, use=masked, event=tail, event=cast"
+        "scenarios on sim, seed 7, 1.2 s); beyond it 4 features give a wrong "
+        "gradient without an error: use=twice, use=masked, event=tail, event=cast"
     )
-    allowed = replace(four, fails_on_wrong=False)
+
+
+def test_the_verdict_of_a_run_that_passes_has_no_word_about_other_features() -> None:
+    allowed = replace(REPORT, fails_on_wrong=False)
     assert diagnosis(allowed) == verdict(allowed)
-    assert verdict(allowed).startswith("NO VIOLATION: ")
-    assert verdict(allowed).endswith("event=tail and 1 more")
+    assert verdict(allowed) == (
+        "NO VIOLATION: mine:Sync held all properties of the plain contract (20 scenarios on "
+        "sim, seed 7, 1.2 s)"
+    )
 
 
 def test_diagnoses_of_many_wrong_features_fit_on_one_screen() -> None:
@@ -79,15 +84,27 @@ def test_one_line_counts_the_features_of_each_word() -> None:
     one = ObservedFeature("use=undefined", "right", {"right": 1})
     assert list(in_one_line((*REPORT.beyond, one))) == [
         (
-            "beyond the contract, observed and not judged: 4 features in 4 scenarios: 3 "
-            "wrong, 1 right (--tables lists them)"
+            "not part of the verdict: 4 features that the contract does not promise: 1 right, "
+            "3 give a wrong gradient without an error (--tables lists them, --no-beyond skips "
+            "them)"
         )
     ]
     assert list(in_one_line((one,), is_violated=True)) == [
         (
-            "beyond the contract, observed and not judged: 1 feature in 1 scenario: 1 right "
-            "(--tables lists them)"
+            "not part of the verdict: 1 feature that the contract does not promise: 1 right "
+            "(--tables lists them, --no-beyond skips them)"
         ),
         "  the contract is violated as well: a word may come from that violation",
     ]
     assert list(in_one_line(())) == []
+
+
+def test_features_that_fail_a_run_are_a_part_of_the_verdict() -> None:
+    [line] = in_one_line(REPORT.beyond, fails_on_wrong=True)
+    assert line == (
+        "part of the verdict, since this contract fails on a wrong one: 3 features that the "
+        "contract does not promise: 3 give a wrong gradient without an error (--tables lists "
+        "them)"
+    )
+    title, *_ = table_lines(REPORT.beyond, fails_on_wrong=True)
+    assert title.startswith("part of the verdict, ")

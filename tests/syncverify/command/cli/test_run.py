@@ -92,7 +92,8 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
         ]
         optional = {
             "lines",
-            "decided_by",
+            "missing_at",
+            "ran_only_here",
             "fix",
         }  # of wrong values, and of a mistake that a small change mends
         problems += sorted(violation.keys() - of_violation.keys() - optional)
@@ -260,7 +261,7 @@ def test_a_violation_is_printed_the_moment_it_is_met(call: Call) -> None:
     assert told is not None
     assert first < next(n for n, line in enumerate(lines) if "shrinking" in line)
     title, _, command = lines[first + 1].partition(": ")
-    assert title == "  replay, not shrunk yet"
+    assert title == "  if this run is cut off"
     replayed = call(*command.split()[1:])
     assert replayed.code == 1
     assert f"REPRODUCED: cli_subjects:Doubles violates {told[1]} on sim" in replayed.out

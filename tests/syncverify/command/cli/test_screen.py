@@ -11,7 +11,7 @@ MAX_LINES = 25
 COLUMNS = 100
 # More scenarios have no more lines: `test_progress.py` counts those of the progress.
 SEARCH = ("--examples", "12", "--seed", "0", "--ranks", "2")
-TABLES = ("beyond the contract, observed", "  right: ", "never together: ", "judged by")
+TABLES = ("not part of the verdict", "  right: ", "never together: ", "judged by")
 
 
 def on_a_screen(out: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_a_run_without_a_violation_fits_on_one_screen(
     outcome = call("run", *subject, *SEARCH, beyond=True)
     assert outcome.code == 0
     assert len(on_a_screen(outcome.out)) <= MAX_LINES
-    assert "\nbeyond the contract, observed and not judged: " in outcome.out
+    assert "\nnot part of the verdict: " in outcome.out
     assert not [each for each in TABLES[1:] if each in outcome.out]
 
 
