@@ -55,8 +55,7 @@ def not_reduced(evidence: Evidence) -> Cause | None:
         for name in sent_parameters(expected.reference, rank, launch)
     }
     has = ", ".join([*named, *sorted(themselves)]) or "zeros"
-    told = f"they have {has}" if launches else "there is none"
-    text = f"it is rank {rank}'s own gradient, and no collective of the step has it: {told}"
+    text = f"it is rank {rank}'s own gradient, and {_sent_instead(evidence, has)}"
     return Cause("not_reduced", text)
 
 
@@ -88,15 +87,34 @@ def zeros_of_nobody(evidence: Evidence) -> Cause | None:
         if sent is None or not names or not sent.all() or expected.spec.name in names:
             return None
         named |= {*names}
-    told = f"they have {', '.join(sorted(named))}" if named else "there is none"
-    text = f"it is all zeros, and no collective of the step has it: {told}"
+    has = ", ".join(sorted(named))
+    text = f"it is all zeros, and {_sent_instead(evidence, has)}"
     return Cause("not_reduced", text)
+
+
+def _sent_instead(evidence: Evidence, has: str) -> str:
+    """Say of a gradient in no collective of its step which collectives the step has."""
+    if evidence.launches:
+        return f"no collective of the step has it: they have {has}"
+    # A copy of the gradient may be in one of these.
+    alone = [*_reductions_over_one_rank(evidence)]
+    if not alone:
+        return "no collective of the step has it: there is none"
+    one = "each reduction of the step is" if len(alone) > 1 else "the step reduces"
+    return f"{one} over rank {evidence.expected.rank} alone, {where(alone[0])}"
 
 
 def _launches_alone(evidence: Evidence) -> Iterator[CollectiveLaunch]:
     """Yield the reductions of the gradient that its rank shares with nobody."""
-    step, name = evidence.expected.step, evidence.expected.spec.name
+    name = evidence.expected.spec.name
+    for launch in _reductions_over_one_rank(evidence):
+        if name in launch.parameters:
+            yield launch
+
+
+def _reductions_over_one_rank(evidence: Evidence) -> Iterator[CollectiveLaunch]:
+    step = evidence.expected.step
     for launch in launches_of(evidence.trace):
         is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
-        if is_alone and launch.moment.step == step and name in launch.parameters:
+        if is_alone and launch.moment.step == step:
             yield launch

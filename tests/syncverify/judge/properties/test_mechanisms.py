@@ -286,7 +286,7 @@ def test_what_comes_later_does_not_explain_what_is_seen_between_micro_batches() 
         (
             launch(names=("other",)),
             "not_reduced",
-            "no collective of the step has it: there is none",
+            "own gradient, and the step reduces over rank 0 alone, at a.py:7 in launch (step 1",
         ),
         (
             launch(names=("w",), step=0),
@@ -302,3 +302,11 @@ def test_a_reduction_over_one_rank_is_told(
     _, cause = told(OWN, replace(alone, ranks=(0,)))
     assert cause.kind == kind
     assert said in cause.text
+
+
+def test_reductions_over_one_rank_are_told_of_zeros_too() -> None:
+    alone = replace(launch(names=("other",)), ranks=(0,))
+    _, cause = told(ZEROS, alone, alone)
+    assert cause.text.startswith(
+        "it is all zeros, and each reduction of the step is over rank 0 alone, at a.py:7 in "
+    )
