@@ -54,7 +54,7 @@ def open_database(database: Database, notes: list[str]) -> ExampleDatabase:
         The database.
 
     Raises:
-        UsageError: The path cannot be a folder.
+        UsageError: The path is no folder, and none can be made there.
     """
     if database is None:
         return InMemoryExampleDatabase()

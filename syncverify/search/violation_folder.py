@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
         notes: List that receives a line about each file that is not read.
 
     Raises:
-        UsageError: The path cannot be a folder.
+        UsageError: The path is no folder, and none can be made there.
     """
 
     def __init__(self, path: Path | str, notes: list[str]) -> None:
@@ -35,6 +36,7 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
         try:
             is_folder = stat.S_ISDIR(self.path.stat().st_mode)
         except FileNotFoundError:
+            _check_new_folder(self.path)
             return
         except (OSError, ValueError) as error:  # too long, or a null byte
             raise UsageError(
@@ -81,6 +83,18 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
             self._notes.append(f"{line} and is skipped: remove it")
         else:
             self._notes.append(f"{line} and is set aside in {str(target)!r}")
+
+
+def _check_new_folder(path: Path) -> None:
+    """Raise UsageError where a folder cannot be made, by another one that is deleted at once."""
+    parent = next(each for each in path.absolute().parents if each.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=".syncverify-", dir=parent)).rmdir()
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder {str(path)!r} of the database: {str(parent)!r} takes no "
+            f"new folder ({error.strerror}); name another one"
+        ) from error
 
 
 def _read(file: Path) -> bytes:

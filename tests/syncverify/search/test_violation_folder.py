@@ -1,6 +1,7 @@
 """The folder of saved violations: foreign files in it block no run."""
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,22 @@ def test_hypothesis_reads_the_same_folder(tmp_path: Path) -> None:
     ViolationFolder(tmp_path, []).save(KEY, b"entry")
     assert list(DirectoryBasedExampleDatabase(tmp_path).fetch(KEY)) == [b"entry"]
     assert list(ViolationFolder(tmp_path, []).fetch(b"other key")) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_it_is_used() -> None:
+    said = (
+        "cannot make the folder '/proc/no/such' of the database: '/proc' takes no new folder "
+        "(No such file or directory); name another one"
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        ViolationFolder("/proc/no/such", [])
+
+
+def test_a_folder_that_can_be_made_is_made_by_the_first_entry(tmp_path: Path) -> None:
+    folder = ViolationFolder(tmp_path / "not" / "yet", [])
+    assert list(tmp_path.iterdir()) == []
+    folder.save(KEY, b"entry")
+    assert list(folder.fetch(KEY)) == [b"entry"]
 
 
 @pytest.mark.parametrize(
