@@ -184,7 +184,7 @@ def cli(context: click.Context) -> None:
 )  # fmt: skip
 @click.option(
     "--no-beyond", is_flag=True,
-    help="Do not observe features beyond the contract, which sim does by default.",
+    help="Do not observe features beyond the contract: two thirds of the time on sim.",
 )  # fmt: skip
 @click.option(
     "--focus", default=None, metavar="TOPIC",
