@@ -22,9 +22,9 @@ _LARGEST: Final = torch.tensor(
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors of one shape are equal in every element; NaN equals NaN."""
-    if torch.equal(one, other):
-        return True
+    """Tell whether two tensors are equal in shape and in every element; NaN equals NaN."""
+    if one.shape != other.shape or torch.equal(one, other):
+        return one.shape == other.shape
     nan = one.isnan()
     return bool(nan.any()) and torch.equal(
         one.masked_fill(nan, 0), other.masked_fill(nan & other.isnan(), 0)

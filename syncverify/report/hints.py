@@ -125,7 +125,10 @@ _HINTS = {
     "failure_hidden": "let errors of `wait()` pass; nothing that a failed group sends is right",
     "collective_after_unbind": "remove all hooks in unbind()",
     "backward_not_plain": "restore in unbind() all that bind() changed",
-    "reduced_twice": "launch each bucket once per step, and reset its state in zero_grad()",
+    "reduced_twice": (
+        "launch each bucket once per step, over the ranks of each mesh axis or over those of "
+        "all axes at once, and reset its state in zero_grad()"
+    ),
     "unclear_error": (
         "name the caller's mistake and its repair in words; a bare error of Python, such as "
         "a KeyError, names neither"

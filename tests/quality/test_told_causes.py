@@ -22,6 +22,9 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 
 
+VALUE = "gradient_equals_reference"
+
+
 def program(*counts: int, ranks: int = 2) -> Scenario:
     """Return a program of one parameter with these micro-batches per step."""
     specs = (ParameterSpec("p0", (3,), ("R",)),)
@@ -273,3 +276,23 @@ def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:
     )
     clues = {each.identity: clues_of(each) for each in (match, other)}
     assert other_forms([*clues], clues) == {other.identity: match.identity}
+
+
+class SumsOverAllRanksForEachAxis(PlainGrads):
+    """Takes the group of all ranks in the place of that of each mesh axis."""
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            for _ in parameter.placements:
+                dist.all_reduce(local_grad(parameter))
+
+
+@pytest.mark.parametrize("gradient", ["finite", "nan"])
+def test_the_ranks_of_each_axis_are_named_where_all_were_taken(gradient: str) -> None:
+    spec = ParameterSpec("p0", (3,), ("R", "R"), gradient=gradient)
+    scenario = Scenario(MeshSpec((2, 2), ("dp", "tp")), (spec,), (1,), 1 << 20)
+    found = violations(SumsOverAllRanksForEachAxis, scenario)
+    violation = next(each for each in found if each.property == VALUE)
+    assert violation.cause == "reduced_twice"
+    assert "dp has ranks [0, 2] and tp has ranks [0, 1]" in violation.summary

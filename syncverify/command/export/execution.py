@@ -15,9 +15,11 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial, try_script
 from syncverify.command.playing import leave, playing
 from syncverify.errors import UsageError
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.registry import judge_run
-from syncverify.judge.properties.values import accumulation_is_local_until_reduced
 from syncverify.judge.violation import Violation
 from syncverify.report.console import check_folder, say
 from syncverify.scenario.scenario import Scenario

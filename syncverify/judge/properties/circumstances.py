@@ -5,6 +5,8 @@ Note [When it is wrong]
     One that is wrong after `unbind()` and `bind()` alone tells of state that was left behind.
     What was launched inside of a tensor hook lacks the gradient that the hook is called with.
     And where ranks may have put different gradients into one bucket, no value tells a cause.
+    A wrong step that is like a right one shows itself that state was left over: whatever else
+    is seen after right steps alone is likely of that state.
     Each circumstance is a sign: a violation that shows it explains the others.
 """
 
@@ -107,6 +109,15 @@ def after_earlier_steps(
     if any(scenario.step_event(before) in REBINDING for before in range(step)):
         return frozenset({AFTER_REBINDING, AFTER_RIGHT_STEP})
     return frozenset({AFTER_RIGHT_STEP})
+
+
+def after_like_step(scenario: Scenario, step: int) -> frozenset[str]:
+    """Return the sign that a step is unlike an earlier one for no reason of the scenario.
+
+    Only for a step that is wrong where the earlier ones, whose program is the same, are right.
+    """
+    alike = any(is_like(scenario, step, earlier) for earlier in range(step))
+    return frozenset({AFTER_RIGHT_STEP}) if alike else frozenset()
 
 
 def is_like(scenario: Scenario, step: int, earlier: int) -> bool:

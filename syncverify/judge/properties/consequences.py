@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping
 
 from syncverify.judge.cause import VAGUE_CAUSES
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.judge.properties.circumstances import (
     AFTER_REBINDING,
     AFTER_RIGHT_STEP,
@@ -36,7 +39,6 @@ from syncverify.judge.properties.ordering import (
 )
 from syncverify.judge.properties.streams import stream_context_is_restored
 from syncverify.judge.properties.values import (
-    accumulation_is_local_until_reduced,
     gradient_equals_reference,
     gradient_is_within_rounding,
     replicas_agree,

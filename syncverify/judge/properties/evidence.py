@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.overflow import same_values
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.trace.records import (
     CollectiveLaunch,
@@ -75,7 +76,7 @@ class Evidence:
 
     def equals(self, value: torch.Tensor) -> bool:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""
-        return torch.equal(self.observed, value.to(self.observed.dtype))
+        return same_values(self.observed, value.to(self.observed.dtype))
 
 
 def until(

@@ -12,11 +12,13 @@ from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Clues, Violation
+from syncverify.scenario import step_plan
 from syncverify.scenario.coverage import refuses_plain_steps
 from syncverify.scenario.features import may_raise, overflows
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
+    REDUCING_OPERATIONS,
     CollectiveLaunch,
     MemoryUse,
     TraceRecord,
@@ -135,6 +137,20 @@ def launches_of_step(trace: Iterable[TraceRecord], step: int) -> list[Collective
         and launch.moment.step == step
         and launch.moment.phase in {"backward", "wait"}
     ]
+
+
+def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch]:
+    """Yield the reductions of a rank, also over itself, before the last micro-batch of a step."""
+    for launch in launches_of(judgement.run.ranks[rank].trace):
+        step, micro_batch = launch.moment.step, launch.moment.micro_batch
+        is_reduction = launch.operation in REDUCING_OPERATIONS
+        if micro_batch is None or not is_reduction or judgement.was_refused(step):
+            continue
+        if (
+            micro_batch
+            < step_plan.num_agreed_micro_batches(judgement.scenario, step) - 1
+        ):
+            yield launch
 
 
 def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, Any]:

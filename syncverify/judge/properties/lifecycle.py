@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.circumstances import after_earlier_steps
+from syncverify.judge.properties.circumstances import (
+    after_earlier_steps,
+    after_like_step,
+)
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -227,6 +230,7 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
     place = frozenset({f"{fault.error.partition(' in ')[0]} {fault.details[-1:]}"})
     signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
+    left_over = after_like_step(judgement.scenario, fault.step)
     for rank in fault.ranks:
         evidence = {"kind": fault.kind, "details": list(fault.details)}
         yield Finding(
@@ -235,7 +239,7 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
             rank,
             None,
             evidence,
-            shows=place,
+            shows=(place | left_over) if fault.kind == "raised" else place,
             explained_by=(place | signs) if fault.kind == "raised" else frozenset(),
         )
 

@@ -34,6 +34,8 @@ from syncverify.judge.properties.unsent import (
     not_reset,
     zeros_of_nobody,
 )
+from syncverify.scenario.layout import ranks_along
+from syncverify.scenario.specs import PARTIAL, REPLICATE
 from syncverify.trace.records import (
     AUTOGRAD,
     Access,
@@ -212,7 +214,7 @@ def _reduced_twice(evidence: Evidence) -> Cause | None:
         f"ranks {list(first.ranks)} summed their sum again: it was reduced "
         f"{where(first)} and {where(second)}"
     )
-    return Cause("reduced_twice", text)
+    return Cause("reduced_twice", text + _groups_of_axes(evidence, [first, second]))
 
 
 def _summed_again(evidence: Evidence) -> Cause | None:
@@ -233,7 +235,23 @@ def _summed_again(evidence: Evidence) -> Cause | None:
         f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
         f"{where(again[0])}"
     )
-    return Cause("reduced_twice", text)
+    return Cause("reduced_twice", text + _groups_of_axes(evidence, again))
+
+
+def _groups_of_axes(evidence: Evidence, launches: Iterable[CollectiveLaunch]) -> str:
+    """Return the ranks of each mesh axis, where launches took those of all axes instead."""
+    expected, mesh = evidence.expected, evidence.expected.reference.scenario.mesh
+    placements = expected.spec.placements or ()
+    axes = [
+        axis for axis, each in enumerate(placements) if each in {REPLICATE, PARTIAL}
+    ]
+    if len(axes) < 2 or any({*each.ranks} != {*expected.ranks} for each in launches):
+        return ""
+    groups = (
+        f"{mesh.axis_names[axis]} has ranks {list(ranks_along(mesh, (axis,), expected.rank))}"
+        for axis in axes
+    )
+    return f"; of its mesh axes, {' and '.join(groups)}"
 
 
 def _is_whole(name: str, launch: CollectiveLaunch) -> bool:

@@ -21,12 +21,18 @@ from collections.abc import Iterator, Sequence
 from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
-from syncverify.judge.properties.circumstances import after_earlier_steps
-from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
+from syncverify.judge.properties.circumstances import after_like_step
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    early_launches,
+    launches_of,
+)
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.trace.records import (
     AUTOGRAD,
     CollectiveLaunch,
+    MemoryUse,
     SubjectReturn,
     TraceRecord,
 )
@@ -175,6 +181,7 @@ def _findings(
     alone = [_REMOVED] if len(judgement.disorders) == 1 else []
     shows = _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED)
     shows |= _late_lines(disorder.found[:1])
+    left_over = _left_over(judgement, disorder.found[0])
     for unordered in disorder.found:
         parameters = ", ".join(_parameters(judgement, unordered)) or None
         if (unordered.rank, parameters) not in told:
@@ -190,29 +197,48 @@ def _findings(
                 parameters,
                 told_of,
                 unordered,
-                shows,
+                shows | left_over,
                 _lines([unordered], "", *alone)
+                | left_over
                 | _early(judgement, unordered)
                 | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
             )
 
 
 def _early(judgement: Judgement, found: Unordered) -> frozenset[str]:
-    """Return the sign of a reduction that is in flight in a later micro-batch of its step."""
-    if not isinstance(found, Race) or not isinstance(found.first, CollectiveLaunch):
+    """Return the sign of a reduction before the last micro-batch, from the line of this one.
+
+    A later reduction of the step finds the buffers and the handles of that one.
+    """
+    launches = [use for use in _uses(found) if isinstance(use, CollectiveLaunch)]
+    sources = {launch.source for launch in launches}
+    return frozenset(
+        f"early at {launch.source}"
+        for launch in early_launches(judgement, found.rank)
+        if launch.source in sources and launch.moment.step == _step(found)
+    )
+
+
+def _left_over(judgement: Judgement, found: Unordered) -> frozenset[str]:
+    """Return the sign of work without an order in a step that is like right ones alone.
+
+    Work of two steps lacks an order whatever the second step found left over.
+    """
+    step = _step(found)
+    steps = {use.moment.step for use in _uses(found)}
+    if steps != {step} or step > min(
+        _step(each.found[0]) for each in judgement.disorders
+    ):
         return frozenset()
-    launch, use = found.first.moment, found.second.moment
-    is_early = None not in {launch.micro_batch, use.micro_batch} and launch != use
-    first_step = min(_step(each) for each in judgement.disorders)
-    signs = after_earlier_steps(judgement.scenario, use.step, first_step)
-    if is_early and launch.step == use.step and found.second.source == AUTOGRAD:
-        return signs | {f"early at {found.first.source}"}
-    return frozenset()
+    return after_like_step(judgement.scenario, step)
 
 
-def _step(disorder: Disorder) -> int:
-    found = disorder.found[0]
-    return (found.second if isinstance(found, Race) else found.use).moment.step
+def _uses(found: Unordered) -> tuple[MemoryUse, ...]:
+    return (found.first, found.second) if isinstance(found, Race) else (found.use,)
+
+
+def _step(found: Unordered) -> int:
+    return _uses(found)[-1].moment.step
 
 
 def _carried(disorder: Disorder) -> list[Unordered]:
@@ -253,7 +279,7 @@ def _late_lines(pairs: Sequence[Unordered]) -> frozenset[str]:
 
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
-    uses = (found.first, found.second) if isinstance(found, Race) else (found.use,)
+    uses = _uses(found)
     for use in uses:
         if isinstance(use, CollectiveLaunch) and use.parameters:
             return use.parameters

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from syncverify.judge.properties import applicability as when
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.judge.properties.bucket_cap import bucket_fits_the_cap
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.properties.determinism import subject_is_deterministic
@@ -33,7 +36,6 @@ from syncverify.judge.properties.streams import (
     stream_context_is_restored,
 )
 from syncverify.judge.properties.values import (
-    accumulation_is_local_until_reduced,
     gradient_equals_reference,
     gradient_is_within_rounding,
     replicas_agree,

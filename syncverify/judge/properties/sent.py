@@ -17,6 +17,7 @@ from itertools import chain, combinations
 
 import torch
 
+from syncverify.judge.overflow import same_values
 from syncverify.judge.reference import Reference, trainable
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
@@ -124,7 +125,7 @@ def _sent_parameters(
         flat = start_value(reference.scenario, spec, rank).double().reshape(-1)
         for updates in range(launch.moment.step + 1 if len(flat) else 0):
             for start in range(len(sent) - len(flat) + 1):
-                if torch.equal(sent[start : start + len(flat)], flat + updates):
+                if same_values(sent[start : start + len(flat)], flat + updates):
                     found[spec.name] = None
                     is_unknown[start : start + len(flat)] = False
     return () if is_unknown.any() else tuple(found)
@@ -173,7 +174,7 @@ def sends(
     width = getattr(torch, launch.dtype).itemsize
     flat = values.reshape(-1)
     return any(
-        torch.equal(sent[slot.offset_bytes // width : slot.end_byte // width], flat)
+        same_values(sent[slot.offset_bytes // width : slot.end_byte // width], flat)
         for slot in launch.slots
         if slot.parameter == name and slot.offset_bytes >= 0
     )
@@ -342,11 +343,15 @@ def _forms(
 def _occurrences(
     sent: torch.Tensor, parts: Iterable[torch.Tensor]
 ) -> Iterator[tuple[int, int]]:
-    """Yield where values occur among others; a part with a zero is not recognized."""
+    """Yield where values occur among others; a part with a zero is not recognized.
+
+    Neither is one without a finite element: any NaN would be all others.
+    """
     for part in parts:
         flat = part.reshape(-1)
-        if len(flat) and flat.all():
-            for start in (sent == flat[0]).nonzero().reshape(-1).tolist():
+        if flat.isfinite().any() and flat.all():
+            is_first = (sent == flat[0]) | (sent.isnan() & flat[0].isnan())
+            for start in is_first.nonzero().reshape(-1).tolist():
                 end = start + len(flat)
-                if torch.equal(sent[start:end], flat):
+                if same_values(sent[start:end], flat):
                     yield start, end

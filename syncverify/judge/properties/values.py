@@ -18,7 +18,9 @@ from syncverify.judge.properties.after_wait import (
     each_after_wait,
     on_all_ranks,
 )
-from syncverify.judge.properties.circumstances import with_circumstances
+from syncverify.judge.properties.circumstances import (
+    with_circumstances,
+)
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
@@ -32,10 +34,7 @@ from syncverify.judge.properties.other_explanations import (
     shown_signs,
 )
 from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
-from syncverify.judge.properties.sent import may_hold_gradients
-from syncverify.judge.reference import trainable
 from syncverify.judge.rounding import explain_rounded
-from syncverify.scenario import step_plan
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 from syncverify.scenario.vocabulary import PLAIN
@@ -112,32 +111,6 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
             )
 
 
-def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
-    """Before the last micro-batch of a step, gradients are local and nothing is reduced.
-
-    For all ranks and steps: no reducing collective is issued before the backward of the
-    last micro-batch, and after every earlier backward the local gradient is the sum of
-    the rank's own micro-batches so far. Control numbers, such as a count of tokens, may be
-    reduced at any time: they are no gradients of any rank, scaled or not.
-
-    Not asked of subjects that declare `reduces_each_micro_batch`.
-
-    Catches: firing one accumulation early, resetting the accumulator in each backward.
-    Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
-    None) against a subject.
-    """
-    if judgement.reference.capabilities.reduces_each_micro_batch:
-        return
-    early = list(_early_reductions(judgement))
-    yield from with_circumstances(judgement, early)
-    if early:  # the wrong values follow from it
-        return
-    ends = itertools.chain(
-        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
-    )
-    yield from compare(judgement, _accumulated(judgement), ends)
-
-
 def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
 
@@ -195,66 +168,6 @@ def _still_partial(judgement: Judgement) -> Iterator[Finding]:
                 name,
                 {"rank": rank, "step": step, "parameter": name},
             )
-
-
-def _accumulated(
-    judgement: Judgement,
-) -> Iterator[tuple[ExpectedGradient, Observation]]:
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for observation in rank_run.observations:
-            step = observation.step
-            if observation.micro_batch is None or judgement.was_refused(step):
-                continue
-            count = observation.micro_batch + 1
-            for spec in trainable(judgement.scenario):
-                if observation.gradients[spec.name] is not None:
-                    expected = ExpectedGradient(
-                        judgement.reference, spec, rank, step, count, (rank,), 1
-                    )
-                    yield expected, observation
-
-
-def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
-    again: set[tuple[int, int]] | None = None  # found on demand, for it takes long
-    run = judgement.run
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for record in launches_of(rank_run.trace):
-            step, micro_batch = record.moment.step, record.moment.micro_batch
-            if micro_batch is None or judgement.was_refused(step):
-                continue
-            count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
-            is_early = record.reduces and micro_batch < count - 1
-            if is_early and may_hold_gradients(judgement.reference, run, record):
-                again = _reduced_again(judgement) if again is None else again
-                is_again = (rank, step) in again
-                yield Finding(
-                    "reduced_twice" if is_again else "reduced_early",
-                    f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
-                    f"(step {step})"
-                    f"{', and later reduced the result again' if is_again else ''}: {record}",
-                    rank,
-                    ", ".join(record.parameters) or None,
-                    {
-                        "rank": rank,
-                        "step": step,
-                        "collective": str(record),
-                        "moment": str(record.moment),
-                        **code_of([("", record)]),
-                        "is_proven": True,
-                    },
-                    shows=frozenset({f"early at {record.source}"}),
-                    explained_by=frozenset({f"early at {record.source}"}),
-                )
-
-
-def _reduced_again(judgement: Judgement) -> set[tuple[int, int]]:
-    """Find ranks and steps in which complete sums were summed again."""
-    found = compare(judgement, after_wait(judgement, reduced=True))
-    return {
-        (finding.evidence["rank"], finding.evidence["step"])
-        for finding in found
-        if finding.cause == "reduced_twice" and finding.evidence
-    }
 
 
 def compare(

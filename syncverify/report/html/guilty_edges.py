@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from syncverify.judge.properties.values import accumulation_is_local_until_reduced
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.report.html.engine_graph import DrawnGraph, End
 from syncverify.report.html.moment import told_launches
 from syncverify.report.replayed import Replayed, race_of

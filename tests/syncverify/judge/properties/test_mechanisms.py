@@ -25,9 +25,11 @@ from told_causes import (
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.values import accumulation_is_local_until_reduced
 from syncverify.judge.reference import reference
 from syncverify.report.hints import hint_of
 from syncverify.scenario.contract import Capabilities

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
 from syncverify.judge.properties.judgement import Finding, Judgement
-from syncverify.judge.properties.values import accumulation_is_local_until_reduced
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario

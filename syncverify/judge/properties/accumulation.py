@@ -1,0 +1,112 @@
+"""The property of gradients between the micro-batches of a step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.circumstances import (
+    after_like_step,
+    with_circumstances,
+)
+from syncverify.judge.properties.judgement import (
+    Finding,
+    Judgement,
+    code_of,
+    early_launches,
+)
+from syncverify.judge.properties.sent import may_hold_gradients
+from syncverify.judge.properties.values import after_wait, compare
+from syncverify.judge.reference import trainable
+from syncverify.scenario import step_plan
+from syncverify.trace.run import Observation
+
+
+def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Finding]:
+    """Before the last micro-batch of a step, gradients are local and nothing is reduced.
+
+    For all ranks and steps: no reducing collective is issued before the backward of the
+    last micro-batch, and after every earlier backward the local gradient is the sum of
+    the rank's own micro-batches so far. Control numbers, such as a count of tokens, may be
+    reduced at any time: they are no gradients of any rank, scaled or not.
+
+    Not asked of subjects that declare `reduces_each_micro_batch`.
+
+    Catches: firing one accumulation early, resetting the accumulator in each backward.
+    Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
+    None) against a subject.
+    """
+    if judgement.reference.capabilities.reduces_each_micro_batch:
+        return
+    early = list(_early_reductions(judgement))
+    yield from with_circumstances(judgement, early)
+    if early:  # the wrong values follow from it
+        return
+    ends = itertools.chain(
+        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    )
+    yield from compare(judgement, _accumulated(judgement), ends)
+
+
+def _accumulated(
+    judgement: Judgement,
+) -> Iterator[tuple[ExpectedGradient, Observation]]:
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for observation in rank_run.observations:
+            step = observation.step
+            if observation.micro_batch is None or judgement.was_refused(step):
+                continue
+            count = observation.micro_batch + 1
+            for spec in trainable(judgement.scenario):
+                if observation.gradients[spec.name] is not None:
+                    expected = ExpectedGradient(
+                        judgement.reference, spec, rank, step, count, (rank,), 1
+                    )
+                    yield expected, observation
+
+
+def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
+    early = [
+        (rank, record)
+        for rank in range(judgement.scenario.mesh.num_ranks)
+        for record in early_launches(judgement, rank)
+        if record.reduces
+        and may_hold_gradients(judgement.reference, judgement.run, record)
+    ]
+    again = _reduced_again(judgement) if early else set()
+    first_step = min((record.moment.step for _, record in early), default=0)
+    left_over = after_like_step(judgement.scenario, first_step)
+    for rank, record in early:
+        step, micro_batch = record.moment.step, record.moment.micro_batch
+        count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
+        is_again = (rank, step) in again
+        sign = frozenset({f"early at {record.source}"})
+        yield Finding(
+            "reduced_twice" if is_again else "reduced_early",
+            f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
+            f"(step {step})"
+            f"{', and later reduced the result again' if is_again else ''}: {record}",
+            rank,
+            ", ".join(record.parameters) or None,
+            {
+                "rank": rank,
+                "step": step,
+                "collective": str(record),
+                "moment": str(record.moment),
+                **code_of([("", record)]),
+                "is_proven": True,
+            },
+            shows=sign | left_over,
+            explained_by=sign | left_over,
+        )
+
+
+def _reduced_again(judgement: Judgement) -> set[tuple[int, int]]:
+    """Find ranks and steps in which complete sums were summed again."""
+    found = compare(judgement, after_wait(judgement, reduced=True))
+    return {
+        (finding.evidence["rank"], finding.evidence["step"])
+        for finding in found
+        if finding.cause == "reduced_twice" and finding.evidence
+    }
