@@ -21,7 +21,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 
-
 VALUE = "gradient_equals_reference"
 
 
