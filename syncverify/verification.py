@@ -39,6 +39,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
 from syncverify.search.left_out import left_out
+from syncverify.search.left_over import left_over
 from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.outer_test import is_reported
@@ -327,6 +328,7 @@ def diagnosed(
     entry = replace(entry, violation=_with_argument(entry.violation, subject))
     if not isinstance(backend, SimBackend):
         return entry
+    entry = replace(entry, left_over=left_over(entry, subject, backend))
     played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
     entry = replace(
         entry,
@@ -335,7 +337,7 @@ def diagnosed(
         left_out=left_out(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
-    if entry.fix or entry.left_out:
+    if entry.fix or entry.left_out or entry.left_over:
         return entry
     return replace(entry, deciders=deciding_lines(entry, subject, backend))
 

@@ -6,7 +6,8 @@ Note [A fix costs no more]
     There the launches of the same bytes count, and what buckets that are filled up to the cap
     need. Reductions of single parameters are accepted of a subject that sent nothing else
     before. The overlap is then a share: of the operators after an early launch, of the bytes
-    that are launched early.
+    that are launched early. A value that is set back for the next step leaves the first step as
+    it was, and later ones begin like it: scenarios that were right before are enough.
 """
 
 from __future__ import annotations
@@ -122,29 +123,27 @@ def is_unchanged(before: Sequence[Measured], after: Sequence[Cost]) -> bool:
     )
 
 
+def worse_than_right(measured: Measured, after: Cost) -> list[str]:
+    """Name what gets worse by a change of a scenario that was right before."""
+    before = measured.cost
+    worse = {
+        "more launches": after.launches > before.launches,
+        "launches that were together come one by one": after.bursts > before.bursts,
+        "more bytes are reduced": after.reduced_bytes > before.reduced_bytes,
+        "launches come after backward": after.early_bytes < before.early_bytes,
+        "less runs beside the reductions": after.beside < before.beside,
+        "more memory": after.peak_bytes > before.peak_bytes + measured.spare_bytes,
+    }
+    return [words for words, is_so in worse.items() if is_so]
+
+
 def _worse(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
     if measured.is_right:
-        yield from _worse_than_right(measured, after)
+        yield from worse_than_right(measured, after)
     elif measured.reaches_end:
         yield from _worse_than_wrong(measured, after, style)
     else:
         yield from _more_than_needed(measured, after, style)
-
-
-def _worse_than_right(measured: Measured, after: Cost) -> Iterator[str]:
-    before = measured.cost
-    if after.launches > before.launches:
-        yield "more launches"
-    if after.bursts > before.bursts:
-        yield "launches that were together come one by one"
-    if after.reduced_bytes > before.reduced_bytes:
-        yield "more bytes are reduced"
-    if after.early_bytes < before.early_bytes:
-        yield "launches come after backward"
-    if after.beside < before.beside:
-        yield "less runs beside the reductions"
-    if after.peak_bytes > before.peak_bytes + measured.spare_bytes:
-        yield "more memory"
 
 
 def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator[str]:

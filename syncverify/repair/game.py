@@ -18,7 +18,12 @@ from syncverify.judge.properties import check
 from syncverify.judge.properties.consequences import consequences_of
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
-from syncverify.repair.comparison import Measured, is_unchanged, regression
+from syncverify.repair.comparison import (
+    Measured,
+    is_unchanged,
+    regression,
+    worse_than_right,
+)
 from syncverify.repair.cost import Cost, MeasuringRecorder, cost_of
 from syncverify.repair.measured_scenarios import measured_scenarios
 from syncverify.repair.scope import Scope, listening
@@ -123,18 +128,31 @@ class Game:
 
     def cost_of(self, edit: Edit) -> CostVerdict:
         """Compare the costs of the other scenarios with those of the unchanged subject."""
-        if self._measured is None:
-            self._measured = [*self._measure()]
-        costs = list[Cost]()
+        measured, costs = self._all_measured(), list[Cost]()
 
         def played() -> Iterator[Cost]:
-            for each in self._measured or ():
+            for each in measured:
                 costs.append(self._cost(each.scenario, edit)[0])
                 yield costs[-1]
 
-        words = regression(self._measured, played())
-        same = words is None and is_unchanged(self._measured, costs)
+        words = regression(measured, played())
+        same = words is None and is_unchanged(measured, costs)
         return CostVerdict(words, same, sum(each.early_bytes for each in costs))
+
+    def costs_no_more_where_right(self, edit: Edit) -> bool:
+        """Tell whether the other scenarios that were right cost no more with a change."""
+        # That is enough of a change after which each step begins as step 0 does, which it leaves
+        # as it was: the cost of a wrong later step is no measure.
+        return not any(
+            worse_than_right(each, self._cost(each.scenario, edit)[0])
+            for each in self._all_measured()
+            if each.is_right
+        )
+
+    def _all_measured(self) -> list[Measured]:
+        if self._measured is None:
+            self._measured = [*self._measure()]
+        return self._measured
 
     def _all_others(self) -> list[tuple[Scenario, set[tuple[str, str]]]]:
         """List the other scenarios, each with its violations before any change."""

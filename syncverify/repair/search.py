@@ -12,7 +12,9 @@ Note [A fix was played]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.backends.sim import SimBackend
@@ -20,7 +22,8 @@ from syncverify.repair.game import SLOW, Game
 from syncverify.repair.missing_calls import missing_calls
 from syncverify.repair.missing_orders import candidates
 from syncverify.repair.mutations import Names, mutations
-from syncverify.repair.source_edit import Edit
+from syncverify.repair.set_back import set_back
+from syncverify.repair.source_edit import Edit, Source
 from syncverify.repair.unasked_state import unasked_state
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
@@ -41,28 +44,80 @@ def find_fix(
     game = Game(found, subject, backend)
     if not game.shows_violation():
         return None
-    accepted: list[tuple[float, Fix]] = []
-    num_left = _MAX_PLAYED
-    for edit in _candidates(game):
-        if num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
-            break
-        num_left -= 1
-        if not (game.mends(edit) and game.is_harmless(edit)):
-            continue
-        verdict = game.cost_of(edit)
-        if verdict.regression is not None or not game.is_confirmed(edit):
-            continue
-        if verdict.is_unchanged:
-            return game.fix(edit)
-        accepted.append((verdict.early_bytes, game.fix(edit)))
-        num_left = min(num_left, _MAX_AFTER_FIRST)
-    return max(accepted, key=lambda each: each[0])[1] if accepted else None
+    search = _Search(game)
+    if fix := search.among(_orders(game)):
+        return fix
+    # A flag or a step number may be meant to stay, and what follows from it be wrong.
+    is_surely_left = all(each.is_grown for each in found.left_over)
+    if is_surely_left and not search.accepted and (fix := _set_back(game)):
+        return fix
+    return search.among(_changes(game)) or search.best() or _set_back(game)
 
 
-def _candidates(game: Game) -> Iterator[Edit]:
+@dataclass(slots=True)
+class _Search:
+    """Plays changes, a bounded number of them.
+
+    Attributes:
+        game: The plays.
+        num_left: Number of changes that may be played from now on.
+        accepted: Fixes that change some cost, each with its early bytes.
+    """
+
+    game: Game
+    num_left: int = _MAX_PLAYED
+    accepted: list[tuple[float, Fix]] = field(default_factory=list)
+
+    def among(self, edits: Iterable[Edit]) -> Fix | None:
+        """Return the first change that mends and leaves all costs; note those that mend."""
+        game = self.game
+        for edit in edits:
+            if self.num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
+                break
+            self.num_left -= 1
+            if not (game.mends(edit) and game.is_harmless(edit)):
+                continue
+            verdict = game.cost_of(edit)
+            if verdict.regression is not None or not game.is_confirmed(edit):
+                continue
+            if verdict.is_unchanged:
+                return game.fix(edit)
+            self.accepted.append((verdict.early_bytes, game.fix(edit)))
+            self.num_left = min(self.num_left, _MAX_AFTER_FIRST)
+        return None
+
+    def best(self) -> Fix | None:
+        """Return the fix that launches the most before backward ends."""
+        if not self.accepted:
+            return None
+        return max(self.accepted, key=lambda each: each[0])[1]
+
+
+def _set_back(game: Game) -> Fix | None:
+    """Return a change that sets back what a step left over, if there is one that mends."""
+    for source in _sources(game.functions()):
+        for edit in set_back(source, game.found.left_over):
+            if (
+                game.mends(edit)
+                and game.is_harmless(edit)
+                and game.costs_no_more_where_right(edit)
+                and game.is_confirmed(edit)
+            ):
+                return replace(game.fix(edit), sets_back=True)
+    return None
+
+
+def _sources(functions: Iterable[tuple[Source, ast.FunctionDef]]) -> list[Source]:
+    return [*{source.path: source for source, _ in functions}.values()]
+
+
+def _orders(game: Game) -> Iterator[Edit]:
     if game.found.violation.unordered is not None:
         for disorder in game.disorders():
             yield from candidates(disorder, game.first_line_of, game.look)
+
+
+def _changes(game: Game) -> Iterator[Edit]:
     # A change of what a subject is given, such as a cap, only avoids a mistake.
     functions = [*game.functions()]
     names = Names.of(source.tree for source, _ in functions)
@@ -70,7 +125,7 @@ def _candidates(game: Game) -> Iterator[Edit]:
         yield from unasked_state(source, function)
     for source, function in functions[:_NUM_NEAR]:
         yield from mutations(source, function, names)
-    for source in {source.path: source for source, _ in functions}.values():
+    for source in _sources(functions):
         yield from missing_calls(source)
     for source, function in functions[_NUM_NEAR:]:
         yield from mutations(source, function, names)

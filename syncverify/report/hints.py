@@ -8,6 +8,13 @@ from typing import Any
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.judge.violation import Violation
+from syncverify.search.found_violation import FoundViolation
+
+_OF_THE_STEP_BEFORE = (
+    "; it was seen after a step that was right only: look for a counter, or a number of "
+    "micro-batches, that is not set back"
+)
+_SET_BACK = "set back in wait() or zero_grad() what is left over"
 
 _HINTS = {
     # every_rank_finishes
@@ -223,6 +230,20 @@ def hint(violation: Violation) -> str:
     if not _OF_A_LIST.search(violation.summary):
         return words
     return words + _GROUPS.format(argument=evidence.get("groups", "param_groups"))
+
+
+def advice(entry: FoundViolation) -> str:
+    """Return the hint of a violation with what was found beside it: a value that is left over.
+
+    A flag may be meant to stay: such a value is a fact of the report, and no hint.
+    """
+    is_set_back = all(each.is_number for each in entry.left_over)
+    if entry.fix is not None:
+        is_set_back = entry.fix.sets_back
+    if entry.left_over and is_set_back:
+        return _SET_BACK
+    earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""
+    return f"{hint(entry.violation)}{earlier}"
 
 
 def hint_of(cause: str, reduction: str = "sum") -> str:

@@ -149,8 +149,19 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         data["missing_at"] = [*entry.left_out]
     if entry.deciders:
         data["ran_only_here"] = [*entry.deciders]
+    if entry.left_over:
+        data["left_over"] = [
+            {
+                "path": each.path,
+                "before": each.before,
+                "after": each.after,
+                "step": each.step,
+            }
+            for each in entry.left_over
+        ]
     if entry.fix is not None:
         data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
+        del data["fix"]["sets_back"]  # the lines tell
     return data
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.replay_line import replay_line
 from syncverify.report.guilty_line import guilty_line
-from syncverify.report.hints import hint
+from syncverify.report.hints import advice
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 
@@ -43,7 +43,7 @@ def _result(
     replay = replay_line(
         entry.token, report.subject, report.backend, report.contract_choice
     )
-    words = f"{violation.summary}\nhint: {hint(violation)}\nreplay: {replay}"
+    words = f"{violation.summary}\nhint: {advice(entry)}\nreplay: {replay}"
     return {
         "ruleId": violation.property,
         "ruleIndex": rules.index(violation.property),

@@ -9,7 +9,7 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.fitting import fitted
-from syncverify.report.hints import certainty, hint
+from syncverify.report.hints import advice, certainty, hint
 from syncverify.report.observed_table import names_of_wrong, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
@@ -33,10 +33,6 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
-_OF_THE_STEP_BEFORE = (
-    "; it was seen after a step that was right only: look for a counter, or a number of "
-    "micro-batches, that is not set back"
-)
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -169,11 +165,12 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     yield _with_code([""], code, shown)[1:]
     yield from (f"  {line}" for line in _numbers(evidence))
     for title, lines in _events(evidence):
-        if title != "remedy:" or entry.fix is None:
+        if title != "remedy:" or not (entry.fix or entry.left_over):
             yield _with_code(lines, code, shown, title)
     yield [f"  {line}" for line in _witness(entry)]
     yield [f"  {line}" for line in _acts(entry, shown)]
     yield [f"  {line}" for line in _missing(entry, shown)]
+    yield [f"  {line}" for line in _left_over(entry)]
 
 
 def _text_of(sections: Sequence[list[str] | str]) -> str:
@@ -205,8 +202,7 @@ def _cause_and_fix(entry: FoundViolation) -> Iterator[str]:
             "cost no more"
         )
         yield from (f"              {line}" for line in fix.lines)
-    earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""
-    yield f"hint:       {hint(entry.violation)}{earlier}"
+    yield f"hint:       {advice(entry)}"
 
 
 def _scenario_title(entry: FoundViolation) -> str:
@@ -335,6 +331,18 @@ def _deciders(entry: FoundViolation, above: str) -> Iterator[str]:
     if new:
         yield "ran only where it fails:"
         yield from (f"{'':<11} {line}" for line in new)
+
+
+def _left_over(entry: FoundViolation) -> Iterator[str]:
+    for number, each in enumerate(entry.left_over):
+        yield f"{'' if number else 'left over:':<11} {each.text}"
+    if entry.left_over:
+        rank = min(entry.violation.ranks, default=0)
+        what = "it" if len(entry.left_over) == 1 else "them"
+        yield (
+            f"{'':<11} (on rank {rank}; with {what} set back as each step begins, the "
+            "violation does not show)"
+        )
 
 
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:

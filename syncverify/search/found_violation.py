@@ -9,6 +9,7 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.token import Reproducer, encode
+from syncverify.search.left_over_value import LeftOver
 from syncverify.witness.fix import Fix
 from syncverify.witness.witness import NoWitness, Witness
 
@@ -64,6 +65,8 @@ class FoundViolation:
             it, with their code; none until they are looked for.
         deciders: Lines of the subject that ran here and in no scenario that is right, with
             their code; none until they are looked for, and where a fix is known.
+        left_over: Values that an earlier step left in the subject: with them set back, the
+            violation does not show; none until they are looked for.
         tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
             `Capabilities`.
     """
@@ -79,6 +82,7 @@ class FoundViolation:
     not_shrunk: str = ""
     left_out: tuple[str, ...] = ()
     deciders: tuple[str, ...] = ()
+    left_over: tuple[LeftOver, ...] = ()
     tensors: str = "dtensor"
 
     @property

@@ -55,7 +55,9 @@ def left_out(
     step = found.violation.evidence.get("step", 0)
     rank = min(found.violation.ranks, default=0)
     ran = lines_of_step(found, subject, backend, rank=rank, step=step)
-    cleared = _clearing(cause, subject, ran)
+    # A value that is left over tells more than the method that could set it back.
+    is_told = cause == "not_reset" and found.left_over
+    cleared = () if is_told else _clearing(cause, subject, ran)
     return tuple(itertools.chain(_skipping(cause, step, ran), cleared))
 
 

@@ -15,9 +15,11 @@ class Fix:
         num_others: Number of other scenarios that were played with the change; none of them
             shows a violation that it does not show without, or costs more.
         max_ranks: Largest number of ranks of those scenarios.
+        sets_back: Whether the change sets back what one step leaves for the next.
     """
 
     place: str
     lines: tuple[str, ...]
     num_others: int
     max_ranks: int
+    sets_back: bool = False

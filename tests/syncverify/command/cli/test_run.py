@@ -94,6 +94,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
             "lines",
             "missing_at",
             "ran_only_here",
+            "left_over",
             "fix",
         }  # of wrong values, and of a mistake that a small change mends
         problems += sorted(violation.keys() - of_violation.keys() - optional)

@@ -1,0 +1,281 @@
+"""Plain values that an object holds: read, and set back, without a call of its code.
+
+Note [State without calls]
+    A property, a `__len__` or a `__getattr__` of a subject may raise, or change what is looked
+    at. So attributes come from the dict and the slots of an object, and elements from the
+    methods of the builtin container. Objects are followed whose class is in a file of the
+    subject; of others only the class is told.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+
+from syncverify.plain_text import counted
+from syncverify.trace.source_lines import is_subject_line
+
+_MAX_SPOTS: Final = 4000
+_MAX_PARTS: Final = 6  # of a path
+_MAX_ELEMENTS: Final = 64  # of one container
+_MAX_CHARACTERS: Final = 60  # of a text or a key
+# Larger ones are addresses and times, which differ between two plays.
+_LARGE_KEY: Final = 2**20
+_LARGE: Final = 2**40
+
+_COUNTED: Final = (bool, int)
+_PLAIN: Final = (*_COUNTED, float, str)
+_DICTS: Final = (OrderedDict, dict)
+_CONTAINERS: Final[tuple[Any, ...]] = (*_DICTS, list, deque, tuple, set, frozenset)
+_FIXED: Final = (tuple, frozenset)
+
+# What the metaclass of a subject's class cannot replace.
+_mro: Final = type.__dict__["__mro__"].__get__
+_namespace: Final = type.__dict__["__dict__"].__get__
+_name: Final = type.__dict__["__name__"].__get__
+
+NOT_SET: Final = "not set"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a path.
+
+    Attributes:
+        kind: Whether it is an attribute, a key of a dict, or an index.
+        text: As code has it: `.count`, `['ready']`, `[0]`; a parameter by its name: `[p0]`.
+        is_any: Whether it is one of many that are alike: an index, a parameter.
+    """
+
+    kind: Literal["attribute", "key", "index"]
+    text: str
+    is_any: bool = False
+
+
+@dataclass(slots=True)
+class Spot:
+    """A value at the end of a path.
+
+    Attributes:
+        parts: The path.
+        holder: Object or container that holds the value.
+        key: Attribute, key or index in the holder.
+        value: The value.
+        elements: The elements of a container, a pair for each of a dict; None for others.
+    """
+
+    parts: tuple[Part, ...]
+    holder: Any
+    key: Any
+    value: Any
+    elements: list[Any] | None
+
+    @property
+    def path(self) -> str:
+        """The path as a text, such as `self.count[p0]`."""
+        return "self" + "".join(part.text for part in self.parts)
+
+    @property
+    def word(self) -> str:
+        """The value in words; containers are told by their size."""
+        if self.elements is not None:
+            return counted(len(self.elements), "element")
+        return _word(self.value)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the value is a number, a flag or a container."""
+        return self.elements is not None or type(self.value) in _COUNTED
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the value is as good as one that is not there."""
+        if self.elements is not None:
+            return not self.elements
+        return self.value is None or (
+            type(self.value) in _PLAIN and self.value in (0, "")
+        )
+
+    def set_to(self, before: Spot | None) -> None:
+        """Give the spot the value of before; None takes an attribute away."""
+        if before is None:
+            if self.parts[-1].kind == "attribute":
+                _delete_attribute(self.holder, self.key)
+            return
+        is_kept = self.elements is not None and before.elements is not None
+        target = self.value if is_kept else before.value
+        if target is not self.value or _base(target) in _FIXED:
+            _put(self.holder, self.key, before.value)
+        if before.elements is not None:
+            _refill(target, before.elements)
+
+
+def state_of(owner: object, names: Mapping[int, str]) -> dict[str, Spot]:
+    """Return the plain values that an object leads to, by path; see Note [State without calls].
+
+    Args:
+        owner: The object.
+        names: Names of parameters, by `id`.
+
+    Returns:
+        Short paths first; a bounded number.
+    """
+    found: dict[str, Spot] = {}
+    waiting = deque(_spots_in(owner, (), names))
+    while waiting and len(found) < _MAX_SPOTS:
+        spot = waiting.popleft()
+        found.setdefault(spot.path, spot)
+        if len(spot.parts) < _MAX_PARTS:
+            waiting.extend(_spots_in(spot.value, spot.parts, names))
+    return found
+
+
+def _spots_in(
+    holder: Any, path: tuple[Part, ...], names: Mapping[int, str]
+) -> Iterator[Spot]:
+    for part, key, value in _held_by(holder, names):
+        base = _base(value)
+        elements = None if base is None else _elements(value, base)
+        yield Spot((*path, part), holder, key, value, elements)
+
+
+def _held_by(holder: Any, names: Mapping[int, str]) -> Iterator[tuple[Part, Any, Any]]:
+    base = _base(holder)
+    if base in _DICTS:
+        pairs = _elements(holder, base)[:_MAX_ELEMENTS]
+        for number, (key, value) in enumerate(pairs):
+            yield _key_part(key, number, names), key, value
+    elif base in {list, tuple, deque}:
+        for number, value in enumerate(_elements(holder, base)[:_MAX_ELEMENTS]):
+            yield Part("index", f"[{number}]", is_any=True), number, value
+    elif base is None and _is_followed(holder):
+        for name, value in _attributes(holder).items():
+            yield Part("attribute", f".{name}"), name, value
+
+
+def _base(value: object) -> Any:
+    """Return the builtin container that a value is, None of others."""
+    mro = _mro(type(value))
+    return next((each for each in _CONTAINERS if each in mro), None)
+
+
+def _elements(value: Any, base: Any) -> list[Any]:
+    return [*dict.items(value)] if base in _DICTS else [*base.__iter__(value)]
+
+
+def _refill(value: Any, elements: list[Any]) -> None:
+    base = _base(value)
+    if base in _FIXED:
+        return
+    base.clear(value)
+    for each in elements:
+        if base in _DICTS:
+            base.__setitem__(value, *each)
+        else:
+            (set.add if base is set else base.append)(value, each)
+
+
+def _put(holder: Any, key: Any, value: Any) -> None:
+    base = _base(holder)
+    if base is None:
+        _set_attribute(holder, key, value)
+    elif base not in _FIXED:
+        base.__setitem__(holder, key, value)
+
+
+def _is_followed(value: object) -> bool:
+    """Tell whether the class of an object is in a file of the subject."""
+    mro = _mro(type(value))
+    if torch.Tensor in mro or enum.Enum in mro or type in mro:
+        return False
+    name = _namespace(mro[0]).get("__module__")
+    module = sys.modules.get(name) if type(name) is str else None
+    if types.ModuleType not in _mro(type(module)):
+        return False
+    file = vars(module).get("__file__")
+    return type(file) is str and is_subject_line(file)
+
+
+def _attributes(owner: object) -> dict[str, Any]:
+    found = {key: value for key, value in _own(owner).items() if type(key) is str}
+    for name, slot in _slots(owner).items():
+        try:
+            found[name] = slot.__get__(owner)
+        except AttributeError:  # without a value
+            continue
+    return found
+
+
+def _own(owner: object) -> dict[Any, Any]:
+    """Return the dict of an object, an empty one if it has slots alone."""
+    for kind in _mro(type(owner)):
+        getter = _namespace(kind).get("__dict__")
+        if type(getter) is types.GetSetDescriptorType:
+            own: dict[Any, Any] = getter.__get__(owner)
+            return own
+    return {}
+
+
+def _slots(owner: object) -> dict[str, Any]:
+    return {
+        name: slot
+        for kind in reversed(_mro(type(owner)))
+        for name, slot in _namespace(kind).items()
+        if type(slot) is types.MemberDescriptorType
+    }
+
+
+def _set_attribute(owner: object, name: str, value: Any) -> None:
+    own, slot = _own(owner), _slots(owner).get(name)
+    if slot is not None and name not in own:
+        slot.__set__(owner, value)
+    else:
+        dict.__setitem__(own, name, value)
+
+
+def _delete_attribute(owner: object, name: str) -> None:
+    own, slot = _own(owner), _slots(owner).get(name)
+    if name in own:
+        dict.__delitem__(own, name)
+    elif slot is not None:
+        slot.__delete__(owner)
+
+
+def _key_part(key: Any, number: int, names: Mapping[int, str]) -> Part:
+    """Write a key: a parameter and its `id` by name, what differs between plays by number."""
+    if name := names.get(id(key)):
+        return Part("key", f"[{name}]", is_any=True)
+    if type(key) is int and (name := names.get(key)):
+        return Part("key", f"[id({name})]", is_any=True)
+    if type(key) is str and len(key) <= _MAX_CHARACTERS:
+        return Part("key", f"[{key!r}]", is_any=key in names.values())
+    parts = key if type(key) is tuple else (key,)
+    text = repr(key) if all(map(_is_short, parts)) else f"key {number}"
+    return Part("key", f"[{text}]", is_any=True)
+
+
+def _is_short(key: object) -> bool:
+    if type(key) is int:
+        return abs(key) < _LARGE_KEY
+    return key is None or type(key) is bool or (type(key) is str and len(key) < 20)
+
+
+def _word(value: Any) -> str:
+    kind = type(value)
+    if value is None:
+        return "None"
+    if kind is int and abs(value) >= _LARGE:
+        return "a large number"
+    if kind in _PLAIN:
+        text = repr(value)
+        return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "..."
+    if enum.Enum in _mro(kind):
+        return f"{_name(kind)}.{_own(value).get('_name_')}"
+    return f"an object of class {_name(kind)}"

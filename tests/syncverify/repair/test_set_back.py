@@ -1,0 +1,176 @@
+"""Lines that set back what a step left over, from the path of the value."""
+
+import ast
+import textwrap
+from dataclasses import replace
+
+import pytest
+from torch import nn
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.judge.properties import check
+from syncverify.repair.search import find_fix
+from syncverify.repair.set_back import set_back
+from syncverify.repair.source_edit import Source
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.left_over import left_over
+from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import Part
+from syncverify.subjects.subject import resolve
+
+SUBJECT = """
+class Sync:
+    def wait(self):
+        for work in self.works:
+            work.wait()
+        return None
+
+    def zero_grad(self):
+        pass
+
+class Other:
+    def wait(self):
+        pass
+"""
+
+
+def parts(*texts: str) -> tuple[Part, ...]:
+    """Return a path; a text with a star is one of many keys or, with a number, indices."""
+    found = list[Part]()
+    for text in texts:
+        if text.startswith("."):
+            found.append(Part("attribute", text))
+        elif text.startswith("['"):
+            found.append(Part("key", text))
+        else:
+            kind = "index" if text[1:-1].isdigit() else "key"
+            found.append(Part(kind, text, is_any=True))
+    return tuple(found)
+
+
+def left(*texts: str, before: str = "0", is_size: bool = False) -> LeftOver:
+    return LeftOver(parts(*texts), before, "7", 1, is_size)
+
+
+def lines(*left_over: LeftOver) -> list[tuple[str, ...]]:
+    text = textwrap.dedent(SUBJECT)
+    source = Source("a.py", tuple(text.splitlines()), ast.parse(text))
+    edits = [*set_back(source, left_over)]
+    for edit in edits:
+        ast.parse(source.edited(edit))
+    return [edit.lines for edit in edits]
+
+
+EMPTY = "0 elements"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (left(".step"), ("self.step = 0",)),
+        (left(".is_done", before="False"), ("self.is_done = False",)),
+        (left(".works", before=EMPTY, is_size=True), ("self.works.clear()",)),
+        (left(".count", "[p0]"), ("for key in self.count:", "    self.count[key] = 0")),
+        (
+            left(".count", "[3]"),
+            ("for index in range(len(self.count)):", "    self.count[index] = 0"),
+        ),
+        (
+            left(".buckets", "[0]", "['ready']", before=EMPTY, is_size=True),
+            ("for each in self.buckets:", "    each['ready'].clear()"),
+        ),
+        (
+            left(".of", "[p0]", ".count"),
+            ("for each in self.of.values():", "    each.count = 0"),
+        ),
+        (
+            left(".ready", "[p0]", before=EMPTY, is_size=True),
+            ("for each in self.ready.values():", "    each.clear()"),
+        ),
+    ],
+)
+def test_a_value_is_set_back_at_the_end_of_a_step(
+    value: LeftOver, expected: tuple[str, ...]
+) -> None:
+    assert lines(value) == [expected, expected]
+
+
+def test_values_of_one_pattern_are_set_back_once_and_all_patterns_together() -> None:
+    both = (left(".count", "[p0]"), left(".count", "[p1]"), left(".step"))
+    assert lines(*both)[0] == (
+        "for key in self.count:",
+        "    self.count[key] = 0",
+        "self.step = 0",
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        left(".flat", before="an object of class Tensor"),
+        left(".works", before="2 elements", is_size=True),
+        left(".new", before="not set"),
+    ],
+)
+def test_what_is_known_in_words_alone_is_not_set_back(value: LeftOver) -> None:
+    assert lines(value, left(".step")) == []
+
+
+def test_nothing_left_over_gives_no_lines() -> None:
+    assert lines() == []
+
+
+class KeepsReady(PlainGrads):
+    """Sends all gradients when all are ready, and they stay it in the next step."""
+
+    capabilities = Capabilities(varying_accumulations=True)
+
+    @override
+    def bind(self) -> None:
+        self.buckets = [{"ready": set[nn.Parameter]()}]
+        self.counts = dict.fromkeys(self.parameters, 0)
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: nn.Parameter) -> None:
+        self.counts[parameter] += 1
+        if self.counts[parameter] < self.required:
+            return
+        ready = self.buckets[0]["ready"]
+        ready.add(parameter)
+        if len(ready) == len(self.parameters):
+            for each in self.parameters:
+                self.reduce(each.grad)  # type: ignore[arg-type]
+
+    @override
+    def wait(self) -> None:
+        for parameter in self.parameters:
+            self.counts[parameter] = 0
+
+    @override
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+@pytest.mark.long
+def test_the_fix_sets_back_what_is_left_over() -> None:
+    specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1, 1), 1 << 20)
+    subject, backend = resolve(KeepsReady), SimBackend()
+    first, *_ = check(scenario, backend.run(scenario, subject), subject.capabilities)
+    entry = FoundViolation(first, scenario)
+    entry = replace(entry, left_over=left_over(entry, subject, backend))
+    fix = find_fix(entry, subject, backend)
+    assert fix is not None
+    assert fix.sets_back
+    assert fix.lines[1:] == (
+        "+ for each in self.buckets:",
+        "+     each['ready'].clear()",
+    )

@@ -1,0 +1,97 @@
+"""What is left over is shown where it prints: in text, in JSON and in the hints."""
+
+from dataclasses import replace
+
+from syncverify.judge.violation import Violation
+from syncverify.report.report import Report, violation_json
+from syncverify.report.sarif import sarif_log
+from syncverify.report.text import violation_text
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import Part
+from syncverify.witness.fix import Fix
+
+VALUES = (
+    LeftOver(
+        (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
+        "0",
+        "2",
+        1,
+        is_size=False,
+    ),
+    LeftOver(
+        (Part("attribute", ".works"),), "0 elements", "1 element", 1, is_size=True
+    ),
+    LeftOver((Part("attribute", ".cache"),), "None", "3 elements", 1, is_size=True),
+)
+ENTRY = FoundViolation(
+    Violation(
+        property="bucket_is_exclusive_while_reducing",
+        cause="touched_in_flight",
+        summary="nothing orders one before another",
+        ranks=(1, 2),
+        evidence={"rank": 1, "remedies": ["wait for it"]},
+    ),
+    Scenario(MeshSpec((4,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 64),
+    left_over=VALUES,
+)
+FIX = Fix("a.py:1 in wait", ("+ self.works.clear()",), 6, 4)
+HINT = "set back in wait() or zero_grad() what is left over"
+
+
+def shown(entry: FoundViolation) -> str:
+    return violation_text(entry, subject="a:B", backend="sim")
+
+
+def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
+    text = shown(ENTRY)
+    assert (
+        """
+  left over:  self.count[p0] is 2 where step 1 begins, and was 0 where step 0 began
+              self.works holds 1 element where step 1 begins, and held 0 where step 0 began
+              self.cache holds 3 elements where step 1 begins, and was None where step 0 began
+              (on rank 1; with them set back as each step begins, the violation does not show)
+"""
+        in text
+    )
+    assert f"  hint:       {HINT}\n" in text
+    alone = shown(replace(ENTRY, left_over=VALUES[:1]))
+    assert "(on rank 1; with it set back as" in alone
+
+
+def test_a_flag_may_be_meant_to_stay_and_gives_no_hint() -> None:
+    flag = LeftOver(
+        (Part("attribute", ".is_first"),), "True", "False", 1, is_size=False
+    )
+    of_flag = replace(ENTRY, left_over=(flag,))
+    assert "self.is_first is False where step 1 begins" in shown(of_flag)
+    assert HINT not in shown(of_flag)
+    assert HINT in shown(replace(of_flag, fix=replace(FIX, sets_back=True)))
+    assert HINT not in shown(replace(ENTRY, fix=FIX))
+
+
+def test_nothing_is_shown_where_nothing_is_left_over() -> None:
+    entry = replace(ENTRY, left_over=())
+    assert "left over" not in shown(entry)
+    assert "left_over" not in violation_json(entry)
+
+
+def test_json_has_path_and_values() -> None:
+    assert "sets_back" not in violation_json(replace(ENTRY, fix=FIX))["fix"]
+    assert violation_json(ENTRY)["left_over"][:2] == [
+        {"path": "self.count[p0]", "before": "0", "after": "2", "step": 1},
+        {
+            "path": "self.works",
+            "before": "0 elements",
+            "after": "1 element",
+            "step": 1,
+        },
+    ]
+
+
+def test_sarif_has_the_same_hint() -> None:
+    report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
+    (result,) = sarif_log(report)["runs"][0]["results"]
+    assert f"hint: {HINT}\n" in result["message"]["text"]

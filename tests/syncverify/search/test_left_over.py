@@ -1,0 +1,267 @@
+"""What a step leaves in a subject is told, if the next step is right without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pytest
+import torch.distributed as dist
+from torch import nn
+from typing_extensions import override
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.placements import local_grad
+from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Violation
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.left_out import left_out
+from syncverify.search.left_over import left_over
+from syncverify.subjects.subject import resolve
+
+
+class KeepsCounts(CountsHookCalls):
+    @override
+    def zero_grad(self) -> None:
+        PlainGrads.zero_grad(self)
+
+
+class KeepsCountsById(PlainGrads):
+    """Counts from nothing: a key is not there before the first gradient."""
+
+    @override
+    def bind(self) -> None:
+        self.counts: dict[int, int] = defaultdict(int)
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: nn.Parameter) -> None:
+        self.counts[id(parameter)] += 1
+        if self.counts[id(parameter)] == self.required:
+            self.reduce(parameter.grad)  # type: ignore[arg-type]
+
+    @override
+    def wait(self) -> None:
+        pass
+
+
+class Bucket:
+    __slots__ = ("parameters", "ready")
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.ready: set[nn.Parameter] = set()
+
+
+class KeepsReady(PlainGrads):
+    """Sends a bucket when all its parameters are ready, and they stay it."""
+
+    @override
+    def bind(self) -> None:
+        self.buckets = [Bucket(self.parameters)]
+        self.step = 0
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: nn.Parameter) -> None:
+        bucket = self.buckets[0]
+        bucket.ready.add(parameter)
+        if len(bucket.ready) == len(bucket.parameters):
+            for each in bucket.parameters:
+                self.reduce(each.grad)  # type: ignore[arg-type]
+
+    @override
+    def wait(self) -> None:
+        self.step += 1
+
+
+class KeepsWorks(PlainGrads):
+    """Writes the sums of all steps into `.grad`, the old ones too."""
+
+    @override
+    def bind(self) -> None:
+        self.works: list[Any] = []
+        self.number_of_steps = 0
+
+    @override
+    def wait(self) -> None:
+        self.number_of_steps += 1
+        for parameter in self.parameters:
+            sum_ = local_grad(parameter).clone()
+            group = parameter.device_mesh.get_group(0)  # type: ignore[attr-defined]
+            work = dist.all_reduce(sum_, group=group, async_op=True)
+            self.works.append((parameter, sum_, work))
+        for parameter, sum_, work in reversed(self.works):
+            work.wait()
+            local_grad(parameter).copy_(sum_)
+
+
+class KeepsTwoThings(KeepsWorks):
+    """Also stops after a step that it never forgets."""
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.is_done = False
+
+    @override
+    def wait(self) -> None:
+        if self.is_done:
+            return
+        super().wait()
+        self.is_done = True
+
+
+class Trapped:
+    """Raises wherever Python calls it."""
+
+    def __len__(self) -> int:
+        raise AssertionError("called")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AssertionError(name)
+
+    @property
+    def size(self) -> int:
+        raise AssertionError("called")
+
+
+class KeepsCountsBesideTraps(KeepsCounts):
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.trap = Trapped()
+        self.traps = [self.trap]
+
+    @property
+    def never(self) -> int:
+        raise AssertionError("called")
+
+
+class IsWrongInLaterSteps(PlainGrads):
+    """Counts its steps, and is wrong for another reason: what a hook remembers."""
+
+    @override
+    def bind(self) -> None:
+        self.step = 0
+        seen = list[nn.Parameter]()
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(seen.append)
+            self.handles.append(hook)
+        self.seen = lambda: len(seen)
+
+    @override
+    def wait(self) -> None:
+        self.step += 1
+        super().wait()
+        if self.seen() > 2:
+            local_grad(self.parameters[0]).mul_(5)
+
+
+def found_in(subject: type, accumulations: tuple[int, ...]) -> FoundViolation | None:
+    specs = tuple(ParameterSpec(f"p{n}", (2,), ("R",)) for n in range(2))
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, accumulations, 1 << 20)
+    found, backend = resolve(subject), SimBackend()
+    violations = check(scenario, backend.run(scenario, found), found.capabilities)
+    return FoundViolation(violations[0], scenario) if violations else None
+
+
+def told(subject: type, accumulations: tuple[int, ...] = (1, 1)) -> list[str]:
+    entry = found_in(subject, accumulations)
+    assert entry is not None
+    return [e.text for e in left_over(entry, resolve(subject), SimBackend())]
+
+
+pytestmark = pytest.mark.slow  # each plays a scenario several times
+
+COUNT = "self.counts[{}] is {} where step 1 begins, and was 0 where step 0 began"
+SIZE = "self.{} holds 2 elements where step 1 begins, and held 0 where step 0 began"
+FLAG = "self.is_done is True where step 1 begins, and was False where step 0 began"
+
+
+@pytest.mark.parametrize(
+    ("subject", "accumulations", "lines"),
+    [
+        (KeepsCounts, (2, 2), [COUNT.format("p0", 2), COUNT.format("p1", 2)]),
+        (
+            KeepsCountsBesideTraps,
+            (1, 1),
+            [COUNT.format("p0", 1), COUNT.format("p1", 1)],
+        ),
+        (
+            KeepsCountsById,
+            (1, 1),
+            [
+                SIZE.format("counts"),
+            ],
+        ),
+        (
+            KeepsReady,
+            (1, 1),
+            [
+                SIZE.format("buckets[0].ready"),
+            ],
+        ),
+        (
+            KeepsWorks,
+            (1, 1),
+            [
+                SIZE.format("works"),
+            ],
+        ),
+        (
+            KeepsTwoThings,
+            (1, 1),
+            [
+                SIZE.format("works"),
+                FLAG,
+            ],
+        ),
+    ],
+)
+def test_what_is_left_over_is_told(
+    subject: type, accumulations: tuple[int, ...], lines: list[str]
+) -> None:
+    assert told(subject, accumulations) == lines
+    assert told(subject, accumulations) == lines
+
+
+def test_a_number_of_steps_is_not_told() -> None:
+    assert told(IsWrongInLaterSteps) == []
+
+
+def test_a_right_subject_has_nothing_left_over() -> None:
+    assert found_in(CountsHookCalls, (1, 1)) is None
+    scenario = Scenario(
+        MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 1 << 20
+    )
+    violation = Violation("a property", "scaled", "", (0,), evidence={"step": 1})
+    entry = FoundViolation(violation, scenario)
+    assert left_over(entry, resolve(CountsHookCalls), SimBackend()) == ()
+
+
+def test_a_violation_of_step_0_has_nothing_left_over() -> None:
+    class DividesAlways(KeepsCounts):
+        @override
+        def wait(self) -> None:
+            for parameter in self.parameters:
+                local_grad(parameter).mul_(5)
+
+    assert told(DividesAlways) == []
+
+
+def test_the_method_that_could_set_it_back_is_not_shown_beside_it() -> None:
+    entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
+    assert entry is not None
+    entry = replace(entry, is_smallest=True)
+    assert any("set it back" in line for line in left_out(entry, subject, SimBackend()))
+    entry = replace(entry, left_over=left_over(entry, subject, SimBackend()))
+    assert not any(
+        "set it back" in line for line in left_out(entry, subject, SimBackend())
+    )
