@@ -20,6 +20,7 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.properties import check
 from syncverify.judge.properties.consequences import consequences_of
 from syncverify.search.found_violation import FoundViolation
@@ -32,6 +33,7 @@ from syncverify.trace.records import Moment
 from syncverify.trace.run import Run
 
 _NUM_SHOWN: Final = 3
+_MAX_SLOW: Final = 1  # a value that is set back may make a program hang
 _MAX_PATTERNS: Final = 8  # of paths to set back
 # Each play of such a run takes seconds.
 _SLOW: Final = frozenset({"never_returns", "process_died", "step_bound"})
@@ -67,6 +69,7 @@ class _Plays:
     subject: Subject
     backend: SimBackend
     _before: set[tuple[str, str]] = field(default_factory=set)
+    _num_slow: int = 0
 
     def differing(self, rank: int) -> list[LeftOver]:
         """Return what differs on a rank where the wrong step begins, counted values first."""
@@ -93,7 +96,14 @@ class _Plays:
         return chosen
 
     def _is_mended(self, patterns: Collection[str]) -> bool:
-        run, _ = self._played(patterns)
+        if self._num_slow > _MAX_SLOW:
+            return False
+        try:
+            run, _ = self._played(patterns)
+        except EnvironmentNotSupportedError:  # as no run with the right values is
+            return False
+        if run.fault is not None:
+            self._num_slow += run.fault.kind in _SLOW
         after, mended = self._identities(run), self.found.violation.property
         depending = {mended, *consequences_of(mended)}
         return after <= self._before and not depending & dict(after).keys()

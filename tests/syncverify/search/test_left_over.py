@@ -14,6 +14,7 @@ from typing_extensions import override
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
@@ -22,6 +23,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_out import left_out
 from syncverify.search.left_over import left_over
 from syncverify.subjects.subject import resolve
+from syncverify.trace.run import Fault, Run
 
 
 class KeepsCounts(CountsHookCalls):
@@ -265,3 +267,42 @@ def test_the_method_that_could_set_it_back_is_not_shown_beside_it() -> None:
     assert not any(
         "set it back" in line for line in left_out(entry, subject, SimBackend())
     )
+
+
+class RefusesToPlayAgain(SimBackend):
+    """Plays once; after that, as one whose ranks would wait for a callback."""
+
+    num_plays = 0
+
+    @override
+    def run_with(self, *arguments: Any, **named: Any) -> Run:
+        self.num_plays += 1
+        if self.num_plays > 1:
+            raise EnvironmentNotSupportedError("a callback of a future has not run")
+        return super().run_with(*arguments, **named)
+
+
+class HangsWhenPlayedAgain(SimBackend):
+    """Plays once; after that, as one with a rank that does not come back."""
+
+    num_plays = 0
+
+    @override
+    def run_with(self, *arguments: Any, **named: Any) -> Run:
+        self.num_plays += 1
+        run = super().run_with(*arguments, **named)
+        hang = Fault("never_returns", (0,), "rank 0 does not come back")
+        return run if self.num_plays == 1 else replace(run, fault=hang)
+
+
+def test_values_that_cannot_be_played_are_not_told() -> None:
+    entry = found_in(KeepsTwoThings, (1, 1))
+    assert entry is not None
+    assert left_over(entry, resolve(KeepsTwoThings), RefusesToPlayAgain()) == ()
+
+
+def test_two_plays_that_hang_are_enough() -> None:
+    entry, backend = found_in(KeepsTwoThings, (1, 1)), HangsWhenPlayedAgain()
+    assert entry is not None
+    assert left_over(entry, resolve(KeepsTwoThings), backend) == ()
+    assert backend.num_plays == 1 + 2
