@@ -53,7 +53,8 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     outside = {name for names in foreign.values() for name in names}
     said = f"{', '.join(sorted(outside))} over these ranks"
     if outside and foreign == sent:
-        return Cause("foreign_contribution", f": no axis reduces {said}")
+        right = _right_group(judgement, min(outside), pair[0])
+        return Cause("foreign_contribution", f": no axis reduces {said}; {right}")
     if outside and _agree_without(judgement, two, foreign):
         inside = sorted({name for names in sent.values() for name in names} - outside)
         bucket = f"the bucket of {', '.join(inside)} holds gradients of other groups"
@@ -62,6 +63,16 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     if beside:
         return Cause("buckets_differ", beside)
     return Cause("collective_mismatch", _skipped(judgement, launches))
+
+
+def _right_group(judgement: Judgement, name: str, rank: int) -> str:
+    """Return over which ranks a rank has to reduce the gradient of a parameter."""
+    scenario = judgement.scenario
+    spec = next(each for each in scenario.parameters if each.name == name)
+    ranks = contributing_ranks(scenario.mesh, spec, rank)
+    if len(ranks) == 1:
+        return f"the gradient of {name} on rank {rank} stays its own"
+    return f"rank {rank} has to reduce {name} over ranks {list(ranks)}"
 
 
 def _dtypes(two: Launches) -> list[object]:

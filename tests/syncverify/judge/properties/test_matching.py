@@ -86,7 +86,7 @@ def test_parts_that_no_axis_reduces_must_not_meet() -> None:
     assert causes(findings) == {"foreign_contribution"}
     assert findings[0].summary == (
         "ranks [0, 1] met in one collective and disagree: no axis reduces few over these "
-        "ranks"
+        "ranks; the gradient of few on rank 0 stays its own"
     )
 
 
