@@ -157,9 +157,11 @@ def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator
     surplus = max(0, before.reduced_bytes - needs.num_bytes)
     if after.early_bytes < min(before.early_bytes - surplus, needs.early_bytes):
         yield "launches come after backward"
-    if before.followed and after.followed and after.overlap < before.overlap:
+    # The reductions of one buffer over several axes come one after the other.
+    least = min(before.overlap, 1 / needs.most_axes)
+    if before.followed and after.followed and after.overlap < least:
         yield "less runs beside the reductions"
-    if after.delay > max(before.delay, _latest(measured.scenario, after)):
+    if after.delay > max(before.delay, _latest(measured, after)):
         yield "launches come late in backward"
     missing = max(0, needs.num_bytes - before.reduced_bytes)
     if after.peak_bytes > before.peak_bytes + missing + measured.spare_bytes:
@@ -187,11 +189,18 @@ def _accepted(needs: Needs, *, alone: bool | None) -> int:
     return needs.of_parameters if alone else needs.of_buckets
 
 
-def _latest(scenario: Scenario, after: Cost) -> float:
+def _latest(measured: Measured, after: Cost) -> float:
     """Return the mean share of backward that is over when buckets are launched in turn.
 
     One bucket of k is launched when its share of the backward is over; one may come later.
+    Buckets of several sizes, or over several axes, are launched when each is full, and half of
+    a parameter later.
     """
+    scenario, needs = measured.scenario, measured.needs
     turns = scenario.mesh.num_ranks * scenario.num_steps
     each = max(1, after.reductions // turns)
-    return (each + 3) / (2 * each)
+    in_turn = (each + 3) / (2 * each)
+    if after.reductions > needs.of_buckets:
+        return in_turn
+    num_trained = sum(spec.requires_grad for spec in scenario.parameters) or 1
+    return max(in_turn, needs.full_at + 0.5 / num_trained)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syncverify.judge.ordering.missing_waits import (
@@ -59,11 +59,50 @@ def candidates(
                 note = place.edit(NOTE)
                 if note not in scopes:
                     scopes[note] = look(note)
-                for lines in _waits(edge, scopes[note]):
+                for lines in _waits(_as_noted(edge, note), scopes[note]):
                     if names_default == (_DEFAULT in "".join(lines)):
+                        yield from _outside_of_loops(place, lines)
                         yield place.edit(*lines)
             if isinstance(edge, WaitForWork) and not names_default:
                 yield from _kept_handles(edge)
+
+
+def _outside_of_loops(place: Place, lines: Sequence[str]) -> Iterator[Edit]:
+    """Yield the insertion before the outermost loop around a place that binds no name of it."""
+    source, moved = source_of(place.path), place
+    named = _names_in(ast.parse("\n".join(lines)), ast.Load)
+    around = source.loops_around(place.node) if source and place.is_before else []
+    for loop in around:
+        if named & _names_in(loop, ast.Store):
+            break
+        moved = replace(place, node=loop)
+    if moved is not place:
+        yield moved.edit(*lines)
+
+
+def _names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, context)
+    }
+
+
+def _as_noted(edge: Edge, note: Edit) -> Edge:
+    """Return an edge with the line of its launch where the file has one line more."""
+    if not isinstance(edge, WaitForWork):
+        return edge
+    place, _, rest = edge.launched_at.partition(" in ")
+    path, _, number = place.rpartition(":")
+    is_moved = (
+        number.isdigit()
+        and str(Path(path).absolute()) == note.path
+        and int(number) >= note.first
+    )
+    if not is_moved:
+        return edge
+    moved = f"{path}:{int(number) + len(note.lines)} in {rest}"
+    return replace(edge, launched_at=moved)
 
 
 def statement(line: str) -> tuple[str, ast.stmt] | None:

@@ -7,7 +7,7 @@ Note [A fix was played]
     ranks, buckets, steps and micro-batches. So a fix is right as far as it was played; it need
     not be the fix that the author would make. A change that leaves all costs as they were ends
     the search; of others, the one counts that launches the most before
-    backward ends.
+    backward ends, and of equals the shortest.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class _Search:
     Attributes:
         game: The plays.
         num_left: Number of changes that may be played from now on.
-        accepted: Fixes that change some cost, each with its early bytes.
+        accepted: Fixes that change some cost, each with its early bytes and minus its length.
     """
 
     game: Game
     num_left: int = _MAX_PLAYED
-    accepted: list[tuple[float, Fix]] = field(default_factory=list)
+    accepted: list[tuple[tuple[float, int], Fix]] = field(default_factory=list)
 
     def among(self, edits: Iterable[Edit]) -> Fix | None:
         """Return the first change that mends and leaves all costs; note those that mend."""
@@ -82,12 +82,13 @@ class _Search:
                 continue
             if verdict.is_unchanged:
                 return game.fix(edit)
-            self.accepted.append((verdict.early_bytes, game.fix(edit)))
+            rank = (verdict.early_bytes, -sum(map(len, edit.lines)))
+            self.accepted.append((rank, game.fix(edit)))
             self.num_left = min(self.num_left, _MAX_AFTER_FIRST)
         return None
 
     def best(self) -> Fix | None:
-        """Return the fix that launches the most before backward ends."""
+        """Return the fix that launches the most before backward ends, the shortest of equals."""
         if not self.accepted:
             return None
         return max(self.accepted, key=lambda each: each[0])[1]

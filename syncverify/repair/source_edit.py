@@ -115,6 +115,15 @@ class Source:
         ]
         return found[::-1]
 
+    def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
+        """Return the loops in which a statement stands, innermost first, up to another block."""
+        found, inner = list[ast.For | ast.While](), statement
+        for node in reversed(self._statements):  # outer ones come before those in them
+            if isinstance(node, ast.For | ast.While) and inner in node.body:
+                found.append(node)
+                inner = node
+        return found
+
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""
         end = node.end_lineno or node.lineno

@@ -33,9 +33,40 @@ def of(cost: Cost, *, is_right: bool, reaches_end: bool = True) -> list[Measured
 
 
 def test_needs_of_parameters_and_of_buckets() -> None:
-    assert Needs.of(SCENARIO) == Needs(12, 6, 144, 96)
+    assert Needs.of(SCENARIO) == Needs(12, 6, 144, 96, pytest.approx(2 / 3))
     whole = replace(SCENARIO, bucket_cap_bytes=1 << 20, accumulations=(1, 1))
-    assert Needs.of(whole) == Needs(24, 4, 288, 0)
+    assert Needs.of(whole) == Needs(24, 4, 288, 0, 1.0)
+
+
+# Five scalars over two axes, four in the first bucket: 16 of 20 bytes after four gradients.
+SCALARS = tuple(ParameterSpec(f"p{n}", (), ("R", "R")) for n in range(5))
+TWO_AXES = Scenario(MeshSpec((2, 2), ("dp", "tp")), SCALARS, (2,), 16)
+TOO_EARLY = Cost(
+    launches=56,
+    reductions=56,
+    bursts=28,
+    reduced_bytes=704,
+    early_bytes=704,
+    followed=2688,
+    beside=1344,
+    waited=520.0,
+    peak_bytes=560,
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.89, None), (1.0, "launches come late in backward")]
+)
+def test_a_bucket_over_two_axes_is_launched_when_it_is_full(
+    share: float, words: str | None
+) -> None:
+    assert Needs.of(TWO_AXES).full_at == pytest.approx(0.84)
+    full = replace(
+        TOO_EARLY, launches=16, reductions=16, bursts=8, reduced_bytes=160,
+        early_bytes=160, followed=256, beside=128, waited=160 * share, peak_bytes=288,
+    )  # fmt: skip
+    wrong = [Measured(TWO_AXES, False, True, TOO_EARLY)] * 3
+    assert regression(wrong, [full] * 3) == words
 
 
 @pytest.mark.parametrize(
