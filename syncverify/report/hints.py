@@ -192,6 +192,10 @@ _GROUPS = (
     "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], no flat list and no dicts "
     "of an optimizer: `for group in {argument}: for parameter in group: ...`"
 )
+_OF_FROZEN = (
+    ", and one that holds a parameter without a gradient (frozen): count only parameters that "
+    "require one"
+)
 # Hints of causes that another contract changes.
 _HINTS_OF_MEANS = {
     "scaled": (
@@ -235,7 +239,8 @@ def hint(violation: Violation) -> str:
 def advice(entry: FoundViolation) -> str:
     """Return the hint of a violation with what was found beside it: a value that is left over.
 
-    A flag may be meant to stay: such a value is a fact of the report, and no hint.
+    A flag may be meant to stay: such a value is a fact of the report, and no hint. A bucket that
+    nobody launches may wait for the gradient of a frozen parameter.
     """
     is_set_back = all(each.is_number for each in entry.left_over)
     if entry.fix is not None:
@@ -243,7 +248,16 @@ def advice(entry: FoundViolation) -> str:
     if entry.left_over and is_set_back:
         return _SET_BACK
     earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""
-    return f"{hint(entry.violation)}{earlier}"
+    waits = entry.violation.cause == "not_reduced" and _is_beside_frozen(entry)
+    return f"{hint(entry.violation)}{_OF_FROZEN if waits else ''}{earlier}"
+
+
+def _is_beside_frozen(entry: FoundViolation) -> bool:
+    """Tell whether a group of the violation's parameters has a frozen parameter."""
+    listed, names = entry.scenario.parameters, entry.violation.parameters
+    named = [spec for spec in listed if spec.name in names]
+    groups = {spec.group for spec in named or listed}
+    return any(not spec.requires_grad and spec.group in groups for spec in listed)
 
 
 def hint_of(cause: str, reduction: str = "sum") -> str:

@@ -2,13 +2,18 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 import syncverify.judge
+from syncverify.judge.violation import Violation
 from syncverify.report import hints
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.run import FaultKind, FormCause
 
 # Functions of the judge that take a cause as an argument.
@@ -78,3 +83,28 @@ def test_a_cause_is_found_in_source(source: str) -> None:
 
 def test_an_exception_of_the_subject_has_the_hint_of_all_exceptions() -> None:
     assert hints.hint_of("raised_ValueError") == hints.hint_of("raised")
+
+
+FROZEN = ParameterSpec("p1", (2,), ("R",), requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("cause", "others", "is_told"),
+    [
+        ("not_reduced", (FROZEN,), True),
+        ("not_reduced", (replace(FROZEN, group=1),), False),
+        ("not_reduced", (replace(FROZEN, requires_grad=True),), False),
+        ("reduced_early", (FROZEN,), False),
+    ],
+    ids=["frozen", "in_another_group", "trained", "of_another_cause"],
+)
+def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_told(
+    cause: str, others: tuple[ParameterSpec, ...], *, is_told: bool
+) -> None:
+    parameters = (ParameterSpec("p0", (2,), ("R",)), *others)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), parameters, (1,), 1 << 20)
+    violation = Violation("gradient_equals_reference", cause, "", parameters=("p0",))
+    words = hints.advice(FoundViolation(violation, scenario))
+    told = words.removeprefix(hints.hint_of(cause))
+    assert bool(told) == is_told
+    assert ("count only parameters that require one" in words) == is_told
