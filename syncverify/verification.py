@@ -337,6 +337,9 @@ def diagnosed(
         left_out=left_out(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
+    if entry.fix is not None and not entry.fix.sets_back:
+        # Another line mends it, so what is left over, such as a flag, may be meant to stay.
+        entry = replace(entry, left_over=())
     if entry.fix or entry.left_out or entry.left_over:
         return entry
     return replace(entry, deciders=deciding_lines(entry, subject, backend))

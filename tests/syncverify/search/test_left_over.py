@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
+from syncverify import verification
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
@@ -24,6 +25,8 @@ from syncverify.search.left_out import left_out
 from syncverify.search.left_over import left_over
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Fault, Run
+from syncverify.verification import diagnosed
+from syncverify.witness.fix import Fix
 
 
 class KeepsCounts(CountsHookCalls):
@@ -306,3 +309,14 @@ def test_two_plays_that_hang_are_enough() -> None:
     assert entry is not None
     assert left_over(entry, resolve(KeepsTwoThings), backend) == ()
     assert backend.num_plays == 1 + 2
+
+
+@pytest.mark.parametrize("sets_back", [True, False])
+def test_what_is_left_over_is_not_told_where_another_line_mends_it(
+    monkeypatch: pytest.MonkeyPatch, sets_back: bool
+) -> None:
+    entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
+    assert entry is not None
+    fix = Fix("a.py:1 in wait", ("- x",), 6, 4, sets_back=sets_back)
+    monkeypatch.setattr(verification, "find_fix", lambda *_: fix)
+    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is sets_back
