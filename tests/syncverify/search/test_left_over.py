@@ -313,7 +313,7 @@ def test_two_plays_that_hang_are_enough() -> None:
 
 @pytest.mark.parametrize("sets_back", [True, False])
 def test_what_is_left_over_is_not_told_where_another_line_mends_it(
-    monkeypatch: pytest.MonkeyPatch, sets_back: bool
+    monkeypatch: pytest.MonkeyPatch, *, sets_back: bool
 ) -> None:
     entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
     assert entry is not None
