@@ -204,7 +204,8 @@ class Reproduction:
         yield "print("
         yield f'    f"rank {{rank}}: {name}.grad is {{verdict}} {shown.moment}\\n"'
         yield '    f"  expected: {expected.tolist()}\\n"'
-        yield '    f"  actual:   {None if actual is None else actual.tolist()}"'
+        yield '    f"  actual:   {None if actual is None else actual.tolist()}\\n",'
+        yield '    end="",'  # one write: ranks print at the same time
         yield ")"
         yield "return is_right"
 
