@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from syncverify.defaults import (
 from syncverify.errors import UsageError
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
+from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.search import find_fix
 from syncverify.report.beyond import Observing, with_features
 from syncverify.report.coverage import CoverageSummary
@@ -229,12 +231,7 @@ def run_search(
         violations=(
             # A list first: the search for a fix looks at all objects of the process, and must
             # not meet a tuple that Python has yet to give its size.
-            *[
-                diagnosed(_shown(entry, subject, backend, ranks), subject, backend)
-                if is_reported()
-                else entry
-                for entry in result.violations
-            ],
+            *_diagnosed(result.violations, subject, backend, ranks),
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(
@@ -306,6 +303,24 @@ def _searched(
     return merged([earlier, *results])
 
 
+def _diagnosed(
+    entries: Sequence[FoundViolation],
+    subject: Subject,
+    backend: AnyBackend,
+    max_ranks: int,
+) -> list[FoundViolation]:
+    """Return the violations with all that is known of them, one for each mistake."""
+    if not is_reported():
+        return [*entries]
+
+    def diagnose(entry: FoundViolation) -> FoundViolation:
+        return diagnosed(_shown(entry, subject, backend, max_ranks), subject, backend)
+
+    if not isinstance(backend, SimBackend):
+        return [*map(diagnose, entries)]
+    return diagnosed_by_fix(entries, diagnose, subject, backend)
+
+
 def _shown(
     entry: FoundViolation, subject: Subject, backend: AnyBackend, max_ranks: int
 ) -> FoundViolation:
@@ -338,7 +353,7 @@ def diagnosed(
         fix=find_fix(entry, subject, backend),
     )
     if entry.fix is not None and not entry.fix.sets_back:
-        # Another line mends it, so what is left over, such as a flag, may be meant to stay.
+        # Another line mends the step: what is left over, such as a flag, may be meant to stay.
         entry = replace(entry, left_over=())
     if entry.fix or entry.left_out or entry.left_over:
         return entry

@@ -141,8 +141,8 @@ class Game:
 
     def costs_no_more_where_right(self, edit: Edit) -> bool:
         """Tell whether the other scenarios that were right cost no more with a change."""
-        # That is enough of a change after which each step begins as step 0 does, which it leaves
-        # as it was: the cost of a wrong later step is no measure.
+        # Enough of a change after which each step begins as step 0, which stays as before: the
+        # cost of a wrong later step is no measure.
         return not any(
             worse_than_right(each, self._cost(each.scenario, edit)[0])
             for each in self._all_measured()
@@ -298,7 +298,7 @@ class Game:
         # Only of these the cost is known, too.
         others = [each for each, _ in self._all_others()]
         most = max(each.mesh.num_ranks for each in others)
-        return Fix(place, _dedented(lines), len(others), most)
+        return Fix(place, _dedented(lines), len(others), most, change=edit)
 
     def _identities(
         self, scenario: Scenario, edit: Edit | None

@@ -128,7 +128,7 @@ def _simpler(path: str, node: ast.stmt, names: Names) -> Iterator[Edit]:
             return
     body = getattr(node, "body", None)
     end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
-    if end < node.lineno:  # the body is on the line of its head
+    if end < node.lineno:  # the body is on the line of the head
         return
     for text in texts:
         lines = tuple(text.splitlines())

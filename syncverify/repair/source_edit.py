@@ -118,7 +118,9 @@ class Source:
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        for node in reversed(self._statements):  # outer ones come before those in them
+        for node in reversed(
+            self._statements
+        ):  # outer statements come before inner ones
             if isinstance(node, ast.For | ast.While) and inner in node.body:
                 found.append(node)
                 inner = node

@@ -33,6 +33,9 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
+_NUM_RELATED: Final = (
+    3  # of each kind; more are a wall of text, and each is of one mistake
+)
 _STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
@@ -348,9 +351,11 @@ def _left_over(entry: FoundViolation) -> Iterator[str]:
 def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
     """Yield a line for each violation that this one explains."""
     title = "then" if is_consequence else "also shows as"
-    for other in entry.related:
-        if other.is_consequence == is_consequence:
-            yield f"{title}: {other.property} ({other.cause}): {other.summary}"
+    related = [each for each in entry.related if each.is_consequence == is_consequence]
+    for other in related[:_NUM_RELATED]:
+        yield f"{title}: {other.property} ({other.cause}): {other.summary}"
+    if num_more := len(related[_NUM_RELATED:]):
+        yield f"{title}: {num_more} more (--json PATH lists them)"
 
 
 def _numbers(evidence: dict[str, Any]) -> Iterator[str]:

@@ -112,7 +112,7 @@ class SavedViolations:
                 continue
             try:
                 reproducer = decode(token)
-            except UnknownLayerError:  # another contract may provide it
+            except UnknownLayerError:  # another contract may provide the layer
                 continue
             except ScenarioFormatError as error:
                 self.database.delete(key, entry)

@@ -74,7 +74,7 @@ def function_named(name: str, ran: RanLines) -> Place | None:
 def _sources(ran: RanLines) -> list[_Source]:
     sources = list[_Source]()
     for file in sorted(ran):
-        # The file may be gone, or changed since its import.
+        # The file may be gone, or changed since the import.
         with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
             text = Path(file).read_text("utf-8")
             sources.append(_Source(file, ast.parse(text), ran[file]))

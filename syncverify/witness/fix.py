@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Fix:
             shows a violation that it does not show without, or costs more.
         max_ranks: Largest number of ranks of those scenarios.
         sets_back: Whether the change sets back what one step leaves for the next.
+        change: The change as the search for it made it, to be played on other scenarios.
     """
 
     place: str
@@ -23,3 +24,4 @@ class Fix:
     num_others: int
     max_ranks: int
     sets_back: bool = False
+    change: object = field(default=None, repr=False, compare=False)

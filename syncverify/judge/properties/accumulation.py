@@ -41,7 +41,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Findin
         return
     early = list(_early_reductions(judgement))
     yield from with_circumstances(judgement, early)
-    if early:  # the wrong values follow from it
+    if early:  # the wrong values follow from the reduction
         return
     ends = itertools.chain(
         after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)

@@ -96,7 +96,7 @@ def _sent_instead(evidence: Evidence, has: str) -> str:
     """Say of a gradient in no collective of its step which collectives the step has."""
     if evidence.launches:
         return f"no collective of the step has it: they have {has}"
-    # A copy of the gradient may be in one of these.
+    # A copy of the gradient may be in a reduction over one rank.
     alone = [*_reductions_over_one_rank(evidence)]
     if not alone:
         return "no collective of the step has it: there is none"
