@@ -352,8 +352,9 @@ def diagnosed(
         left_out=left_out(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )
-    if entry.fix is not None and not entry.fix.sets_back:
-        # Another line mends the step: what is left over, such as a flag, may be meant to stay.
+    is_surely_left = all(each.is_grown for each in entry.left_over)
+    if entry.fix is not None and not (entry.fix.sets_back or is_surely_left):
+        # Another line mends the step: a flag that is left over may be meant to stay.
         entry = replace(entry, left_over=())
     if entry.fix or entry.left_out or entry.left_over:
         return entry

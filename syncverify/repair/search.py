@@ -47,7 +47,7 @@ def find_fix(
     search = _Search(game)
     if fix := search.among(_orders(game)):
         return fix
-    # A flag or a step number may be meant to stay, and what follows from the flag be wrong.
+    # A flag or a step number may be meant to stay, and the code that reads the number be wrong.
     is_surely_left = all(each.is_grown for each in found.left_over)
     if is_surely_left and not search.accepted and (fix := _set_back(game)):
         return fix

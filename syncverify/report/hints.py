@@ -244,7 +244,8 @@ def advice(entry: FoundViolation) -> str:
     """
     is_set_back = all(each.is_number for each in entry.left_over)
     if entry.fix is not None:
-        is_set_back = entry.fix.sets_back
+        is_grown = all(each.is_grown for each in entry.left_over)
+        is_set_back = entry.fix.sets_back or is_grown
     if entry.left_over and is_set_back:
         return _SET_BACK
     earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""

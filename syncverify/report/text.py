@@ -355,7 +355,7 @@ def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
     for other in related[:_NUM_RELATED]:
         yield f"{title}: {other.property} ({other.cause}): {other.summary}"
     if num_more := len(related[_NUM_RELATED:]):
-        yield f"{title}: {num_more} more (--json PATH lists them)"
+        yield f"{title}: ... and {num_more} more (--json PATH lists them)"
 
 
 def _numbers(evidence: dict[str, Any]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     """
     two = {rank: launches[rank] for rank in pair}
     if not all(isinstance(each, torch.dtype) for each in _dtypes(two)):
-        # A dump has its own names of dtypes, and says nothing of memory.
+        # A dump names dtypes in another way, and says nothing of memory.
         return Cause("collective_mismatch", _skipped(judgement, launches))
     sent = _sent(judgement, two)
     foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}

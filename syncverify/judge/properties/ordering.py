@@ -177,7 +177,7 @@ def _findings(
 ) -> Iterator[Finding]:
     """Yield one finding per rank and list of parameters."""
     told: set[tuple[int, str | None]] = set()
-    # Beside another disorder, which has a remedy of its own, a pair is no part of that one.
+    # Beside another disorder, which has another remedy, a pair is no part of that disorder.
     alone = [_REMOVED] if len(judgement.disorders) == 1 else []
     shows = _lines(disorder.found[:1], "") | _lines(_carried(disorder), _REMOVED)
     shows |= _late_lines(disorder.found[:1])

@@ -106,4 +106,4 @@ def test_three_signs_are_printed_and_the_others_counted() -> None:
     entry = FoundViolation(violation, program((1, 2)), related=tuple(forms))
     text = violation_text(entry, subject="a:B", backend="sim")
     assert text.count("also shows as: replicas_agree") == 3
-    assert "  also shows as: 2 more (--json PATH lists them)\n" in text
+    assert "  also shows as: ... and 2 more (--json PATH lists them)\n" in text

@@ -69,7 +69,7 @@ def test_a_flag_may_be_meant_to_stay_and_gives_no_hint() -> None:
     assert "self.is_first is False where step 1 begins" in shown(of_flag)
     assert HINT not in shown(of_flag)
     assert HINT in shown(replace(of_flag, fix=replace(FIX, sets_back=True)))
-    assert HINT not in shown(replace(ENTRY, fix=FIX))
+    assert HINT in shown(replace(ENTRY, left_over=VALUES[:1], fix=FIX))
 
 
 def test_nothing_is_shown_where_nothing_is_left_over() -> None:

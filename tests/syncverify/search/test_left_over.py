@@ -23,6 +23,8 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_out import left_out
 from syncverify.search.left_over import left_over
+from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import Part
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Fault, Run
 from syncverify.verification import diagnosed
@@ -311,12 +313,33 @@ def test_two_plays_that_hang_are_enough() -> None:
     assert backend.num_plays == 1 + 2
 
 
-@pytest.mark.parametrize("sets_back", [True, False])
-def test_what_is_left_over_is_not_told_where_another_line_mends_it(
-    monkeypatch: pytest.MonkeyPatch, *, sets_back: bool
+COUNT = LeftOver(
+    (Part("attribute", ".count"), Part("key", "[p0]", is_any=True)),
+    "0",
+    "2",
+    1,
+    is_size=False,
+)
+IS_FIRST = LeftOver(
+    (Part("attribute", ".is_first"),), "True", "False", 1, is_size=False
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "sets_back", "is_told"),
+    [
+        (COUNT, True, True),
+        (COUNT, False, True),
+        (IS_FIRST, True, True),
+        (IS_FIRST, False, False),
+    ],
+)
+def test_a_flag_is_not_left_over_where_another_line_mends_the_step(
+    monkeypatch: pytest.MonkeyPatch, value: LeftOver, *, sets_back: bool, is_told: bool
 ) -> None:
     entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
     assert entry is not None
     fix = Fix("a.py:1 in wait", ("- x",), 6, 4, sets_back=sets_back)
     monkeypatch.setattr(verification, "find_fix", lambda *_: fix)
-    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is sets_back
+    monkeypatch.setattr(verification, "left_over", lambda *_: (value,))
+    assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_told
