@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
+from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
@@ -19,7 +20,6 @@ from syncverify.search.outer_test import is_reported, unexplained
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
-from syncverify.verification import diagnosed
 
 
 @dataclass(frozen=True, slots=True)

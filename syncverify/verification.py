@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from syncverify.backends.choice import (
     limits_of,
     open_backend,
 )
-from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.bounds import check_ranks
 from syncverify.defaults import (
@@ -23,10 +21,8 @@ from syncverify.defaults import (
     DEFAULT_SCHEDULES,
 )
 from syncverify.errors import UsageError
-from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
-from syncverify.repair.one_fix import diagnosed_by_fix
-from syncverify.repair.search import find_fix
+from syncverify.repair.diagnosis import all_diagnosed
 from syncverify.report.beyond import Observing, with_features
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
@@ -36,15 +32,10 @@ from syncverify.report.verdict_errors import CoverageGap, PropertyViolation
 from syncverify.scenario.contract_words import in_words
 from syncverify.scenario.focus import check_focus
 from syncverify.search.budget import AFTER_ERRORS
-from syncverify.search.deciding_lines import deciding_lines
-from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.keeping import KeepingProgress
-from syncverify.search.left_out import left_out
-from syncverify.search.left_over import left_over
 from syncverify.search.observation import features_beyond
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.outer_test import is_reported
 from syncverify.search.parallel import search_in_parallel
 from syncverify.search.replay import (
     Database,
@@ -63,12 +54,8 @@ from syncverify.search.result import (
 )
 from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
-from syncverify.search.telling_apart import with_fewer_readings
-from syncverify.search.witnessed import with_witness
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
-from syncverify.witness.acts import acts_of
-from syncverify.witness.search import find_witness
 
 _MAX_SEED = 2**32
 
@@ -231,7 +218,7 @@ def run_search(
         violations=(
             # A list first: the search for a fix looks at all objects of the process, and must
             # not meet a tuple that Python has yet to give its size.
-            *_diagnosed(result.violations, subject, backend, ranks),
+            *all_diagnosed(result.violations, subject, backend, ranks),
         ),
         schedules=num_scenarios_by_extent(result.statistics.schedules),
         explored=(
@@ -301,72 +288,6 @@ def _searched(
     explained = replay.unshrunk - set(met.counting())
     earlier = shrink_replayed(replay, subject, backend, shrunk | explained, progress)
     return merged([earlier, *results])
-
-
-def _diagnosed(
-    entries: Sequence[FoundViolation],
-    subject: Subject,
-    backend: AnyBackend,
-    max_ranks: int,
-) -> list[FoundViolation]:
-    """Return the violations with all that is known of them, one for each mistake."""
-    if not is_reported():
-        return [*entries]
-
-    def diagnose(entry: FoundViolation) -> FoundViolation:
-        return diagnosed(_shown(entry, subject, backend, max_ranks), subject, backend)
-
-    if not isinstance(backend, SimBackend):
-        return [*map(diagnose, entries)]
-    return diagnosed_by_fix(entries, diagnose, subject, backend)
-
-
-def _shown(
-    entry: FoundViolation, subject: Subject, backend: AnyBackend, max_ranks: int
-) -> FoundViolation:
-    """Return a violation in a scenario that shows the harm of a race, or one mistake alone."""
-    if not isinstance(backend, SimBackend):
-        return entry
-    if entry.violation.unordered is None:
-        return with_fewer_readings(entry, subject, backend, max_ranks)
-    return with_witness(entry, subject, backend)
-
-
-def diagnosed(
-    entry: FoundViolation, subject: Subject, backend: AnyBackend
-) -> FoundViolation:
-    """Return the violation with its lines and a fix, and a witness if it is about order.
-
-    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
-    and a changed subject.
-    """
-    entry = replace(entry, violation=_with_argument(entry.violation, subject))
-    if not isinstance(backend, SimBackend):
-        return entry
-    entry = replace(entry, left_over=left_over(entry, subject, backend))
-    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
-    entry = replace(
-        entry,
-        witness=entry.witness or find_witness(*played),
-        acts=acts_of(*played),
-        left_out=left_out(entry, subject, backend),
-        fix=find_fix(entry, subject, backend),
-    )
-    is_surely_left = all(each.is_grown for each in entry.left_over)
-    if entry.fix is not None and not (entry.fix.sets_back or is_surely_left):
-        # Another line mends the step: a flag that is left over may be meant to stay.
-        entry = replace(entry, left_over=())
-    if entry.fix or entry.left_out or entry.left_over:
-        return entry
-    return replace(entry, deciders=deciding_lines(entry, subject, backend))
-
-
-def _with_argument(violation: Violation, subject: Subject) -> Violation:
-    """Note what the subject calls its groups, where it raised an error about them maybe."""
-    if not violation.cause.startswith("raised_"):
-        return violation
-    groups = {"groups": subject.groups_argument}
-    return replace(violation, evidence={**violation.evidence, **groups})
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
-from syncverify import verification
 from syncverify.processes import owner_link
+from syncverify.repair import diagnosis
 
 # The variable is for the processes that tests start; the call is for this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -79,7 +79,7 @@ def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     fixes would then depend on the tests before it.
     """
     if "with_fixes" not in request.fixturenames:
-        monkeypatch.setattr(verification, "find_fix", lambda *_: None)
+        monkeypatch.setattr(diagnosis, "find_fix", lambda *_: None)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from syncverify.errors import UsageError
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
 from syncverify.program.modules import provide_layers
+from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
@@ -26,7 +27,6 @@ from syncverify.search.judge import Judge, ScheduledBackend
 from syncverify.search.replay import judge_again
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification import diagnosed
 
 
 @playing()

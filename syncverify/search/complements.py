@@ -56,7 +56,9 @@ def _complement(
     judge: Judge, found: FoundViolation, others: list[Identity]
 ) -> Identity | None:
     """Return the violation that comes where a violation goes."""
-    for scenario, candidates in _trials(judge, found, others):
+    before = judge.judge_schedule(found.scenario, found.schedule).violations
+    absent = [one for one in others if one not in before]
+    for scenario, candidates in _trials(judge, found, absent):
         violations = judge.judge_schedule(scenario, found.schedule).violations
         if found.violation.identity not in violations:
             for other in (one for one in candidates if one in violations):

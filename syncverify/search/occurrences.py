@@ -18,6 +18,7 @@ from typing import Self
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.consequences import clues_of, may_cause, other_forms
+from syncverify.judge.properties.lifecycle import zero_grad_clears
 from syncverify.judge.violation import Clues
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.judge import Identity
@@ -68,7 +69,9 @@ class Occurrences:
     ) -> list[FoundViolation]:
         """Note the violations of one run; return those that count and were not met before."""
         causes = {
-            identity: [one for one in violations if may_cause(one, identity)]
+            identity: [
+                one for one in violations if _may_cause(violations, one, identity)
+            ]
             for identity in ranked(violations)
         }
         new = [one for one in causes if not causes[one] and one not in self.own]
@@ -137,6 +140,15 @@ class Occurrences:
                 if form not in explained and root != form:
                     explained[form] = root
         return {form: _root(form, explained) for form in explained}
+
+
+def _may_cause(
+    violations: Mapping[Identity, FoundViolation], one: Identity, other: Identity
+) -> bool:
+    # No zero_grad() comes before step 0 is reduced: a wrong number there is another mistake.
+    is_at_once = violations[other].violation.evidence.get("step") == 0
+    is_later = one[0] == zero_grad_clears.__name__ and other[0] != one[0]
+    return may_cause(one, other) and not (is_at_once and is_later)
 
 
 def _root(identity: Identity, explained: Mapping[Identity, Identity]) -> Identity:

@@ -14,6 +14,7 @@ from syncverify.defaults import (
     DEFAULT_RANKS,
     DEFAULT_TWIN_EXAMPLES,
 )
+from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.text import violation_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
@@ -21,7 +22,6 @@ from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.result import SearchPlan, SilentProgress
 from syncverify.subjects.subject import Subject
-from syncverify.verification import diagnosed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify import verification
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.repair import diagnosis
+from syncverify.repair.diagnosis import diagnosed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
@@ -27,7 +28,6 @@ from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Fault, Run
-from syncverify.verification import diagnosed
 from syncverify.witness.fix import Fix
 
 
@@ -340,6 +340,6 @@ def test_a_flag_is_not_left_over_where_another_line_mends_the_step(
     entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
     assert entry is not None
     fix = Fix("a.py:1 in wait", ("- x",), 6, 4, sets_back=sets_back)
-    monkeypatch.setattr(verification, "find_fix", lambda *_: fix)
-    monkeypatch.setattr(verification, "left_over", lambda *_: (value,))
+    monkeypatch.setattr(diagnosis, "find_fix", lambda *_: fix)
+    monkeypatch.setattr(diagnosis, "left_over", lambda *_: (value,))
     assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_told

@@ -8,8 +8,9 @@ from hypothesis import Phase, Verbosity, given, settings, target
 from hypothesis import strategies as st
 from hypothesis.statistics import collector
 
-from syncverify import MeshSpec, ParameterSpec, Scenario, one_play, verification
+from syncverify import MeshSpec, ParameterSpec, Scenario, one_play
 from syncverify.one_play import assert_right, play
+from syncverify.repair import diagnosis
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
@@ -51,7 +52,7 @@ def diagnoses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return entry
 
     monkeypatch.setattr(one_play, "diagnosed", note)
-    monkeypatch.setattr(verification, "diagnosed", note)
+    monkeypatch.setattr(diagnosis, "diagnosed", note)
     return noted
 
 
