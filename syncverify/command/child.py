@@ -68,6 +68,7 @@ class End:
         token: Token of the last scenario that started, or "".
         num_runs: Number of scenarios that started.
         was_interrupted: Whether the user asked for the end.
+        has_found: Whether a search had ended, and had told violations.
     """
 
     code: int | None = None
@@ -77,6 +78,7 @@ class End:
     token: str = ""
     num_runs: int = 0
     was_interrupted: bool = False
+    has_found: bool = False
 
 
 class Child:
@@ -160,6 +162,8 @@ class Child:
             if word == "plays":
                 self.end.token = text
                 self.end.num_runs += 1
+            elif word == "found":
+                self.end.has_found = True
             elif word == "lost":
                 self.end.cause, _, self.end.how = text.partition(" ")
             elif word == "ends":

@@ -105,6 +105,11 @@ def _own(
         return
     _leave_if_decided(end)
     words = _words_of_loss(end, replay_line)
+    if end.has_found:
+        # A change that is played as a fix may hang in C: the subject as it is does not.
+        words = f"the process {words}"
+        found = "The violations that were found before are above; none has a fix."
+        complain(COMMAND_NAME, f"{words}\n{found}", VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
     losses = [end, plays.second()]

@@ -268,7 +268,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[Explanation]:
     yield from _undivided(expected)
     sizes = {words: size for words, size in _sizes(expected).items() if size > 1}
     for words, size in sizes.items():
-        text = f"it is divided by {size}{_once_more(expected, size)}, {words}"
+        text = f"it is divided by {size}, {words}{_once_more(expected, size)}"
         yield Cause("scaled", text), value / size
         if size == 2 or size != expected.divisor:
             yield Cause("scaled", _multiplied(expected, size, words)), value * size
@@ -322,7 +322,7 @@ def _once_more(expected: ExpectedGradient, size: int) -> str:
     divisor = expected.divisor
     if divisor == 1:
         return ""
-    return f" once more, its sum by {size * divisor} and not by {divisor}"
+    return f", once more: its sum by {size * divisor} and not by {divisor}"
 
 
 def as_float(factor: int) -> float:

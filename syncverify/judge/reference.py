@@ -40,6 +40,8 @@ class MicroBatchKey(NamedTuple):
 
 # Name of the parameter, global rank, step, and the micro-batches that are summed.
 SumKey = tuple[str, int, int, tuple[int, ...]]
+# A gradient among values: its parameter, its first index, one past its last index.
+Place = tuple[str, int, int]
 
 
 class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
@@ -100,6 +102,7 @@ class Reference:
         micro_batches: Gradients in float64; step `num_steps` is the plain backward after
             `unbind()`.
         sums: Cache of sums of these gradients; an explanation reads the same sums often.
+        places: Cache of where values are recognized as gradients, by the key of `names`.
         names: Cache of what values are recognized as: each wrong gradient asks for all
             launches of its rank.
     """
@@ -108,6 +111,9 @@ class Reference:
     capabilities: Capabilities
     micro_batches: MicroBatches
     sums: dict[SumKey, torch.Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    places: dict[Hashable, tuple[Place, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
     names: dict[Hashable, tuple[str, ...] | None] = field(

@@ -15,10 +15,11 @@ from typing import Literal
 
 from syncverify.processes.thread_demand import name_own_thread
 
-# A word and its text: the token of the scenario that starts, the exit code of the end, the
+# A word and its text: the token of the scenario that starts, the end of a search that found
+# violations and told them, the exit code of the end, the
 # cause and the words of an end that another process met in that scenario. A process that
 # waits for one of another command says so, since it sleeps meanwhile.
-Word = Literal["alive", "waits", "plays", "ends", "lost"]
+Word = Literal["alive", "waits", "plays", "found", "ends", "lost"]
 Write = Callable[[Word, str], object]
 _BEAT_SECONDS = 1.0
 # A process that is silent for so long, and sleeps or spins, is stuck. GPUs may keep a

@@ -9,6 +9,8 @@ from typing import Final, TextIO
 # DTensor advises here to flatten the axes of a mesh, for speed. Scenarios are no jobs to speed up,
 # and among lines of a report the advice looks like a finding.
 _ADVICE: Final = "torch.distributed.tensor._redistribute"
+# DTensor tries an operator on shapes alone first, and logs an error that it raises as well.
+_RAISED_TOO: Final = "torch._subclasses.fake_tensor"
 
 
 def show_warnings_once() -> None:
@@ -20,6 +22,7 @@ def show_warnings_once() -> None:
     call this function: in the user's own process, the user wants to see all of them.
     """
     logging.getLogger(_ADVICE).setLevel(logging.ERROR)
+    logging.getLogger(_RAISED_TOO).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
     shown = set[tuple[str, str, int]]()
     show = warnings.showwarning

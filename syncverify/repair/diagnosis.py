@@ -8,6 +8,7 @@ from dataclasses import replace
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
+from syncverify.processes.owner_link import tell_owner
 from syncverify.repair.one_fix import diagnosed_by_fix
 from syncverify.repair.search import find_fix
 from syncverify.search.deciding_lines import deciding_lines
@@ -31,6 +32,8 @@ def all_diagnosed(
     """Return the violations with all that is known of them, one for each mistake."""
     if not is_reported():
         return [*entries]
+    if entries:
+        tell_owner("found", str)
 
     def diagnose(entry: FoundViolation) -> FoundViolation:
         return diagnosed(_shown(entry, subject, backend, max_ranks), subject, backend)

@@ -285,8 +285,7 @@ class Game:
     def fix(self, edit: Edit) -> Fix:
         """Describe a change that is confirmed."""
         source = self._file(edit.path).source
-        start = edit.first - 1
-        removed = source.lines[start : start + edit.num_lines]
+        start, removed = edit.first - 1, self.removed(edit)
         near = max(start - 1, 0) if not edit.num_lines else start
         function = source.function_at(near + 1)
         place = f"{shown_path(edit.path)}:{near + 1}"
@@ -299,6 +298,11 @@ class Game:
         others = [each for each, _ in self._all_others()]
         most = max(each.mesh.num_ranks for each in others)
         return Fix(place, _dedented(lines), len(others), most, change=edit)
+
+    def removed(self, edit: Edit) -> tuple[str, ...]:
+        """Return the lines that go with a change, with their indentation."""
+        start = edit.first - 1
+        return self._file(edit.path).source.lines[start : start + edit.num_lines]
 
     def _identities(
         self, scenario: Scenario, edit: Edit | None

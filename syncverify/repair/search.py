@@ -75,6 +75,8 @@ class _Search:
             if self.num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
                 break
             self.num_left -= 1
+            if _silences(edit, game):
+                continue
             if not (game.mends(edit) and game.is_harmless(edit)):
                 continue
             verdict = game.cost_of(edit)
@@ -92,6 +94,19 @@ class _Search:
         if not self.accepted:
             return None
         return max(self.accepted, key=lambda each: each[0])[1]
+
+
+def _silences(edit: Edit, game: Game) -> bool:
+    """Tell whether a change only takes a subject that raises past the line."""
+    if not edit.num_lines or not game.found.violation.cause.startswith("raised_"):
+        return False
+    # Without its line no error is left, and nothing of the use of the line either.
+    is_removal = edit.lines in {(), ("pass",)}
+    before, after = (
+        [line.strip().replace("not ", "") for line in lines]
+        for lines in (game.removed(edit), edit.lines)
+    )
+    return is_removal or before == after
 
 
 def _set_back(game: Game) -> Fix | None:

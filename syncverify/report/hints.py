@@ -211,7 +211,8 @@ def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
     readings = evidence.get("readings")
     if readings:
         return f"one of several: {'; or '.join(readings)} would give this value too"
-    if cause in VAGUE_CAUSES:
+    # An error is seen where it is raised, and often made elsewhere.
+    if cause in VAGUE_CAUSES or cause.startswith("raised_"):
         return "which tells the place: the reason is open"
     if not evidence.get("is_certain", True):
         return (

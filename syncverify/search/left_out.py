@@ -28,7 +28,6 @@ _NOT_LAUNCHED: Final = frozenset({"not_reduced", "not_reset"})
 _METHODS: Final[Mapping[str, str]] = {
     "gradient_left": "zero_grad",
     "stale": "zero_grad",
-    "not_reset": "zero_grad",
     "hook_left": "unbind",
     "buffer_left": "unbind",
     "attribute_left": "unbind",
@@ -55,9 +54,7 @@ def left_out(
     step = found.violation.evidence.get("step", 0)
     rank = min(found.violation.ranks, default=0)
     ran = lines_of_step(found, subject, backend, rank=rank, step=step)
-    # A value that is left over tells more than the method that could set it back.
-    is_told = cause == "not_reset" and found.left_over
-    cleared = () if is_told else _clearing(cause, subject, ran)
+    cleared = _clearing(cause, subject, ran)
     return tuple(itertools.chain(_skipping(cause, step, ran), cleared))
 
 
@@ -70,12 +67,9 @@ def _skipping(cause: str, step: int, ran: RanLines) -> Iterator[str]:
 
 def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[str]:
     name = _METHODS.get(cause, "")
-    place = _own_method(name, subject) or function_named(name, ran)
+    place = _own_method(name, subject) or function_named(name, ran) if name else None
     if place is not None:
-        has_to = (
-            "set it back, unless wait() does" if cause == "not_reset" else "clear it"
-        )
-        yield f"{_with_text(place)} (which has to {has_to})"
+        yield f"{_with_text(place)} (which has to clear it)"
 
 
 def _own_method(name: str, subject: Subject) -> Place | None:

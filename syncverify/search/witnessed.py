@@ -33,7 +33,7 @@ from syncverify.witness.witness import NoWitness, Witness
 _MAX_PLAYED: Final = 4
 _LONE: Final = (
     "on one rank a collective returns what it took in, and no larger scenario that was "
-    "played shows more"
+    "played for it gave a witness"
 )
 
 

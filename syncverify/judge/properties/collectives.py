@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 
@@ -71,12 +70,14 @@ def _is_sent_to_owners(judgement: Judgement, launches: list[CollectiveLaunch]) -
 def _reduced_twice(
     judgement: Judgement, rank: int, step: int, launches: list[CollectiveLaunch]
 ) -> Iterator[Finding]:
-    for first, second in itertools.combinations(launches, 2):
-        if first.ranks != second.ranks or not _overlap(first, second):
-            continue
-        common = sorted(
-            _named(judgement, rank, first) & _named(judgement, rank, second)
+    # The first of several earlier reductions is enough: their pairs are many.
+    for place, second in enumerate(launches):
+        pairs = (
+            (first, _in_both(judgement, rank, first, second))
+            for first in launches[:place]
+            if first.ranks == second.ranks and _overlap(first, second)
         )
+        first, common = next((pair for pair in pairs if pair[1]), (second, []))
         if common:
             yield Finding(
                 "reduced_twice",
@@ -91,6 +92,14 @@ def _reduced_twice(
                     **code_of((f"{e} ({e.moment})", e) for e in (first, second)),
                 },
             )
+
+
+def _in_both(
+    judgement: Judgement, rank: int, first: CollectiveLaunch, second: CollectiveLaunch
+) -> list[str]:
+    """Name the parameters with a gradient in both reductions, in order."""
+    named = (_named(judgement, rank, each) for each in (first, second))
+    return sorted(set.intersection(*named))
 
 
 def _named(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> set[str]:

@@ -12,13 +12,13 @@ Note [Names by value]
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, combinations
 
 import torch
 
 from syncverify.judge.overflow import same_values
-from syncverify.judge.reference import Reference, trainable
+from syncverify.judge.reference import Place, Reference, trainable
 from syncverify.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
@@ -66,7 +66,7 @@ def _senders(
     if sent is None:
         return None
     found, is_unknown = list[str](), sent != 0
-    for name, start, end in _alone([*_recognized(reference, rank, launch, sent)]):
+    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
         found.append(name)
         is_unknown[start:end] = False
     if not found and sent_parameters(reference, rank, launch):
@@ -88,7 +88,7 @@ def places_of(
     if sent is None:
         return None
     found, is_unknown = set[tuple[str, int]](), sent != 0
-    for name, start, end in _alone([*_recognized(reference, rank, launch, sent)]):
+    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
         found.add((name, start))
         is_unknown[start:end] = False
     return None if is_unknown.any() else found
@@ -145,7 +145,7 @@ def true_slots(
     sent = elements(launch)
     if sent is None or not launch.slots:
         return launch.slots
-    found = [*_recognized(reference, rank, launch, sent)]
+    found = _recognized(reference, rank, launch, sent)
     width = getattr(torch, launch.dtype).itemsize
     return tuple(
         slot
@@ -296,8 +296,18 @@ def _is_of_others(
 
 def _recognized(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
-) -> Iterator[tuple[str, int, int]]:
-    """Yield gradients among values: parameter, first index, one past the last index."""
+) -> tuple[Place, ...]:
+    """Return the gradients among the values of a launch; looked for once."""
+    key = _key(rank, launch)
+    if key not in reference.places:
+        found = _occurring(reference, rank, launch, sent)
+        reference.places[key] = tuple(found)
+    return reference.places[key]
+
+
+def _occurring(
+    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
+) -> Iterator[Place]:
     dtype = getattr(torch, launch.dtype)
     for spec in trainable(reference.scenario):
         forms = _forms(reference, spec, rank, launch)
@@ -306,7 +316,7 @@ def _recognized(
             yield spec.name, *place
 
 
-def _alone(found: list[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+def _alone(found: Sequence[Place]) -> Iterator[Place]:
     """Yield the places that lie in no longer one."""
     for name, start, end in found:
         if not any(

@@ -82,8 +82,8 @@ NUMERICS = [
     Defect(
         "expert-divisor-wrong-mesh", VALUE, "scaled",
         wrong(
-            "it is divided by 2 once more, its sum by 4 and not by 2, the number of ranks "
-            "that contribute"
+            "it is divided by 2, the number of ranks that contribute, once more: its sum by "
+            "4 and not by 2"
         ),
         mesh=(2, 2),
     ),

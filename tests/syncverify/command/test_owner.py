@@ -105,6 +105,21 @@ def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None
     assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
 
 
+@pytest.mark.parametrize("end", ["block()", "os._exit(0)"])
+def test_a_process_that_is_lost_after_a_search_found_something_is_not_played_again(
+    end: str,
+) -> None:
+    """What hangs then may be a change of the subject, played as its fix."""
+    code, out, err = played(
+        f"{PLAYS};owner_link.tell_owner('found',str);{PLAYS};{end}", "ends(0)"
+    )
+    assert (code, "VIOLATION" in out) == (1, False)
+    assert err.startswith("syncverify: the process that plays ")
+    assert err.endswith(
+        "The violations that were found before are above; none has a fix.\n"
+    )
+
+
 SUBJECT = """
 import ctypes, re, signal, threading
 

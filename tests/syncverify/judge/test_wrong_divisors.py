@@ -40,7 +40,7 @@ def expected(
         (WEIGHT, "sum", 1 / 4, f"divided by 4, {HOLDERS}"),
         (WEIGHT, "mean", 4, f"the sum over ranks [0, 1, 2, 3] {BY_ONE} 4"),
         (SHARDED, "mean", 2, f"{TWICE}counted or reduced twice, or the sum is {BY_ONE} 2, {HOLDERS}"),
-        (WEIGHT, "mean", 1 / 4, f"divided by 4 once more, its sum by 16 and not by 4, {HOLDERS}"),
+        (WEIGHT, "mean", 1 / 4, f"divided by 4, {HOLDERS}, once more: its sum by 16 and not by 4"),
     ],
 )  # fmt: skip
 def test_factors_name_their_possible_origins(

@@ -2,7 +2,10 @@
 
 import logging
 import warnings
+from types import ModuleType
 
+import pytest
+import torch._subclasses.fake_tensor
 import torch.distributed.tensor._redistribute
 
 from syncverify.program.warnings_once import show_warnings_once
@@ -24,13 +27,23 @@ def test_a_warning_is_shown_once_by_message_and_place() -> None:
     ]  # fmt: skip
 
 
-def test_advice_on_speed_is_not_among_the_lines_of_a_report() -> None:
-    advice = logging.getLogger(torch.distributed.tensor._redistribute.__name__)
-    before = advice.level
+@pytest.mark.parametrize(
+    ("module", "hidden", "shown"),
+    [
+        (torch.distributed.tensor._redistribute, logging.WARNING, logging.ERROR),
+        (torch._subclasses.fake_tensor, logging.ERROR, logging.CRITICAL),
+    ],
+)
+def test_lines_of_torch_are_not_among_those_of_a_report(
+    module: ModuleType, hidden: int, shown: int
+) -> None:
+    """Advice on speed, and errors that are raised as well."""
+    logger = logging.getLogger(module.__name__)
+    before = logger.level
     try:
         with warnings.catch_warnings():
             show_warnings_once()
-        assert not advice.isEnabledFor(logging.WARNING)
-        assert advice.isEnabledFor(logging.ERROR)
+        assert not logger.isEnabledFor(hidden)
+        assert logger.isEnabledFor(shown)
     finally:
-        advice.setLevel(before)
+        logger.setLevel(before)

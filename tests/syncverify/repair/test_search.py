@@ -3,10 +3,14 @@
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.tensor import DTensor
+from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
@@ -18,7 +22,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject import Subject, resolve
 from syncverify.witness.fix import Fix
 
 PAIR = Scenario(
@@ -176,3 +180,47 @@ def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     assert fix is not None
     assert fix.lines[-1] == "+ self.reduce_bucket()"
     assert fix.place.endswith(" in wait")
+
+
+class NotesTheOrder(PlainGrads):
+    """Notes gradients in a list that is not there, for a use that no scenario shows."""
+
+    @override
+    def bind(self) -> None:
+        self.orders: list[list[nn.Parameter]] = []
+        for parameter in self.parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self.note)
+            self.handles.append(hook)
+
+    def note(self, parameter: nn.Parameter) -> None:
+        self.orders[-1].append(parameter)
+
+
+class NotesTheOrderOnce(NotesTheOrder):
+    """Asks for a tensor in a list, which compares tensors, until the order is known."""
+
+    known = False
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.order = [nn.Parameter(torch.zeros(7))]
+
+    @override
+    def note(self, parameter: nn.Parameter) -> None:
+        if not self.known and parameter not in self.order:
+            self.order.append(parameter)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("subject", [NotesTheOrder, NotesTheOrderOnce])
+def test_the_line_that_raises_is_neither_removed_nor_kept_from_running(
+    subject: type,
+) -> None:
+    specs = (ParameterSpec("p0", (2,), ("R",)),)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
+    found, backend = resolve(subject), SimBackend()
+    first, *_ = check(scenario, backend.run(scenario, found), found.capabilities)
+    assert first.cause.startswith("raised_")
+    fix = find_fix(FoundViolation(first, scenario), found, backend)
+    assert fix is None or "+ if not self.known" in fix.lines[-1]

@@ -100,8 +100,8 @@ TO_CLEAR = "(which has to clear it)"
         (
             NeverResets,
             "not_reset",
-            ["note: if self.counts[parameter] == ", "zero_grad: def zero_grad(self) "],
-            "(which has to set it back, unless wait() does)",
+            ["note: if self.counts[parameter] == "],
+            NO_LAUNCH.format(1),
         ),
         (NeverClears, "gradient_left", ["zero_grad: def zero_grad(self) "], TO_CLEAR),
         (KeepsHooks, "hook_left", ["unbind: def unbind(self) "], TO_CLEAR),
@@ -169,12 +169,3 @@ def test_a_step_that_is_wrong_after_a_right_one_alone_starts_wrongly() -> None:
     assert not found_in(0, "reduced_early", is_smallest=True).starts_wrongly
     assert not found_in(1, "reduced_early", is_smallest=False).starts_wrongly
     assert not found_in(1, "misplaced", is_smallest=True).starts_wrongly
-
-
-def test_the_method_that_ends_a_step_is_shown_of_one_that_starts_wrongly() -> None:
-    subject, entry = (
-        resolve(NeverResets),
-        found_in(1, "reduced_early", is_smallest=True),
-    )
-    lines = left_out(entry, subject, SimBackend())
-    assert "zero_grad: def zero_grad(self)" in lines[-1]

@@ -22,7 +22,6 @@ from syncverify.repair.diagnosis import diagnosed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_out import left_out
 from syncverify.search.left_over import left_over
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
@@ -261,17 +260,6 @@ def test_a_violation_of_step_0_has_nothing_left_over() -> None:
                 local_grad(parameter).mul_(5)
 
     assert told(DividesAlways) == []
-
-
-def test_the_method_that_could_set_it_back_is_not_shown_beside_it() -> None:
-    entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
-    assert entry is not None
-    entry = replace(entry, is_smallest=True)
-    assert any("set it back" in line for line in left_out(entry, subject, SimBackend()))
-    entry = replace(entry, left_over=left_over(entry, subject, SimBackend()))
-    assert not any(
-        "set it back" in line for line in left_out(entry, subject, SimBackend())
-    )
 
 
 class RefusesToPlayAgain(SimBackend):
