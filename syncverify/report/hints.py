@@ -14,6 +14,10 @@ _OF_THE_STEP_BEFORE = (
     "; it was seen after a step that was right only: look for a counter, or a number of "
     "micro-batches, that is not set back"
 )
+_OF_ANOTHER_COUNT = (
+    "; step {step} has {count} micro-batches, and the step before had {before}: look at what "
+    "set_required_accumulations() changes"
+)
 _SET_BACK = "set back in wait() or zero_grad() what is left over"
 
 _HINTS = {
@@ -249,9 +253,18 @@ def advice(entry: FoundViolation) -> str:
         is_set_back = entry.fix.sets_back or is_grown
     if entry.left_over and is_set_back:
         return _SET_BACK
-    earlier = _OF_THE_STEP_BEFORE if entry.starts_wrongly else ""
+    earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
     waits = entry.violation.cause == "not_reduced" and _is_beside_frozen(entry)
     return f"{hint(entry.violation)}{_OF_FROZEN if waits else ''}{earlier}"
+
+
+def _of_the_step_before(entry: FoundViolation) -> str:
+    """Say how a step that goes wrong differs from the right one before."""
+    step, counts = entry.violation.evidence["step"], entry.scenario.accumulations
+    before, count = counts[step - 1 : step + 1]
+    if before == count:
+        return _OF_THE_STEP_BEFORE
+    return _OF_ANOTHER_COUNT.format(step=step, count=count, before=before)
 
 
 def _is_beside_frozen(entry: FoundViolation) -> bool:

@@ -108,3 +108,27 @@ def test_a_frozen_parameter_beside_one_that_is_not_reduced_is_told(
     told = words.removeprefix(hints.hint_of(cause))
     assert bool(told) == is_told
     assert ("count only parameters that require one" in words) == is_told
+
+
+@pytest.mark.parametrize(
+    ("accumulations", "words"),
+    [
+        (
+            (2, 2),
+            "look for a counter, or a number of micro-batches, that is not set back",
+        ),
+        (
+            (1, 2),
+            "step 1 has 2 micro-batches, and the step before had 1: look at what set_",
+        ),
+    ],
+)
+def test_the_hint_names_the_count_that_changed(
+    accumulations: tuple[int, ...], words: str
+) -> None:
+    mesh = MeshSpec((2,), ("dp",))
+    specs = (ParameterSpec("p0", (), ("R",)),)
+    violation = Violation("a property", "reduced_early", "", evidence={"step": 1})
+    scenario = Scenario(mesh, specs, accumulations, 64)
+    entry = FoundViolation(violation, scenario, is_smallest=True)
+    assert words in hints.advice(entry)
