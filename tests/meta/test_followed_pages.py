@@ -11,8 +11,14 @@ DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
 
 
-@pytest.mark.long(50)
-@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.long(10)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name == "tutorial.md" else ())
+        for name in FOLLOWED
+    ],
+)
 def test_page_shows_real_output(name: str, tmp_path: Path) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     assert without_times(followed(text, tmp_path)) == without_times(text)

@@ -30,7 +30,7 @@ def num_scenarios(usual: int) -> int:
     ],
 )
 def test_correct_twin_has_no_violation_on_simulated_ranks(twin: type[Any]) -> None:
-    examples = num_scenarios(50)
+    examples = num_scenarios(25)
     reports = [
         verify(twin, backend="sim", ranks=4, examples=examples, seed=seed)
         for seed in SEEDS

@@ -34,7 +34,7 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.long(20)
+@pytest.mark.nightly
 def test_command_writes_every_number_and_prints_it_beside_its_target(
     tmp_path: Path,
 ) -> None:

@@ -90,13 +90,20 @@ def test_a_wait_may_come_before_the_second_launch_of_one_line(path: Path) -> Non
 @pytest.mark.parametrize(
     ("scenario", "old", "new", "change"),
     [
-        (
+        pytest.param(
             TWO_AXES,
             "works[-1].wait()",
             "pass",
             ["+ for work in works:", "+     work.wait()"],
+            marks=pytest.mark.nightly,
         ),
-        (ONE_AXIS, "            work.wait()\n", "", ["+ work.wait()"]),
+        pytest.param(
+            ONE_AXIS,
+            "            work.wait()\n",
+            "",
+            ["+ work.wait()"],
+            marks=pytest.mark.nightly,
+        ),
         (
             TWICE,
             "< self.need:",

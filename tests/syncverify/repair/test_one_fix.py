@@ -83,7 +83,7 @@ def test_two_signs_of_one_mistake_are_one_violation() -> None:
     assert entry.related[0].cause != entry.violation.cause
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_mistake_that_the_fix_leaves_is_another_violation() -> None:
     halves = program((1, 2), "bfloat16")
     first, second = told(StumblesOverHalves, program((1, 2)), halves)

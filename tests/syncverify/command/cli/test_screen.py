@@ -24,7 +24,7 @@ def on_a_screen(out: str) -> list[str]:
     "subject",
     [
         ["synchronizer"],
-        ["ddp"],
+        pytest.param(["ddp"], marks=pytest.mark.nightly),
         pytest.param(["ddp", "--contract", "plain"], marks=pytest.mark.nightly),
     ],
     ids=" ".join,
