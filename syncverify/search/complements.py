@@ -57,14 +57,22 @@ def _complement(
 ) -> Identity | None:
     """Return the violation that comes where a violation goes."""
     before = judge.judge_schedule(found.scenario, found.schedule).violations
-    absent = [one for one in others if one not in before]
-    for scenario, candidates in _trials(judge, found, absent):
+    coming = [one for one in others if not _is_beside(found, before.get(one))]
+    for scenario, candidates in _trials(judge, found, coming):
         violations = judge.judge_schedule(scenario, found.schedule).violations
         if found.violation.identity not in violations:
             for other in (one for one in candidates if one in violations):
                 if _parameters(found) & _parameters(violations[other]):
                     return other
     return None
+
+
+def _is_beside(found: FoundViolation, other: FoundViolation | None) -> bool:
+    """Tell whether the scenario shows a violation of another property already."""
+    # Of one property, the steps of a scenario may show both forms of a mistake.
+    if other is None or other.violation.property == found.violation.property:
+        return False
+    return bool(_parameters(found) & _parameters(other))
 
 
 def _trials(

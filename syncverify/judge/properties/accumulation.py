@@ -98,7 +98,7 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
                 "is_proven": True,
             },
             shows=sign | left_over,
-            explained_by=sign | left_over,
+            explained_by=sign,
         )
 
 
