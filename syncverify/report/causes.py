@@ -38,7 +38,7 @@ MEANINGS: Final = {
     "view_lost": "`.grad` does not lie any more in the memory that is reduced",
     "hook_too_early": "a hook sends or reads `.grad` before autograd has added to it",
     "not_reset": "a step was right, and an equal step after it reduced nothing",
-    "not_reduced": "no collective of the step has the gradient",
+    "not_reduced": "no collective with other ranks has the gradient in that step",
     "result_dropped": "the gradient was reduced, and the result is not in `.grad`",
     "rank_contribution_missing": "contributions of some ranks are missing",
     "foreign_contribution": "ranks contribute that hold other parts",

@@ -159,7 +159,10 @@ _HINTS = {
         "register the hook with `register_post_accumulate_grad_hook`: a hook of "
         "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
     ),
-    "not_reduced": "launch every bucket by the time wait() returns, the last one included",
+    "not_reduced": (
+        "launch every bucket, over all ranks with replicas, by the time wait() returns, the last "
+        "one included"
+    ),
     # orderings
     "reduced_before_accumulated": (
         "before a launch, let its stream wait for every stream that wrote into the bucket"
