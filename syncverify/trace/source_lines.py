@@ -18,20 +18,20 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-import typing_extensions
-
 _SPEC = importlib.util.find_spec("torch")
 if _SPEC is None or _SPEC.origin is None:
     raise ModuleNotFoundError(
         "expected torch, which is not installed; pip install torch"
     )
 
-_HARNESS = str(Path(__file__).parents[1])
+# Folders end with a separator: another package may be called `torchlike`.
+_HARNESS = str(Path(__file__).parents[1]) + os.sep
 # Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
 _SUBJECTS = tuple(
-    str(Path(_HARNESS) / part) for part in ("subjects", "bugbank", "synchronizer")
+    str(Path(_HARNESS) / part) + os.sep
+    for part in ("subjects", "bugbank", "synchronizer")
 )
-_TORCH = str(Path(_SPEC.origin).parent)
+_TORCH = str(Path(_SPEC.origin).parent) + os.sep
 _WITH_HOOKS = (
     str(Path(_HARNESS) / "program"),
     *(
@@ -46,8 +46,6 @@ _WITH_HOOKS = (
         )
     ),
 )
-# torch marks deprecated functions with a wrapper of `typing_extensions`.
-_DEPRECATIONS = typing_extensions.__file__
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(_TORCH).parent)
@@ -56,6 +54,7 @@ _NUM_FRAMES = 3
 # Autograd calls hooks from C++, below this function of torch: the lines that called
 # `backward()` did not ask for what the engine does on its own.
 _ENGINE = "_engine_run_backward"
+_NAME = re.compile(r"[\w-]+")  # the package at the start of a requirement
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 # In the place of a line of the subject, where there is none.
@@ -71,12 +70,34 @@ _IS_SUBJECT: dict[str, bool] = {}
 
 
 def is_subject_line(filename: str) -> bool:
-    """Tell whether a file is neither torch's, nor Python's, nor the harness's."""
-    if filename.startswith(("<", _TORCH)) or filename == _DEPRECATIONS:
+    """Tell whether a file is neither torch's, its helpers', Python's, nor the harness's."""
+    if filename.startswith(("<", _TORCH, *helpers_of_torch())):
         return False
     if filename.startswith(_HARNESS):
         return filename.startswith(_SUBJECTS)
     return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
+
+
+@functools.cache
+def helpers_of_torch() -> tuple[str, ...]:
+    """Return the folders and files of the packages that torch requires, or may use.
+
+    torch calls them within backward: `typing_extensions` wraps its deprecated functions, and
+    `optree` maps over the arguments of an operator of DTensor.
+    """
+    from importlib import metadata  # 20 ms that the owner of a command does not need
+
+    try:
+        required = metadata.requires("torch") or []
+    except metadata.PackageNotFoundError:  # built in a checkout of torch
+        required = ["optree", "sympy", "typing_extensions"]
+    names = {each.group() for each in map(_NAME.match, required) if each}
+    specs = [importlib.util.find_spec(name.replace("-", "_")) for name in sorted(names)]
+    files = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
+    return tuple(
+        str(file.parent) + os.sep if file.name == "__init__.py" else str(file)
+        for file in files
+    )
 
 
 def is_engine(code: CodeType) -> bool:

@@ -1,9 +1,19 @@
 """Source lines: the thread of a dump that keeps Python from running, and its lines."""
 
+import importlib.util
 import threading
+from pathlib import Path
+
+import pytest
+import torch
 
 from syncverify.backends import worker
-from syncverify.trace.source_lines import frames_in_dump
+from syncverify.trace.source_lines import (
+    frames_in_dump,
+    helpers_of_torch,
+    is_subject_line,
+    is_torch_line,
+)
 
 WAITS = f"""\
 Thread 0x00007f10 (most recent call first):
@@ -40,3 +50,33 @@ def test_lines_of_a_dump_are_those_of_a_thread_if_every_rank_waits() -> None:
 def test_a_dump_without_a_line_of_the_subject_has_no_lines() -> None:
     assert frames_in_dump("\n".join([WAITS, HARNESS])) == []
     assert frames_in_dump("") == []
+
+
+@pytest.mark.parametrize("name", ["sympy", "networkx", "jinja2", "fsspec"])
+def test_a_package_that_torch_requires_is_no_subject(name: str) -> None:
+    file = importlib.util.find_spec(name)
+    assert file is not None
+    assert not is_subject_line(f"{file.origin}")
+
+
+def test_a_package_that_torch_uses_where_it_is_installed_is_no_subject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`torch.utils._cxx_pytree` calls optree, also within backward of a DTensor."""
+    package = tmp_path / "optree"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    helpers_of_torch.cache_clear()
+    try:
+        assert not is_subject_line(str(package / "ops.py"))
+        assert is_subject_line(str(tmp_path / "optree_like" / "ops.py"))
+    finally:
+        helpers_of_torch.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["torchlike", "torch_mine.py"])
+def test_a_package_whose_name_begins_as_torch_is_a_subject(name: str) -> None:
+    installed = Path(torch.__file__).parents[1]
+    assert is_subject_line(str(installed / name / "wrapper.py"))
+    assert not is_torch_line(str(installed / name / "wrapper.py"))
