@@ -28,6 +28,7 @@ from syncverify.synchronizer.ranks.rendezvous import open_rendezvous
 from syncverify.synchronizer.step.accumulation import Accumulation
 from syncverify.synchronizer.step.rebuild import Rebuild
 from syncverify.synchronizer.step.replicas import broadcast
+from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.step.sequence import BucketSequence
 
 from .contract import arguments, parameter_groups
@@ -42,9 +43,9 @@ class GradientSynchronizer(Accumulation):
     A DTensor parameter's gradient is summed over every mesh axis on which the parameter
     is replicated, and over no axis on which it is sharded. The gradient may arrive
     local or still Partial. The config may choose other reductions. Parameters that are
-    no DTensor ("ordinary" ones) stay local unless the config has a process group for them. Sums start from inside
-    the last backward of a step, bucket by bucket, in an order that is equal on all
-    ranks. All ranks must pass the same parameters in the same order.
+    no DTensor ("ordinary" ones) stay local unless the config has a process group for them.
+    Sums start from inside the last backward of a step, bucket by bucket, in an order that is
+    equal on all ranks. All ranks must pass the same parameters in the same order.
 
     From `bind()` to `unbind()` each `.grad` is a view into a flat buffer. `unbind()`
     sets it to None; so does the end of a synchronizer that is dropped while bound. The
@@ -64,7 +65,8 @@ class GradientSynchronizer(Accumulation):
             in the gradient dtype, which is the parameter's `grad_dtype` where that is
             set. A larger parameter has a bucket for itself.
         require_accumulations: Number of backwards in a step that bring each parameter a
-            gradient. A backward counts once, also if it brings several gradients.
+            gradient. A backward counts once, also if it brings several gradients. May be
+            left out: `set_required_accumulations()` says it before the first backward.
         parameter_names: Names of the parameters in messages.
         config: All further options.
 
@@ -79,19 +81,18 @@ class GradientSynchronizer(Accumulation):
         self,
         param_groups: list[list[nn.Parameter]],
         bucket_size_mb: float,
-        require_accumulations: int,
+        require_accumulations: int | None = None,
         *,
         parameter_names: Mapping[nn.Parameter, str] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
-        super().__init__()
+        super().__init__(require_accumulations)
         # The caller's own lists: a parameter that is appended before `bind()` counts.
         self._param_groups = parameter_groups.checked(param_groups)
         cap_mib = arguments.checked_positive(
             "bucket_size_mb", bucket_size_mb, " of MiB"
         )
         self._bucket_cap_bytes = cap_mib * MIB_BYTES
-        self._require_accumulations = arguments.checked_count(require_accumulations)
         self._parameter_names = dict(parameter_names or {})
         self._config = config
         self._rebuild: Rebuild | None = None
@@ -103,7 +104,7 @@ class GradientSynchronizer(Accumulation):
         cls,
         module: nn.Module,
         bucket_size_mb: float,
-        require_accumulations: int,
+        require_accumulations: int | None = None,
         *,
         param_groups: list[list[nn.Parameter]] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
@@ -171,11 +172,9 @@ class GradientSynchronizer(Accumulation):
                 got=repr(self),
                 hint="call unbind() first",
             )
-        candidates = list_candidates(
-            self._param_groups, self._parameter_names, self._config
-        )
-        parameter_groups.refuse_local_only(self._param_groups, self._config)
-        cap_bytes = self._bucket_cap_bytes
+        groups, cap_bytes = self._param_groups, self._bucket_cap_bytes
+        candidates = list_candidates(groups, self._parameter_names, self._config)
+        parameter_groups.refuse_local_only(groups, self._config)
         plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
         rendezvous = open_rendezvous(Fingerprint.of(plans).scopes, mesh_ranks(plans))
         refuse_different_plans(plans, rendezvous, self._config)
@@ -185,7 +184,7 @@ class GradientSynchronizer(Accumulation):
             config=self._config,
             rendezvous=rendezvous,
         )
-        self._frozen = frozen_parameters(self._param_groups, self._parameter_names)
+        self._frozen = frozen_parameters(groups, self._parameter_names)
         self._rebuild = Rebuild(
             candidates, rendezvous, bucket_cap_bytes=cap_bytes, config=self._config
         )
@@ -249,7 +248,7 @@ class GradientSynchronizer(Accumulation):
         Then call `wait()`.
 
         Raises:
-            LifecycleError: The synchronizer is not bound.
+            LifecycleError: It is not bound, or has no count.
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
@@ -261,7 +260,7 @@ class GradientSynchronizer(Accumulation):
         sequence = self._bound_sequence("flush()")
         self._refuse_unsound_end(sequence, "flush()")
         if self._config.unused == "error":
-            refusals.refuse_unused_parameters(sequence, self._require_accumulations)
+            refusals.refuse_unused_parameters(sequence)
         refusals.refuse_replaced_gradients(sequence)
         sequence.flush()
 
@@ -278,7 +277,7 @@ class GradientSynchronizer(Accumulation):
             StepFailedError: An earlier error made a gradient of this step wrong.
             UnfrozenParameterError: A parameter that was frozen at `bind()` is trained;
                 nothing has changed.
-            LifecycleError: It is not bound, or was waited for and has a scale now.
+            LifecycleError: It is not bound, has no count, or was waited for and has a scale now.
             BucketNotReadyError: A gradient is missing; nothing has changed.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
@@ -292,9 +291,9 @@ class GradientSynchronizer(Accumulation):
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
         if self._config.unused == "error":
-            refusals.refuse_missing_gradients(sequence, self._require_accumulations)
+            refusals.refuse_missing_gradients(sequence)
         else:
-            refusals.refuse_missing_backwards(sequence, self._require_accumulations)
+            refusals.refuse_missing_backwards(sequence)
         refusals.refuse_replaced_gradients(sequence)
         if self._rebuild is not None:
             self._rebuild.note_complete(sequence)
@@ -346,9 +345,7 @@ class GradientSynchronizer(Accumulation):
         sequence.restart(set_to_none=set_to_none)
         if plans is not None:
             try:
-                sequence.rebuild(
-                    plans, require_accumulations=self._require_accumulations
-                )
+                sequence.rebuild(plans)
             except BaseException:
                 self.unbind()
                 raise
@@ -391,6 +388,7 @@ class GradientSynchronizer(Accumulation):
 
     def _refuse_unsound_end(self, sequence: BucketSequence, call: str) -> None:
         refusals.refuse_unsound_step(sequence)
+        known_count(self._require_accumulations, call)
         refusals.refuse_unfrozen_parameters(self._frozen, call)
         module = self._known_module()
         if module is not None:

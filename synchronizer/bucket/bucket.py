@@ -50,7 +50,7 @@ class Bucket:
         *,
         side: SideStream,
         groups: ReductionGroups,
-        require_accumulations: int,
+        require_accumulations: int | None,
         config: SynchronizerConfig,
         is_last: bool,
     ) -> None:
@@ -118,9 +118,9 @@ class Bucket:
 
     def unfinished(self) -> list[GradientView]:
         """List the views with fewer accumulations than required, unless flushed."""
-        if self.state is not BucketState.ACCUMULATING:
-            return []
         required = self._require_accumulations
+        if self.state is not BucketState.ACCUMULATING or required is None:
+            return []
         return [view for view in self.views if view.num_accumulations < required]
 
     def unused(self) -> list[GradientView]:

@@ -22,7 +22,7 @@ def excess_error(
     state: BucketState,
     is_flushed: bool,
     num_arrivals: int,
-    required: int,
+    required: int | None,
     label: str,
 ) -> LateAccumulationError:
     """Return the error for a gradient that has no place in its step."""

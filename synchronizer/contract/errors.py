@@ -56,7 +56,7 @@ class UnsupportedPlacementError(SynchronizerError):
 
 
 class LifecycleError(SynchronizerError):
-    """A call came in a state that has no place for it; nothing has changed."""
+    """A call came in a state that has no place for it; only a backward changes anything."""
 
 
 class PlanMismatchError(SynchronizerError):

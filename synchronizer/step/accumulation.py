@@ -9,12 +9,18 @@ from syncverify.synchronizer.contract import arguments
 
 from . import refusals
 from .reduced_gradients import ReducedGradients
+from .required_count import known_count
 
 
 class Accumulation(ReducedGradients):
     """The part of a synchronizer that says which gradients its steps count."""
 
-    _require_accumulations: int
+    def __init__(self, require_accumulations: int | None) -> None:
+        super().__init__()
+        self._require_accumulations: int | None = None  # not set
+        if require_accumulations is not None:
+            count = arguments.checked_count(require_accumulations)
+            self._require_accumulations = count
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -41,7 +47,7 @@ class Accumulation(ReducedGradients):
         operator that is not in place, replaced. The current stream has queued the change.
 
         Raises:
-            LifecycleError: The synchronizer is not bound.
+            LifecycleError: The synchronizer is not bound, or has no count.
             InvalidArgumentError: A parameter has no place in a bucket: it is not listed, or
                 was frozen at `bind()`.
             StepFailedError: An earlier error made a gradient of this step wrong.
@@ -51,23 +57,24 @@ class Accumulation(ReducedGradients):
         """
         sequence = self._bound_sequence("mark_ready()")
         refusals.refuse_unsound_step(sequence)
+        known_count(self._require_accumulations, "mark_ready()")
         sequence.mark_ready(parameters)
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change the number of accumulations of each parameter in a step.
+        """Set or change the number of accumulations of each parameter in a step.
+
+        The number holds until the next call, also after `unbind()`, `bind()` and `reset()`.
 
         Args:
-            require_accumulations: New number, from the next step on.
+            require_accumulations: New number, from the next step on; before `bind()`, or
+                after it and before the first backward of the step.
 
         Raises:
             InvalidArgumentError: The count is not a positive integer.
             LifecycleError: A gradient was accumulated since the last `zero_grad()`.
         """
         count = arguments.checked_count(require_accumulations)
-        buckets = self._sequence.buckets if self._sequence else []
-        refusals.refuse_started_step(
-            buckets, required=self._require_accumulations, count=count
-        )
+        if self._sequence is not None:
+            refusals.refuse_started_step(self._sequence, count=count)
+            self._sequence.require(count)
         self._require_accumulations = count
-        for bucket in buckets:
-            bucket.require(count)

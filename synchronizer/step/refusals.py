@@ -16,6 +16,7 @@ from syncverify.synchronizer.contract.errors import (
     UnfrozenParameterError,
 )
 
+from .required_count import known_count
 from .sequence import BucketSequence
 
 
@@ -55,8 +56,9 @@ def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> N
         )
 
 
-def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
+def refuse_missing_gradients(sequence: BucketSequence) -> None:
     """Refuse to reduce before every parameter has all its gradients."""
+    required = known_count(sequence.require_accumulations, "wait()")
     _refuse_missing(
         [(b, view) for b in sequence.buckets for view in b.unfinished()],
         call="wait()",
@@ -65,8 +67,9 @@ def refuse_missing_gradients(sequence: BucketSequence, required: int) -> None:
     )
 
 
-def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
+def refuse_missing_backwards(sequence: BucketSequence) -> None:
     """Refuse to end a step in which fewer backwards ran than it requires."""
+    required = known_count(sequence.require_accumulations, "wait()")
     missing = [b for b in sequence.buckets if b.unfinished()]
     if missing and sequence.num_backwards < required:
         raise BucketNotReadyError(
@@ -77,8 +80,9 @@ def refuse_missing_backwards(sequence: BucketSequence, required: int) -> None:
         )
 
 
-def refuse_unused_parameters(sequence: BucketSequence, required: int) -> None:
+def refuse_unused_parameters(sequence: BucketSequence) -> None:
     """Refuse to flush before every parameter has a gradient."""
+    required = sequence.require_accumulations
     _refuse_missing(
         [(b, view) for b in sequence.buckets for view in b.unused()],
         call="flush()",
@@ -188,8 +192,9 @@ def refuse_reductions_in_flight(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_started_step(buckets: list[Bucket], *, required: int, count: int) -> None:
+def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
     """Refuse to change the required accumulations after the first gradient."""
+    buckets, required = sequence.buckets, sequence.require_accumulations
     started = [bucket for bucket in buckets if bucket.has_started]
     if started:
         raise LifecycleError(

@@ -31,6 +31,7 @@ from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 from syncverify.synchronizer.transport.streams import SideStream
 
 from .launch_order import LaunchOrder
+from .required_count import known_count
 
 _LEFT: list[object] = []  # memory of reductions that nobody waits for
 
@@ -42,11 +43,12 @@ class BucketSequence:
         self,
         plans: Iterable[BucketPlan],
         *,
-        require_accumulations: int,
+        require_accumulations: int | None,
         config: SynchronizerConfig,
         rendezvous: Rendezvous | None,
     ) -> None:
         self._config = config
+        self.require_accumulations = require_accumulations  # None until it is set
         # Plans and buckets are in launch order.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
@@ -77,7 +79,7 @@ class BucketSequence:
         self._token = object()
         self._number: int | None = None
         try:
-            self._allocate(require_accumulations)
+            self._allocate()
         except BaseException:
             self.release()
             raise
@@ -112,6 +114,12 @@ class BucketSequence:
         if self._backward.is_open:
             self.fail("gradients of a backward that did not end")
             self.refuse_failed_step()
+
+    def require(self, require_accumulations: int) -> None:
+        """Set the required accumulations of every parameter; no step has started."""
+        self.require_accumulations = require_accumulations
+        for bucket in self.buckets:
+            bucket.require(require_accumulations)
 
     def fail(
         self, failure: str = "gradients that an earlier error made unusable"
@@ -153,6 +161,7 @@ class BucketSequence:
     def _enter_backward(self) -> None:
         """Begin to count another backward, or go on in an outer or an inner one."""
         self.refuse_failed_step()
+        known_count(self.require_accumulations, "backward()")
         if self._backward.was_interrupted:
             self.refuse_open_backward()
         if not self._backward.is_open:
@@ -247,9 +256,7 @@ class BucketSequence:
         self._launches.restart()
         self._failure = ""
 
-    def rebuild(
-        self, plans: Iterable[BucketPlan], *, require_accumulations: int
-    ) -> None:
+    def rebuild(self, plans: Iterable[BucketPlan]) -> None:
         """Move every gradient to other buckets, see Note [Effects of a rebuild].
 
         Where the new buffers cannot be allocated, the caller has to release.
@@ -265,7 +272,7 @@ class BucketSequence:
         self._launches.buckets.clear()
         self._attachments.forget()
         self.plans = tuple(plans)
-        self._allocate(require_accumulations)
+        self._allocate()
         for view, count in zip(self._views, learned, strict=True):
             view.expected_arrivals = count
         self.load_hook_state(hook_state)
@@ -320,7 +327,7 @@ class BucketSequence:
         self._observed = None
 
     @torch.inference_mode(mode=False)  # autograd cannot add to tensors of that mode
-    def _allocate(self, require_accumulations: int) -> None:
+    def _allocate(self) -> None:
         """Make the buckets, and attach a view of them to every `.grad`."""
         last = max((plan.index for plan in self.plans if plan.scope), default=None)
         for plan in self.plans:
@@ -337,7 +344,7 @@ class BucketSequence:
                 plan,
                 side=self._side_streams[device],
                 groups=self.groups,
-                require_accumulations=require_accumulations,
+                require_accumulations=self.require_accumulations,
                 config=self._config,
                 is_last=plan.index == last,
             )

@@ -38,7 +38,7 @@ def test_a_bucket_size_that_is_no_positive_number_is_refused(size) -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.0, True, "1", None])
+@pytest.mark.parametrize("count", [0, -1, 1.0, True, "1"])
 def test_an_accumulation_count_that_is_no_positive_integer_is_refused(count) -> None:
     synchronizer = GradientSynchronizer([], 1, 1)
     for call in (
