@@ -12,7 +12,12 @@ from syncverify.errors import UsageError
 
 # Ranks by backend. A rank of `sim` is a thread, and a rank of `gloo` is a process of 250 MB.
 # `fake` plays a few ranks for all, but keeps a list entry for each of the others.
-MAX_RANKS: Final = {"sim": 512, "gloo": 64, "nccl": 65_536, "fake": 131_072}
+MAX_RANKS: Final = {
+    "sim": 512,
+    "gloo": 64,
+    **dict.fromkeys(("nccl", "nccl2", "nccl-lazy", "nccl-legacy"), 65_536),
+    "fake": 131_072,
+}
 MAX_RANKS_OF_ANY_BACKEND: Final = max(MAX_RANKS.values())
 MAX_AXES: Final = 8  # strategies draw at most 3
 MAX_DIMS: Final = 8  # strategies draw at most 4; torch refuses more than 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-BACKEND_NAMES = ("sim", "gloo", "nccl", "fake")
+# Names of NCCL in torch; see Note [Names of NCCL] in `syncverify/sim/device/nccl_names.py`.
+NCCL_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy")
+BACKEND_NAMES = ("sim", "gloo", *NCCL_NAMES, "fake")
 RECIPE_NAMES = ("ddp", "hooks", "optimizer", "globals")  # of `syncverify init`
 
 DEFAULT_RANKS = 4  # largest world

@@ -31,7 +31,7 @@ def _start(backend: str) -> list[str]:
     num_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return ["syncverify"]
-    if num_machines == 1 and backend != "nccl":
+    if num_machines == 1 and not backend.startswith("nccl"):
         return [
             "syncverify"
         ]  # starts processes of its own, and replaces those it loses

@@ -85,7 +85,7 @@ def verify(
         subject: A class, a factory, a built-in name, or `module:attribute`.
         contract: `plain`, `everything`, the name of a built-in subject, a TOML file, or a
             `Capabilities`; None takes the contract of the subject.
-        backend: `sim`, `gloo`, `nccl` (under torchrun) or `fake`.
+        backend: `sim`, `gloo`, a name of NCCL such as `nccl` (under torchrun), or `fake`.
         ranks: Largest world size.
         examples: Number of scenarios to play.
         seed: Seed of the scenarios; None draws one, which the report names.

@@ -11,10 +11,11 @@ from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.defaults import BACKEND_NAMES
+from syncverify.defaults import BACKEND_NAMES, NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.program.modules import provide_layers
 from syncverify.scenario.contract import Capabilities
+from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.known_torch import require_known_torch, require_tested_torch
 from syncverify.subjects.subject import Subject
 
@@ -28,7 +29,7 @@ _NOT_PLAYED: Final = {
         {"readiness=by_rank", "event=raise_in_backward", "mesh=permuted", _FAILING}
     ),
     "gloo": frozenset({_FAILING}),
-    "nccl": frozenset({_FAILING}),
+    **dict.fromkeys(NCCL_NAMES, frozenset({_FAILING})),
 }
 
 AnyBackend = SimBackend | GlooBackend | FakeBackend | TorchrunBackend
@@ -38,8 +39,8 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
     """Open a backend; the caller closes it.
 
     Args:
-        name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and `nccl` use torchrun's
-            processes as ranks.
+        name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and those of NCCL use
+            torchrun's processes as ranks.
         subject: The synchronizer under test.
 
     Returns:
@@ -65,11 +66,11 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         case "gloo":
             is_torchrun = dist.is_torchelastic_launched()
             return TorchrunBackend("gloo", subject) if is_torchrun else GlooBackend()
-        case "nccl":
-            _check_nccl()
-            return TorchrunBackend("nccl", subject)
         case "fake":
             return FakeBackend()
+        case _ if name in NCCL_NAMES:
+            _check_nccl(name)
+            return TorchrunBackend(name, subject)
     raise UsageError(
         f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}"
     )
@@ -112,14 +113,19 @@ def _lacking(name: str, needs: Capabilities) -> str | None:
     return None
 
 
-def _check_nccl() -> None:
+def _check_nccl(name: str) -> None:
     if not torch.cuda.is_available() or not dist.is_nccl_available():
         raise EnvironmentNotSupportedError(
-            "the nccl backend needs CUDA GPUs and a torch built with NCCL; "
+            f"the {name} backend needs CUDA GPUs and a torch built with NCCL; "
             "without them, use --backend sim or gloo"
+        )
+    if name not in known_libraries():
+        raise EnvironmentNotSupportedError(
+            f"the {name} backend needs torch 2.14 or newer, and this is torch "
+            f"{torch.__version__}; use --backend nccl"
         )
     if not dist.is_torchelastic_launched():
         raise EnvironmentNotSupportedError(
-            "the nccl backend runs under torchrun: "
-            "torchrun --nproc-per-node=N -m syncverify run SUBJECT --backend nccl"
+            f"the {name} backend runs under torchrun: "
+            f"torchrun --nproc-per-node=N -m syncverify run SUBJECT --backend {name}"
         )

@@ -7,13 +7,14 @@ import os
 import torch
 import torch.distributed as dist
 
+from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError
 
 
 def own_device(
     transport: str, store: dist.Store, *, rank: int, world_size: int
 ) -> torch.device:
-    """Return the device of this process: its GPU for `nccl`, else the CPU.
+    """Return the device of this process: its GPU for NCCL, else the CPU.
 
     A process that sees one GPU uses that one, whatever its local rank: SLURM and other
     launchers show each process its own GPU alone. So all ranks compare the GPUs that they
@@ -23,22 +24,23 @@ def own_device(
         EnvironmentNotSupportedError: There is no GPU for this process, or two processes
             have the same one.
     """
-    if transport != "nccl":
+    if transport not in NCCL_NAMES:
         return torch.device("cpu")
     local_rank, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     index = 0 if count == 1 else local_rank
     if index >= count:
         raise EnvironmentNotSupportedError(
-            f"the nccl backend needs one GPU per process: local rank {local_rank} of this "
+            f"the {transport} backend needs one GPU per process: local rank {local_rank} of this "
             f"machine has none (it has {count}); lower --nproc-per-node"
         )
-    _check_alone(
-        store, str(torch.cuda.get_device_properties(index).uuid), rank, world_size
-    )
+    gpu = str(torch.cuda.get_device_properties(index).uuid)
+    _check_alone(transport, store, gpu, rank, world_size)
     return torch.device("cuda", index)
 
 
-def _check_alone(store: dist.Store, gpu: str, rank: int, world_size: int) -> None:
+def _check_alone(
+    transport: str, store: dist.Store, gpu: str, rank: int, world_size: int
+) -> None:
     """Raise on every rank if two ranks have one GPU, which NCCL refuses much later."""
     store.set(f"gpu/{rank}", gpu)
     ranks: dict[str, list[int]] = {}
@@ -47,7 +49,7 @@ def _check_alone(store: dist.Store, gpu: str, rank: int, world_size: int) -> Non
     for shared, users in ranks.items():
         if len(users) > 1:
             raise EnvironmentNotSupportedError(
-                f"the nccl backend needs one GPU per process: ranks {users} all have GPU "
+                f"the {transport} backend needs one GPU per process: ranks {users} all have GPU "
                 f"{shared}; lower --nproc-per-node, or show each process another GPU by "
                 "CUDA_VISIBLE_DEVICES"
             )

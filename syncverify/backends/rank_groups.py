@@ -37,7 +37,9 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-_TRANSPORTS = "ProcessGroupNCCL", "ProcessGroupGloo"
+_TRANSPORTS = (
+    "ProcessGroupNCCL", "ProcessGroupNCCL2", "ProcessGroupNCCLLazy", "ProcessGroupGloo"
+)  # fmt: skip
 
 
 def end_groups(*, is_clean: bool) -> None:
@@ -120,7 +122,8 @@ class KeptTransports:
         nccl = next(
             (each for each in transports if hasattr(each, "_group_start")), None
         )
-        # Communicators that NCCL does not abort together may wait for each other.
+        # Communicators that NCCL does not abort together may wait for each other. `nccl2` has
+        # no such block, and torch aborts its communicators one by one as well.
         if nccl is not None:
             nccl._group_start()  # noqa: SLF001
         for transport in transports:

@@ -1,4 +1,4 @@
-"""The `nccl` backend, and `gloo` under torchrun: ranks are the processes of a torchrun job.
+"""The backends of NCCL, and `gloo` under torchrun: ranks are processes of a torchrun job.
 
 | rank | part |
 |---|---|
@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,7 @@ from syncverify.backends.rank_groups import KeptTransports
 from syncverify.backends.roll_call import call_roll, facts_about
 from syncverify.backends.signs_of_life import Pulse, RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
+from syncverify.defaults import NCCL_NAMES
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.processes.owner_link import Word, listen
 from syncverify.program.late_imports import import_dynamo
@@ -57,7 +58,7 @@ from syncverify.trace.run import RankRun, Run
 HANG_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 # A call of CUDA may keep Python from running for long.
-_SILENCE_SECONDS = {"gloo": 15.0, "nccl": 60.0}
+_SILENCE_SECONDS = {"gloo": 15.0, **dict.fromkeys(NCCL_NAMES, 60.0)}
 _WATCH_SECONDS = 0.2
 _FOLLOW_TIMEOUT = timedelta(days=1)
 _FAREWELL_SECONDS = 3.0
@@ -93,14 +94,14 @@ class TorchrunBackend:
     """Plays scenarios on the processes of a torchrun job.
 
     Attributes:
-        name: `nccl` or `gloo`: the transport.
+        name: Name of the transport: `gloo`, or one of `NCCL_NAMES`.
         rank: Rank of this process; 0 is the leader.
         world_size: Number of processes.
         is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
             played.
 
     Args:
-        transport: `nccl` with one GPU per rank, or `gloo` on CPU.
+        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
         subject: The synchronizer under test, which has to be the same on all machines.
         hang_timeout_seconds: Time without progress of any rank after which a scenario is
             ended; see Note [Patience with processes].
@@ -112,7 +113,7 @@ class TorchrunBackend:
 
     def __init__(
         self,
-        transport: Literal["nccl", "gloo"],
+        transport: str,
         subject: Subject,
         *,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
@@ -121,7 +122,7 @@ class TorchrunBackend:
         gc.freeze()  # `end_groups` looks at all other objects
         # torch would end this process when a peer aborts, or when a collective takes long.
         # The leader sees both, and gives a verdict.
-        if transport == "nccl":
+        if transport in NCCL_NAMES:
             os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
             # cuBLAS reads the variable once. Two workspaces may change the order of sums.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

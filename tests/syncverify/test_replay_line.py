@@ -40,7 +40,7 @@ def test_gloo_on_one_machine_starts_processes_of_its_own(
     assert start == "syncverify"
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("backend", ["gloo", "nccl", "nccl2"])
 def test_several_machines_need_torchrun(
     monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

@@ -39,6 +39,7 @@ from syncverify.sim.device.device_functions import (
 )
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import HOST_COPIES
+from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.told_names import told_names
 from syncverify.sim.device.torch_internals import (
@@ -190,7 +191,7 @@ def _new_group(
     """Make a group of the machine, whichever library is to move the data."""
     asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
-    if libraries <= {*dist.Backend.backend_list}:
+    if libraries <= known_libraries():
         backend = backend_options = None  # those of the default group
     group = original(ranks, timeout, backend, backend_options, *more, **options)
     streams.backends.note(group, asked)

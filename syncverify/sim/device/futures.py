@@ -1,6 +1,7 @@
 """Futures of collectives with CUDA's semantics: done at once, and in order only after a wait.
 
-torch completes the future of an NCCL collective when the collective is queued. `wait()`
+torch completes the future of an NCCL collective when the collective is queued, and that of
+`nccl2` when it is asked for, after the current stream has been ordered. `wait()`
 orders the current stream after the collective, and `then()` runs its callback on a stream
 from a pool. Here the callback runs when the collective's result is in memory, which a host
 cannot tell from an earlier moment, unless it waits for what the callback does: `sim` refuses
@@ -9,6 +10,7 @@ waits where no rank can give its turn away; its futures have their result from t
 
 Source:
     torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `WorkNCCL::getFuture`;
+    torch/csrc/distributed/c10d/nccl2/WorkNCCL.cpp, the function of that name;
     aten/src/ATen/core/ivalue_inl.h, `Future::synchronizeWithCurrentDevices`.
 """
 
@@ -36,6 +38,35 @@ class Source(Protocol):
 
     def when_settled(self, run: Callable[[], None]) -> None:
         """Call a function when the result is in memory."""
+
+
+class OrderedSource:
+    """A result after which the current stream is ordered already.
+
+    Future of `nccl2`: it is completed on the current stream, which waits for the collective
+    first. So a callback also comes after all that this stream did before.
+
+    Args:
+        streams: Streams of the rank.
+        origin: Origin of the result.
+    """
+
+    def __init__(self, streams: RankStreams, origin: Source) -> None:
+        self._streams = streams
+        self._origin = origin
+        self._mark = streams.mark(streams.current())
+
+    def settle(self) -> None:
+        """Block this rank until the result is in memory."""
+        self._origin.settle()
+
+    def order(self) -> None:
+        """Order the current stream after the result, and after what came before it."""
+        self._streams.wait(self._streams.current(), self._mark)
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        """Call a function when the result is in memory."""
+        self._origin.when_settled(run)
 
 
 class LazyFuture(torch.futures.Future[Any]):

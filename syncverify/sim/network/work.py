@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.sim.device.futures import LazyFuture
-from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.futures import LazyFuture, OrderedSource, Source
+from syncverify.sim.device.nccl_names import promises_of
+from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.network.collectives import Call, Tensors, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.turns.refusals import refusal
@@ -35,6 +36,10 @@ class IssuingCommunicator(Protocol):
     num_seen_complete: Counter[tuple[str, tuple[int, ...]]]
 
     world: SimulatedWorld
+
+    @property
+    def group_name(self) -> str:
+        """Name that all ranks of the communicator share."""
 
     @property
     def recorder(self) -> Recorder:
@@ -152,9 +157,19 @@ class SimulatedWork(dist.Work):
             future = torch.futures.Future[list[torch.Tensor]]()
             future.set_result(self._outputs)
             return future
-        future = LazyFuture(self._streams, self)
+        source: Source = self
+        if self._orders_by_future(self._streams):
+            self.settle_in_turn()
+            self.order()
+            source = OrderedSource(self._streams, self)
+        future = LazyFuture(self._streams, source)
         self.when_settled(lambda: future.set_result(self._outputs))
         return future
+
+    def _orders_by_future(self, streams: RankStreams) -> bool:
+        backend = streams.backends.of(self._group.group_name)
+        is_held_back = self._group.is_held_back(self)
+        return promises_of(backend).orders_by_future and not is_held_back
 
     # torch would raise an error that reads like the subject's own.
     _get_duration: Any = refusal("the duration of a collective")

@@ -11,6 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.defaults import NCCL_NAMES
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
@@ -210,7 +211,7 @@ class RankRecorder(Recorder):
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
         told, backends = self.streams.told, self.streams.backends
-        if told is not None and backends.of(fields["communicator"]) == "nccl":
+        if told is not None and backends.of(fields["communicator"]) in NCCL_NAMES:
             told.check_device((*tensors, *fields["written"]))
         # gloo takes memory of the host at once, and the host waits for it.
         with self._on_the_host(map(self.is_on_host, (*tensors, *fields["written"]))):

@@ -2,11 +2,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from syncverify.backends import choice
 from syncverify.backends.choice import open_backend
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
-from syncverify.defaults import BACKEND_NAMES
+from syncverify.defaults import BACKEND_NAMES, NCCL_NAMES
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.subjects.subject import resolve
 
@@ -20,34 +21,62 @@ def test_backends_open_by_name_and_close_unused() -> None:
         assert isinstance(opened, kind)
         assert opened.name == name
         opened.close()
-    assert set(BACKEND_NAMES) == {*kinds, "nccl"}
+    assert set(BACKEND_NAMES) == {*kinds, *NCCL_NAMES}
 
 
 def test_unknown_backend_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         open_backend("mpi", SUBJECT)
     assert str(caught.value) == (
-        "unknown backend 'mpi': expected one of sim, gloo, nccl, fake"
+        "unknown backend 'mpi': expected one of sim, gloo, nccl, nccl2, nccl-lazy, "
+        "nccl-legacy, fake"
     )
 
 
-def test_nccl_without_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", NCCL_NAMES)
+def test_nccl_without_gpus_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
-        open_backend("nccl", SUBJECT)
+        open_backend(name, SUBJECT)
     assert str(caught.value) == (
-        "the nccl backend needs CUDA GPUs and a torch built with NCCL; "
+        f"the {name} backend needs CUDA GPUs and a torch built with NCCL; "
         "without them, use --backend sim or gloo"
     )
 
 
-def test_nccl_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch say that it has GPUs and NCCL."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+
+
+@pytest.mark.usefixtures("with_gpus")
+def test_a_name_that_torch_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "known_libraries", lambda: frozenset({"nccl"}))
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        open_backend("nccl2", SUBJECT)
+    assert str(caught.value) == (
+        "the nccl2 backend needs torch 2.14 or newer, and this is torch 2.13.0; "
+        "use --backend nccl"
+    )
+
+
+@pytest.mark.usefixtures("with_gpus")
+@pytest.mark.parametrize("name", NCCL_NAMES)
+def test_nccl_without_torchrun_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(choice, "known_libraries", lambda: frozenset(NCCL_NAMES))
     monkeypatch.setattr(dist, "is_torchelastic_launched", lambda: False)
     with pytest.raises(EnvironmentNotSupportedError) as caught:
-        open_backend("nccl", SUBJECT)
+        open_backend(name, SUBJECT)
     assert str(caught.value) == (
-        "the nccl backend runs under torchrun: "
-        "torchrun --nproc-per-node=N -m syncverify run SUBJECT --backend nccl"
+        f"the {name} backend runs under torchrun: "
+        f"torchrun --nproc-per-node=N -m syncverify run SUBJECT --backend {name}"
     )

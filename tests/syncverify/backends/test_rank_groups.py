@@ -278,8 +278,8 @@ def test_wrapped_transports_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any(one is other for one in first for other in second)
 
 
-class Nccl:
-    """Stands for `ProcessGroupNCCL`, which is not in every build of torch."""
+class Nccl2:
+    """Stands for `ProcessGroupNCCL2`, which is not in every build of torch."""
 
     Options = object
     said: ClassVar[list[str]] = []
@@ -290,6 +290,10 @@ class Nccl:
     def abort(self) -> None:
         self.said.append("abort")
 
+
+class Nccl(Nccl2):
+    """Stands for `ProcessGroupNCCL`, which aborts its communicators together."""
+
     def _group_start(self) -> None:
         self.said.append("start")
 
@@ -297,31 +301,43 @@ class Nccl:
         self.said.append("end")
 
 
+@pytest.mark.parametrize(
+    ("name", "stand_in", "around"),
+    [
+        ("ProcessGroupNCCL", Nccl, (["start"], ["end"])),
+        ("ProcessGroupNCCL2", Nccl2, ([], [])),
+        ("ProcessGroupNCCLLazy", Nccl2, ([], [])),
+    ],
+)
 def test_communicators_are_kept_and_aborted_together(
     monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    stand_in: type[Nccl2],
+    around: tuple[list[str], list[str]],
 ) -> None:
-    Nccl.said.clear()
-    monkeypatch.setattr(c10d, "ProcessGroupNCCL", Nccl, raising=False)
+    Nccl2.said.clear()
+    monkeypatch.setattr(c10d, name, stand_in, raising=False)
     monkeypatch.setattr(
         c10d,
         "_new_process_group_helper",
-        lambda *_, **__: c10d.ProcessGroupNCCL("store", 0, 2, "options"),
+        lambda *_, **__: getattr(c10d, name)("store", 0, 2, "options"),
     )
     kept = KeptTransports()
     rounds = []
     for _ in range(2):
         with kept.in_use():
-            assert c10d.ProcessGroupNCCL.Options is Nccl.Options
+            assert getattr(c10d, name).Options is stand_in.Options
             made = [
                 c10d._new_process_group_helper(2, 0, ranks, "nccl", None, "name")
                 for ranks in ([], [0, 1], [1, 0])
             ]
-            assert isinstance(made[0], c10d.ProcessGroupNCCL)
+            assert isinstance(made[0], getattr(c10d, name))
             rounds.append(made)
     assert all(one is other for one, other in zip(*rounds, strict=True))
     assert len({id(each) for each in rounds[0]}) == 3
     kept.drop()
-    assert Nccl.said == ["start", "abort", "abort", "abort", "end"]
+    start, end = around
+    assert Nccl2.said == [*start, "abort", "abort", "abort", *end]
 
 
 @pytest.fixture

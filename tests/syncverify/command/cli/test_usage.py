@@ -112,7 +112,7 @@ REFUSED = {
     "unknown backend": (
         ("run", "synchronizer", "--backend", "mpi"),
         ("Invalid value for '--backend': 'mpi' is not one of "
-        "'sim', 'gloo', 'nccl', 'fake'."),
+        "'sim', 'gloo', 'nccl', 'nccl2', 'nccl-lazy', 'nccl-legacy', 'fake'."),
     ),
     "fake with ddp": (
         ("run", "ddp", "--backend", "fake"),

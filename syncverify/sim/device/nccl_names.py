@@ -1,0 +1,76 @@
+"""The names by which torch knows NCCL, and the promises that a program may rely on.
+
+Note [Names of NCCL]
+    torch 2.14 has two implementations. `ProcessGroupNCCL` is the one of all earlier
+    releases; its name is `nccl-legacy` now. `ProcessGroupNCCL2` is `nccl2`, and `nccl-lazy` is
+    the same with a communicator for each pair of ranks that exchange messages. The name `nccl`
+    stands for the first in 2.14 and for the second in 2.15, unless `TORCH_DIST_USE_NCCL2` in
+    the environment says 1 or 0.
+
+    Both run a collective with a handle on a stream of the communicator, which first waits for
+    the current stream, and one without a handle on the current stream. `wait()` orders the
+    current stream, and lets go of the inputs. They differ in what `Promises` lists.
+
+    A program that asks for `nccl` may get either, so nothing counts that only one of them
+    promises. Without the second one in torch, the first one's promises count.
+
+Source:
+    torch/distributed/distributed_c10d.py, `_register_builtin_nccl_backend`;
+    torch/csrc/distributed/c10d/nccl2/WorkNCCL.cpp, `WorkNCCL::getFuture`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from importlib.metadata import entry_points
+from typing import Final, NamedTuple
+
+import torch.distributed as dist
+
+from syncverify.defaults import NCCL_NAMES
+
+_CHOICE: Final = "TORCH_DIST_USE_NCCL2"
+
+
+class Promises(NamedTuple):
+    """The promises of one implementation beyond those that all of them make.
+
+    Attributes:
+        orders_by_future: `Work.get_future()` lets the current stream wait for the
+            collective, as `wait()` does.
+    """
+
+    orders_by_future: bool
+
+
+_LEGACY: Final = Promises(orders_by_future=False)
+_NCCL2: Final = Promises(orders_by_future=True)
+
+
+@functools.cache
+def _named_in_torch() -> frozenset[str]:
+    """Return the names that torch, or a package beside it, registers when they are asked for."""
+    found = entry_points(group="torch.distributed.backends")
+    return frozenset(each.name.lower() for each in found)
+
+
+def known_libraries() -> frozenset[str]:
+    """Return the names of the libraries that a program may ask torch for."""
+    return _named_in_torch() | {*dist.Backend.backend_list}
+
+
+def promises_of(backend: str) -> Promises:
+    """Return the promises that count, by the name that a program asked for.
+
+    Args:
+        backend: A name, or one for each device, such as `cpu:gloo,cuda:nccl2`. Other
+            libraries are simulated as NCCL.
+    """
+    libraries = (part.rpartition(":")[2] for part in backend.split(","))
+    match next((name for name in libraries if name in NCCL_NAMES), None):
+        case "nccl2" | "nccl-lazy":
+            return _NCCL2
+        case "nccl" if "nccl2" in _named_in_torch() and os.environ.get(_CHOICE) == "1":
+            return _NCCL2
+    return _LEGACY

@@ -1,0 +1,197 @@
+"""The names of NCCL in torch: groups of each name, and their promises."""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from syncverify.backends.sim import SimBackend
+from syncverify.defaults import NCCL_NAMES
+from syncverify.judge.properties import check
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.device import nccl_names
+from syncverify.sim.device.nccl_names import known_libraries, promises_of
+from syncverify.subjects.subject import Subject
+
+OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
+CHOICE = "TORCH_DIST_USE_NCCL2"
+TOLD = Capabilities(tensors="local", device="cuda")
+SCENARIO = Scenario(
+    MeshSpec((2,), ("dp",)), (ParameterSpec("p", (3,), ("R",)),), (1,), 2**20
+)
+
+
+@pytest.fixture
+def torch_names(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that gives torch names; it has those of 2.14 before a call."""
+
+    def give(*names: str) -> None:
+        monkeypatch.setattr(nccl_names, "_named_in_torch", lambda: frozenset(names))
+
+    monkeypatch.delenv(CHOICE, raising=False)
+    give(*NCCL_NAMES)
+    return give
+
+
+@pytest.mark.parametrize(
+    ("backend", "choice", "orders"),
+    [
+        ("nccl2", None, True),
+        ("nccl-lazy", "0", True),
+        ("cpu:gloo,cuda:nccl2", None, True),
+        ("nccl-legacy", "1", False),
+        ("nccl", None, False),  # either
+        ("nccl", "0", False),
+        ("nccl", "1", True),
+        ("cpu:gloo,cuda:nccl", "1", True),
+        ("gloo", "1", False),
+    ],
+)
+def test_a_name_promises_what_all_promise_that_it_may_stand_for(
+    torch_names: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    choice: str | None,
+    orders: bool,  # noqa: FBT001
+) -> None:
+    if choice is not None:
+        monkeypatch.setenv(CHOICE, choice)
+    assert promises_of(backend).orders_by_future is orders
+
+
+def test_a_torch_with_one_implementation_has_no_choice(
+    torch_names: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_names()
+    monkeypatch.setenv(CHOICE, "1")
+    assert not promises_of("nccl").orders_by_future
+
+
+def test_torch_registers_its_names_of_nccl_as_plugins() -> None:
+    """We rely on the group of entry points, in which torch has its names since 2.14."""
+    plugins = {each.name for each in entry_points(group="torch.distributed.backends")}
+    has_two = torch.__version__ >= "2.14"
+    assert ({*NCCL_NAMES} <= plugins) is has_two
+    assert ({*NCCL_NAMES} <= known_libraries()) is has_two
+
+
+@pytest.mark.parametrize("backend", [*NCCL_NAMES[1:], "cpu:gloo,cuda:nccl2"])
+def test_a_group_of_each_name_is_one_of_the_machine(
+    on_ranks: OnRanks, torch_names: Callable[..., None], backend: str
+) -> None:
+    def program(_: int) -> float:
+        group = dist.new_group([0, 1], backend=backend)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=group)
+        return tensor.item()
+
+    assert on_ranks(2, program) == [2, 2]
+
+
+def test_a_name_that_torch_does_not_know_is_refused_as_torch_does(
+    on_ranks: OnRanks, torch_names: Callable[..., None]
+) -> None:
+    torch_names()
+
+    def program(_: int) -> Any:
+        return dist.new_group([0, 1], backend="nccl9")
+
+    with pytest.raises(Exception, match=r"(?i)nccl9"):
+        on_ranks(2, program)
+
+
+def test_a_future_of_nccl2_brings_the_result_when_it_is_asked_for(
+    on_ranks: OnRanks, torch_names: Callable[..., None]
+) -> None:
+    def program(rank: int) -> list[tuple[float, float]]:
+        seen = []
+        for backend in ("nccl-legacy", "nccl", "nccl2"):
+            tensor = torch.full((1,), rank + 1.0)
+            group = dist.new_group([0, 1], backend=backend)
+            future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
+            before = tensor.item()
+            assert future.done()
+            (result,) = future.wait()
+            seen.append((before, result.item()))
+        return seen
+
+    assert on_ranks(2, program) == [
+        [(rank + 1, 3), (rank + 1, 3), (3, 3)] for rank in range(2)
+    ]
+
+
+class Sums:
+    """Sums gradients on a side stream, and joins it without a wait for the collective."""
+
+    backend: str
+
+    def __init__(self, groups: list[list[nn.Parameter]], _mb: float, _n: int) -> None:
+        (self.parameter,) = (p for group in groups for p in group)
+
+    def bind(self) -> None:
+        self.group = dist.new_group(backend=self.backend)
+        self.side = torch.cuda.Stream()
+
+    def wait(self) -> None:
+        gradient = self.parameter.grad
+        assert gradient is not None
+        assert dist.get_backend(self.group) == self.backend
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            work = dist.all_reduce(gradient, group=self.group, async_op=True)
+            self.use(work.get_future(), gradient)
+        torch.cuda.current_stream().wait_stream(self.side)
+
+    def use(
+        self, future: torch.futures.Future[Any], gradient: torch.Tensor
+    ) -> None: ...
+
+    def zero_grad(self) -> None:
+        self.parameter.grad = None
+
+    def unbind(self) -> None:
+        dist.destroy_process_group(self.group)
+
+
+class ScalesInCallback(Sums):
+    """Scales on the stream of a callback, after what the side stream has done before."""
+
+    def use(self, future: torch.futures.Future[Any], gradient: torch.Tensor) -> None:
+        done = future.then(lambda _: gradient.mul_(2).div_(2))
+        done.wait()
+
+
+def causes(kind: type[Sums], backend: str) -> set[str]:
+    subject = Subject("sums", type("Named", (kind,), {"backend": backend}), TOLD)
+    run = SimBackend().run(SCENARIO, subject)
+    return {found.cause for found in check(SCENARIO, run, TOLD)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_right"),
+    [("nccl2", True), ("nccl-lazy", True), ("nccl", False), ("nccl-legacy", False)],
+)
+def test_only_nccl2_takes_a_future_for_a_wait(
+    torch_names: Callable[..., None],
+    backend: str,
+    is_right: bool,  # noqa: FBT001
+) -> None:
+    assert (not causes(Sums, backend)) is is_right
+    assert not causes(ScalesInCallback, backend)
+
+
+@pytest.mark.parametrize("backend", NCCL_NAMES)
+def test_memory_of_the_host_is_refused_by_each_name(
+    torch_names: Callable[..., None], backend: str
+) -> None:
+    class OnHost(Sums):
+        def wait(self) -> None:
+            dist.all_reduce(torch.zeros(3), group=self.group)
+
+    assert causes(OnHost, backend) == {"raised_RuntimeError"}
