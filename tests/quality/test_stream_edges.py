@@ -198,7 +198,7 @@ EDGES = [
     Edge(
         ("bucket.bucket", "flush", "self._side.wait_for(self._writers)"),
         looks_at_local_gradients,
-        "insert `stream 3.wait_stream(default)` before syncverify/synchronizer/bucket/finite_check.py in <listcomp>", sharded=True, check_finite=True,
+        "insert `stream 3.wait_stream(default)` before syncverify/synchronizer/bucket/finite_check.py in _are_nonfinite", sharded=True, check_finite=True,
     ),
     Edge(
         ("step.sequence", "finish", "side.release_to(side.current())"), reduces,
@@ -226,7 +226,9 @@ def remedies(edge: Edge) -> list[str]:
             raise thread.error
     assert stall is None, stall
     found = disorders([recorder.trace for recorder in machine.recorders])
-    return [re.sub(r":\d+", "", str(disorder.remedy)) for disorder in found]
+    texts = [re.sub(r":\d+", "", str(disorder.remedy)) for disorder in found]
+    # Up to Python 3.11 a comprehension is a function of its own.
+    return [text.replace("<listcomp>", "_are_nonfinite") for text in texts]
 
 
 class WithoutStatement(ast.NodeTransformer):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
-from torch.utils import cpp_extension
 
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.processes.owner_link import tell_owner
@@ -57,7 +56,10 @@ def load_operators() -> None:
     Raises:
         NoCompilerError: A C++ compiler or ninja is missing.
     """
-    folder = _build_folder()
+    # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
+    from torch.utils import cpp_extension
+
+    folder = _build_folder(cpp_extension.get_default_build_root)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _acquired(FileLock(folder / "one_at_a_time")):
@@ -94,8 +96,6 @@ def _acquired(lock: FileLock) -> AbstractContextManager[object]:
     raise Timeout(lock.lock_file)
 
 
-def _build_folder() -> Path:
-    root = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return Path(root or cpp_extension.get_default_build_root()) / (
-        f"syncverify-{torch.__version__}"
-    )
+def _build_folder(default_root: Callable[[], str]) -> Path:
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or default_root()
+    return Path(root) / f"syncverify-{torch.__version__}"

@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 # The arguments: the act of the first child, and of the second one.
 SCRIPT = """
-import ctypes, fcntl, functools, os, signal, sys, time
+import ctypes, fcntl, functools, os, signal, sys, time, warnings
 from syncverify.backends.announcement import announce
 from syncverify.command import owner
 from syncverify.command.child import Patience
@@ -32,6 +32,9 @@ SCENARIO = Scenario(MeshSpec((1,), ("dp",)), (WEIGHT,), (1,), 64)
 def block():
     print("blocks", flush=True)
     ctypes.PyDLL(None).pause()
+
+# Python 3.12 warns of forks beside threads; subjects fork where nobody shows that.
+warnings.simplefilter("ignore", DeprecationWarning)
 
 def fork(then):
     if os.fork():

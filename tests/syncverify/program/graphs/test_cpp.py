@@ -1,5 +1,7 @@
 """Operators in C++ are compiled before ranks are watched, and only if a run uses them."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +18,16 @@ from syncverify.subjects.subject import resolve
 
 def test_words_are_those_that_are_compiled() -> None:
     assert {*cpp.IN_CPP} == {word for word in USES if word.startswith("cpp_")}
+
+
+@pytest.mark.long
+def test_torch_logs_no_missing_gpu_where_nothing_is_compiled() -> None:
+    """Its module of extensions does so when imported, beside CUDA without a GPU."""
+    code = (
+        "import sys; from syncverify.backends import worker; worker.import_dynamo()\n"
+        "sys.exit('torch.utils.cpp_extension' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("word", "expected"), [("cpp_kernel", 1), (PLAIN, 0)])
