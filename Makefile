@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify first test long lint type fmt check bench peers soak conformance gpu timemachine mutation catalogue clean
+.PHONY: verify first test long lint type fmt check bench peers releases soak conformance gpu timemachine mutation catalogue clean
 
 verify: first
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
@@ -46,15 +46,22 @@ check: lint type coverage long
 
 # d9d's metadata asks for a newer torch than ours, though its synchronizer runs on it.
 bench: $(INSTALLED)
-	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
+	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d
 	$(BIN)/python -m benchmarks.synchronizer --json bench.json
 	$(BIN)/python -m benchmarks.harness --json bench-harness.json
 
-# Other projects' synchronizers; what they are known for is in docs/findings.md.
-peers: $(INSTALLED)
-	DS_BUILD_OPS=0 $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[peers]'
-	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d==0.24.0
-	OMP_NUM_THREADS=1 $(BIN)/python -m peers --json peers.json
+# Other projects' synchronizers; what they are known for is in docs/findings.md. Each peer is
+# the newest of studies/results/releases.json, in an environment with the newest torch, which
+# d9d needs; megatron-core needs Python 3.12: make peers PYTHON=python3.12
+PEERS := build/peers/bin
+PEERS_INSTALLED := build/peers/.installed
+peers: $(PEERS_INSTALLED)
+	OMP_NUM_THREADS=1 $(PEERS)/python -m peers --json studies/results/peers.json
+
+# Compares each sentence of the pages about releases with the package index;
+# ARGS=--update stores what is newest and fills it in.
+releases: $(INSTALLED)
+	$(BIN)/python -m releases $(ARGS)
 
 # Hours of two cores for 96,000 scenarios; goes on where it was cut off. After a change of the
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
@@ -67,10 +74,10 @@ soak: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pages.soak studies/results/soak.jsonl \
 	  --backend fake --jobs 2 synchronizer=10000
 
-# Features that each synchronizer takes: plays the columns that are not stored yet, a minute or
-# two each, and writes docs/conformance.md. `make peers` installs the other projects' packages.
-conformance: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pages.conformance
+# Features that each synchronizer takes, in the environment of `make peers`: plays the columns
+# that are not stored with these releases, a minute or two each; writes docs/conformance.md.
+conformance: $(PEERS_INSTALLED)
+	OMP_NUM_THREADS=1 $(PEERS)/python -m pages.conformance
 
 # The checks that need a GPU, ten minutes on one; writes docs/gpu.md. As far as possible on a CPU.
 gpu: $(INSTALLED)
@@ -125,6 +132,16 @@ release: $(INSTALLED)
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.json | $(INSTALLED)
+	@$(PYTHON) -m venv --clear build/peers
+	@$(BIN)/python -m releases.requirements \
+	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') > build/peers/peers.txt
+	@sed -E '/^(torch|setuptools)==/d' constraints.txt > build/peers/constraints.txt
+	@echo "installing into build/peers; minutes, and 5 GB where torch is a CUDA build"
+	@DS_BUILD_OPS=0 $(PEERS)/pip install -qq --disable-pip-version-check -r build/peers/peers.txt \
+	  -c build/peers/constraints.txt -e . packaging
+	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "error: syncverify needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || :); try: make PYTHON=python3.12" >&2; exit 1; }

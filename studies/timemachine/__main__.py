@@ -50,7 +50,7 @@ def _play(pair: Pair, releases: Releases, *, again: bool) -> None:
     """Play the sides of a pair that are not stored, or all of them."""
     for side in pair.sides:
         result = stored().get(pair.name)
-        if again or result is None or result.side(side) is None:
+        if again or result is None or result.needs(pair, side):
             click.echo(f"{pair.name}: {side}: playing, a minute or two", err=True)
             result = with_side(result, pair, side, releases)
             store({**stored(), pair.name: result})
@@ -60,7 +60,8 @@ def _play(pair: Pair, releases: Releases, *, again: bool) -> None:
 def _line(pair: Pair, side: str, result: Result) -> str:
     played = result.side(side)
     assert played is not None  # it was played just now
-    version = pair.good if side == "good" else pair.bad
+    known = {"good": pair.good, "newest": result.newest_release}
+    version = known.get(side, pair.bad)
     found = ", ".join(played.violations) or "silent"
     return (
         f"{pair.name}: {side}, {pair.package} {version}: {found}; "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from releases.facts import facts
+from releases.marks import filled, marked
+from releases.release_table import ReleaseTable
 from timemachine.pairs import Pair, Table
 from timemachine.playing import ROOT, Played
 from timemachine.results import Result
@@ -15,9 +18,10 @@ _HEAD: Final = """\
 
 Written by `python -m timemachine` from `studies/timemachine/pairs.toml` and
 `studies/results/timemachine.json`; a test compares. Each pair is a defect that a project released
-and reported: the release with the defect, the release that repairs it, and the remedy of the
-report applied to the release with the defect. Nothing of the releases is changed but that, nothing
-is built, and no GPU is used.
+and reported: the release with the defect, the release that repairs it, the newest release on
+<!-- asked --><!-- / -->, and the remedy of the report applied to the release with the defect.
+Nothing of the releases is changed but that, nothing is built, and no GPU is used. `make releases`
+tells when there is a newer one.
 
 ```console
 $ make timemachine                                      # downloads and plays all, 20 minutes
@@ -34,7 +38,8 @@ its start and the shrinking included.
 
 def page(pairs: Table, results: dict[str, Result]) -> str:
     """Return the page."""
-    parts = [_HEAD, *_summary(pairs, results), ""]
+    head = filled(_HEAD, facts(ReleaseTable.read()))
+    parts = [head, *_summary(pairs, results), ""]
     for pair in pairs.played:
         parts += [*_section(pair, results.get(pair.name)), ""]
     parts += ["## Not played", "", *_missing(pairs)]
@@ -42,21 +47,28 @@ def page(pairs: Table, results: dict[str, Result]) -> str:
 
 
 def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
-    yield "| pair | release | shows | after | seconds | fixed release | with the remedy |"
-    yield "|---|---|---|---|---|---|---|"
+    newest = f"newest on {marked('asked', ReleaseTable.read().date)}"
+    yield f"| pair | release | shows | after | seconds | fixed release | {newest} | with the remedy |"
+    yield "|---|---|---|---|---|---|---|---|"
     for pair in pairs.played:
         result = results.get(pair.name)
         cells = [f"[{pair.name}](#{pair.name})", f"{pair.package} {pair.bad}"]
-        cells += _figures(pair, result) if result else ["not measured"] + [""] * 4
+        cells += _figures(pair, result) if result else ["not measured"] + [""] * 5
         yield f"| {' | '.join(cells)} |"
 
 
 def _figures(pair: Pair, result: Result) -> list[str]:
     return [
         *_caught(pair, result.bad),
-        f"{pair.good}: {_silence(result.good)}" if pair.good else "none on PyPI",
+        f"{pair.good}: {_silence(result.good)}" if pair.good else "none",
+        f"{_newest(pair, result)}{_silence(result.newest)}" if pair.good else "",
         _silence(result.repaired) if pair.remedy else "",
     ]
+
+
+def _newest(pair: Pair, result: Result) -> str:
+    release = result.newest_release
+    return f"{marked(f'seen {pair.package}', release)}: " if release else ""
 
 
 def _caught(pair: Pair, bad: Played | None) -> list[str]:

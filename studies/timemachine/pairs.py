@@ -34,7 +34,7 @@ class Pair:
         name: Name in the table and on the command line.
         package: Name on PyPI.
         bad: Version with the defect.
-        good: First version on PyPI that repairs it; empty if there is none.
+        good: First release that repairs it; empty if there is none.
         issue: Report or repair of the defect, as `owner/repository#number`.
         mechanism: The mistake, in one or two sentences.
         subject: Name or path of the subject.
@@ -75,8 +75,11 @@ class Pair:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Return the sides to play, the one with the defect first."""
-        good = ("good",) if self.good else ()
+        """Return the sides to play, the one with the defect first.
+
+        Of a defect that a release repairs, the newest release is a side as well.
+        """
+        good = ("good", "newest") if self.good else ()
         repaired = ("repaired",) if self.remedy else ()
         return ("bad", *good, *repaired)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Self
 
+from releases.release_table import ReleaseTable
 from timemachine.pairs import Pair, table
 from timemachine.playing import ROOT, Played, play
 from timemachine.releases import Releases
@@ -28,6 +29,8 @@ class Result:
         bad: Report about the release with the defect.
         good: Report about the release without it.
         repaired: Report about the release with the defect and the remedy.
+        newest: Report about the release that was the newest one.
+        newest_release: Version of that release.
     """
 
     date: str
@@ -35,13 +38,15 @@ class Result:
     bad: Played | None = None
     good: Played | None = None
     repaired: Played | None = None
+    newest: Played | None = None
+    newest_release: str = ""
 
     @classmethod
     def read(cls, entry: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` wrote as JSON."""
         sides = {
-            name: Played.read(entry[name]) if entry[name] else None
-            for name in ("bad", "good", "repaired")
+            name: Played.read(entry[name]) if entry.get(name) else None
+            for name in ("bad", "good", "repaired", "newest")
         }
         return cls(**{**entry, **sides})
 
@@ -50,16 +55,25 @@ class Result:
         played: Played | None = getattr(self, name)
         return played
 
+    def needs(self, pair: Pair, side: str) -> bool:
+        """Tell whether a side was not played, or with a release that is no longer the newest."""
+        outdated = side == "newest" and self.newest_release != newest_release(pair)
+        return outdated or self.side(side) is None
+
     def holds(self, pair: Pair) -> bool:
         """Tell whether the defect is found as expected, and every other side is silent."""
-        others = [self.side(name) for name in pair.sides[1:]]
-        silent = [side for side in others if side is not None and side.is_silent]
         return (
             self.bad is not None
             and self.bad.shows(pair)
-            and len(silent) == len(others) > 0
-            and max(side.examples for side in silent) >= EXAMPLES
+            and all(self._is_silent(pair, side) for side in pair.sides[1:])
         )
+
+    def _is_silent(self, pair: Pair, name: str) -> bool:
+        # The fixed release is the proof, where there is one; the remedy is the report's word.
+        is_proof = name != "repaired" or not pair.good
+        side = self.side(name)
+        needed = EXAMPLES if is_proof else 1
+        return side is not None and side.is_silent and side.examples >= needed
 
 
 def with_side(
@@ -68,8 +82,15 @@ def with_side(
     """Play one side of a pair, and return the result with its report."""
     today = datetime.now(UTC).date().isoformat()
     known = result or Result(today, version("torch"))
-    played = _played(pair, side, releases)
-    return replace(known, date=today, torch=version("torch"), **{side: played})
+    changes: dict[str, Any] = {side: _played(pair, side, releases)}
+    if side == "newest":
+        changes["newest_release"] = newest_release(pair)
+    return replace(known, date=today, torch=version("torch"), **changes)
+
+
+def newest_release(pair: Pair) -> str:
+    """Return the newest release of the package, as in the stored table of releases."""
+    return ReleaseTable.read().newest[pair.package].version
 
 
 def _played(pair: Pair, side: str, releases: Releases) -> Played:
@@ -79,10 +100,10 @@ def _played(pair: Pair, side: str, releases: Releases) -> Played:
         case "bad":
             release = releases.repaired(pair.package, pair.bad, hides)
             return play(pair, [release, imports], examples=EXAMPLES, stops=True)
-        case "good":
-            release = releases.unpacked(pair.package, pair.good)
+        case "good" | "newest":
+            chosen = pair.good if side == "good" else newest_release(pair)
+            release = releases.unpacked(pair.package, chosen)
             return play(pair, [release, imports], examples=EXAMPLES)
-    # The fixed release is the proof, where there is one; the remedy is the report's word.
     release = releases.repaired(pair.package, pair.bad, (*hides, *pair.remedy))
     examples = _EXAMPLES_BESIDE if pair.good else EXAMPLES
     return play(pair, [release, imports], examples=examples)

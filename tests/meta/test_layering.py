@@ -30,6 +30,7 @@ STUDIES = (
     "peers",
     "prose",
     "redteam",
+    "releases",
     "timemachine",
     "stand_ins",
 )
@@ -64,10 +65,12 @@ MAY_IMPORT = {
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
+    "studies/releases/": {"click", "packaging"},
     # Pages say how the tests are made.
     "studies/pages/": {
         "click",
         "hypothesis",
+        "packaging",
         "planted",
         "pytest",
         "rich",

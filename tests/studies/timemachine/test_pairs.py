@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
+from timemachine import results
 from timemachine.__main__ import main
 from timemachine.page import PAGE, page
 from timemachine.pairs import FOLDER, Edit, Pair, table
@@ -35,7 +36,7 @@ CAUGHT = Played(
     "at file.py:3",
     "sv2",
 )
-HOLDS = Result("2026-01-01", "2.13.0", CAUGHT, SILENT, None)
+HOLDS = Result("2026-01-01", "2.13.0", CAUGHT, SILENT, None, SILENT, "3")
 
 
 def test_the_page_is_that_of_the_stored_results() -> None:
@@ -78,11 +79,14 @@ def test_a_result_as_expected_holds() -> None:
         replace(HOLDS, good=CAUGHT),
         replace(HOLDS, good=replace(SILENT, examples=EXAMPLES - 1)),
         replace(HOLDS, good=None),
+        replace(HOLDS, newest=None),
+        replace(HOLDS, newest=CAUGHT),
         replace(HOLDS, bad=None),
     ],
     ids=[
         *("missed", "another cause", "another place"),
-        *("accused", "few scenarios", "not played", "nothing played"),
+        *("accused", "few scenarios", "not played"),
+        *("newest not played", "newest accused", "nothing played"),
     ],
 )
 def test_any_other_result_does_not(result: Result) -> None:
@@ -93,6 +97,17 @@ def test_a_remedy_that_does_not_help_is_not_as_expected() -> None:
     pair = replace(PAIR, remedy=(Edit("file.py", "old", "new"),))
     assert not replace(HOLDS, repaired=CAUGHT).holds(pair)
     assert replace(HOLDS, repaired=replace(SILENT, examples=60)).holds(pair)
+
+
+def test_the_newest_release_is_played_again_when_there_is_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(results, "newest_release", lambda pair: "3")
+    assert not HOLDS.needs(PAIR, "newest")
+    assert replace(HOLDS, newest=None).needs(PAIR, "newest")
+    monkeypatch.setattr(results, "newest_release", lambda pair: "4")
+    assert HOLDS.needs(PAIR, "newest")
+    assert not HOLDS.needs(PAIR, "good")
 
 
 def test_an_unknown_pair_is_one_line() -> None:
