@@ -1,7 +1,8 @@
 """Observe each feature of each synchronizer, and write the table: `python -m pages.conformance`.
 
 A column that was observed already is left as it is, so that the command goes on where it was
-cut off. A column is left out if its package is not installed.
+cut off; it is observed again where a newer release of its package, or of torch, is installed.
+A column is left out if its package is not installed.
 """
 
 import argparse
@@ -10,12 +11,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-from pages.conformance_columns import COLUMNS, Cell, Column, Observed
+from pages.conformance_columns import (
+    COLUMNS,
+    Cell,
+    Column,
+    Observed,
+    installed_torch,
+    observed_columns,
+)
 from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
 from pages.front_table import README, readme
 
@@ -42,10 +49,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def missing(names: Sequence[str]) -> Iterator[Column]:
-    """Yield the columns among `names` that were not observed yet."""
-    for column in COLUMNS:
-        if column.name in names and not column.file.exists():
-            yield column
+    """Yield the columns among `names` that were not observed with the releases of today."""
+    current = [each.column for each in observed_columns() if not each.is_outdated()]
+    yield from (each for each in COLUMNS if each.name in names and each not in current)
 
 
 def _probed(column: Column, num_scenarios: int, seconds: float) -> str:
@@ -89,11 +95,13 @@ def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Obse
     return Observed(
         column=column,
         version=column.installed() or "",
-        torch=torch.__version__.partition("+")[0],
+        torch=installed_torch(),
         seed=report["seed"],
         num_scenarios=num_scenarios,
         plain=plain,
         cells=cells,
+        date=datetime.now(UTC).date().isoformat(),
+        python=".".join(map(str, sys.version_info[:2])),
     )
 
 

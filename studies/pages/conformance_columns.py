@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.version import Version
+
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
@@ -43,6 +45,11 @@ class Column:
             return version(self.package or "syncverify").partition("+")[0]
         except PackageNotFoundError:
             return None
+
+
+def installed_torch() -> str:
+    """Return the version of torch without a build number."""
+    return version("torch").partition("+")[0]
 
 
 def _built_in(names: str, package: str, backend: str = "sim") -> list[Column]:
@@ -96,6 +103,8 @@ class Observed:
         num_scenarios: Number of scenarios of each feature, at most.
         plain: Tokens and sentences of violations in plain training steps.
         cells: One observation for each feature.
+        date: Day of the observations.
+        python: Version of Python, as "3.12".
     """
 
     column: Column
@@ -105,6 +114,16 @@ class Observed:
     num_scenarios: int
     plain: Mapping[str, str]
     cells: tuple[Cell, ...]
+    date: str = ""
+    python: str = ""
+
+    def is_outdated(self) -> bool:
+        """Tell whether this Python has a newer release of the package, or of torch."""
+        installed = self.column.installed()
+        return installed is not None and (
+            Version(self.version) < Version(installed)
+            or Version(self.torch) < Version(installed_torch())
+        )
 
     def explained(self) -> list[Cell]:
         """List the cells that have a scenario to show."""

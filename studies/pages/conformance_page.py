@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
+from releases.facts import facts
+from releases.marks import filled, marked
+from releases.release_table import ReleaseTable
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
@@ -44,8 +47,12 @@ _COMMAND = """\
 $ make conformance
 ```
 
-plays what is missing in `studies/results/conformance`, and goes on where it was cut off; to
-play a column anew, delete its file. A column whose package is missing is left as it is.
+plays what is missing in `studies/results/conformance`, and each column of which a newer release,
+or a newer torch, is installed; it goes on where it was cut off. To play a column anew, delete its
+file. The environment is that of `make peers`: the newest release of each package on
+<!-- asked --><!-- / -->, which for megatron-core needs Python
+<!-- python megatron-core --><!-- / -->: `make conformance PYTHON=python3.12`. A column whose
+package is missing is left as it is.
 """
 _SCENARIOS_HEAD = """\
 # Scenarios of the conformance table
@@ -79,7 +86,8 @@ def page() -> str:
     parts = [_HEAD, *_overview(columns), ""]
     for title, topics in _GROUPS.items():
         parts += [f"## {title}", "", *_table(topics, columns), ""]
-    return "\n".join([*parts, *_not_tried(columns), _COMMAND])
+    command = filled(_COMMAND, facts(ReleaseTable.read()))
+    return "\n".join([*parts, *_not_tried(columns), command])
 
 
 def scenarios_page() -> str:
@@ -93,15 +101,16 @@ def scenarios_page() -> str:
 
 def _overview(columns: list[Observed]) -> Iterator[str]:
     words = ("ok", "refused", *EXPLAINED, "-")
-    yield "| synchronizer | version | backend | scenarios | " + " | ".join(words) + " |"
-    yield "|---|---|---|---|" + "---|" * len(words)
+    head = "| synchronizer | version | played on | Python | backend | scenarios | "
+    yield head + " | ".join(words) + " |"
+    yield "|---|---|---|---|---|---|" + "---|" * len(words)
     for each in columns:
         counts = Counter(_MARKS.get(cell.word, cell.word) for cell in each.cells)
         played = sum(sum(cell.counts.values()) for cell in each.cells)
         numbers = " | ".join(str(counts[word]) for word in words)
         yield (
-            f"| `{each.column.name}` | {_version(each)} | {each.column.backend} "
-            f"| {played} | {numbers} |"
+            f"| `{each.column.name}` | {_version(each)} | {each.date} | {each.python} "
+            f"| {each.column.backend} | {played} | {numbers} |"
         )
     yield from _sizes(columns)
     yield from _absent(columns)
@@ -132,9 +141,11 @@ def _absent(columns: list[Observed]) -> Iterator[str]:
 
 def _version(column: Observed) -> str:
     package = column.column.package
+    torch = f"torch {marked('seen torch', column.torch)}"
     if package == "torch":
-        return f"torch {column.version}"
-    return f"{package or 'this repository'} {column.version}, torch {column.torch}"
+        return torch
+    played = marked(f"seen {package}", column.version) if package else column.version
+    return f"{package or 'this repository'} {played}, {torch}"
 
 
 def _by_num_scenarios(columns: list[Observed]) -> Iterator[tuple[int, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from pages import conformance_columns
 from pages.conformance import missing, observed
-from pages.conformance_columns import COLUMNS, Cell, observed_columns
+from pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
 from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.token import decode
@@ -74,6 +74,37 @@ def test_a_column_is_observed_once(
     names = [first.name, second.name]
     observed(first, REPORT, 3).write()
     assert [*missing(names)] == [second]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_missing"),
+    [
+        ({"torch": "2.9.1"}, True),
+        ({"version": "0.0.9"}, True),
+        ({"torch": "99.0"}, False),  # installed here is an older one
+    ],
+)
+def test_a_column_is_observed_again_with_a_newer_release(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, str],
+    is_missing: bool,  # noqa: FBT001  # a column of the table above
+) -> None:
+    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
+    first = COLUMNS[0]
+    replace(observed(first, REPORT, 3), **changes).write()
+    assert ([*missing([first.name])] == [first]) == is_missing
+
+
+def test_a_column_whose_package_is_missing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance_columns, "RESULTS", tmp_path)
+    absent = Column("absent", "absent", "package-of-no-project")
+    monkeypatch.setattr(conformance_columns, "COLUMNS", [absent])
+    replace(observed(absent, REPORT, 3), version="1.0", torch="1.0").write()
+    (stored,) = observed_columns()
+    assert not stored.is_outdated()
 
 
 def test_observations_come_back_as_they_were_stored(
