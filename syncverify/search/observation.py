@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
+from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import (
     every_rank_finishes,
@@ -170,6 +171,7 @@ class _Observing:
     judge: Judge
     plan: ObservationPlan
     is_out_of_time: bool = False
+    refusal: str = ""
 
     def identities(self, num_scenarios: int) -> set[Identity]:
         """Return the identities of all violations."""
@@ -189,6 +191,9 @@ class _Observing:
             reason = self._reason()
             return Observation(self.scenarios.feature, "not tried", reason=reason)
         word = next(word for word in WORDS if word in counts)
+        if self.refusal and word == "right":  # of fewer scenarios than were played
+            feature = self.scenarios.feature
+            return Observation(feature, "not tried", reason=self.refusal)
         simplest = worst.get(word)
         if simplest is not None and word != "hangs":
             simplest = self._simplest(simplest)
@@ -215,8 +220,12 @@ class _Observing:
             except OutOfBudgetError:
                 self.is_out_of_time = True
                 return
+            except EnvironmentNotSupportedError as error:
+                self.refusal = str(error)
 
     def _reason(self) -> str:
+        if self.refusal:
+            return self.refusal
         if self.judge.num_runs:
             return "plain training steps are violated already"
         if self.is_out_of_time:
@@ -224,13 +233,16 @@ class _Observing:
         return "no scenario of this contract has it"
 
     def _simplest(self, found: FoundViolation) -> FoundViolation:
-        return leave_things_out(
-            self.scenarios.capabilities,
-            self.judge,
-            found,
-            max_runs=self.plan.num_simpler,
-            keeps=self.scenarios.has_feature,
-        )
+        try:
+            return leave_things_out(
+                self.scenarios.capabilities,
+                self.judge,
+                found,
+                max_runs=self.plan.num_simpler,
+                keeps=self.scenarios.has_feature,
+            )
+        except EnvironmentNotSupportedError:  # of a scenario on the way
+            return found
 
 
 def _judgement(judged: JudgedRun, ignored: Collection[Identity]) -> Judgement | None:

@@ -321,6 +321,26 @@ def test_a_feature_that_comes_after_the_time_limit_says_so() -> None:
     assert (late.word, late.reason) == ("not tried", "the time limit came first")
 
 
+class RaisesBeforeACallback(Remembers):
+    """Raises in a second `wait()`, while a callback of a future has not run."""
+
+    def wait(self) -> None:
+        if self.num_waits:
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            assert work is not None
+            self.future = work.get_future().then(lambda done: done.value())
+            raise RuntimeError("wait() was called already; call zero_grad() first")
+        super().wait()
+
+
+@pytest.mark.slow
+def test_a_feature_that_the_backend_does_not_judge_is_not_tried() -> None:
+    twice, other = observed(RaisesBeforeACallback, TWICE, "use=twice")
+    assert twice.word == "not tried"
+    assert "while a callback of a future has not run" in twice.reason
+    assert other.word == "right"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["freeze", "unfreeze"])
 def test_an_event_that_freezes_concerns_a_reduced_parameter(event: str) -> None:
