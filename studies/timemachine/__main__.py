@@ -52,7 +52,11 @@ def _play(pair: Pair, releases: Releases, *, again: bool) -> None:
         result = stored().get(pair.name)
         if again or result is None or result.needs(pair, side):
             click.echo(f"{pair.name}: {side}: playing, a minute or two", err=True)
-            result = with_side(result, pair, side, releases)
+            try:
+                result = with_side(result, pair, side, releases)
+            except click.ClickException as error:  # the next side may be played
+                click.echo(error.format_message(), err=True)
+                continue
             store({**stored(), pair.name: result})
         click.echo(_line(pair, side, result))
 

@@ -6,13 +6,12 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.missing_package import missing_package
 
 try:
     from d9d.internals.grad_sync import GradientSynchronizer
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "d9d is missing; install it by `pip install --no-deps d9d==0.24.0`"
-    ) from error
+    raise missing_package("d9d", error) from error
 
 
 class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.missing_package import missing_package
 
 try:
     import deepspeed
@@ -24,10 +25,7 @@ try:
     import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     from deepspeed.utils import groups, safe_get_full_grad
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"deepspeed cannot be imported ({error.name} is missing); "
-        "install it by `pip install deepspeed==0.19.8`"
-    ) from error
+    raise missing_package("deepspeed", error, options="") from error
 
 _CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,

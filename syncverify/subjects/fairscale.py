@@ -10,14 +10,13 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.missing_package import missing_package
 
 try:
     from fairscale.nn.data_parallel import ShardedDataParallel
     from fairscale.optim import OSS
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "fairscale is missing; install it by `pip install --no-deps fairscale==0.4.13`"
-    ) from error
+    raise missing_package("fairscale", error) from error
 
 
 class FairscaleSubject(ModuleAdapter):

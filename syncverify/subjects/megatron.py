@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.adapters import LossModule, ModuleAdapter
+from syncverify.subjects.missing_package import missing_package
 
 try:
     from megatron.core.distributed import (
@@ -22,9 +23,7 @@ try:
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.transformer import TransformerConfig
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "megatron-core is missing; install it by `pip install --no-deps megatron-core==0.16.1`"
-    ) from error
+    raise missing_package("megatron-core", error) from error
 
 
 class MegatronSubject(ModuleAdapter):
@@ -42,7 +41,7 @@ class MegatronSubject(ModuleAdapter):
 
     Source:
         megatron/core/distributed/distributed_data_parallel.py and
-        distributed_data_parallel_config.py, of megatron-core 0.16.1.
+        distributed_data_parallel_config.py, of megatron-core 0.19.2.
     """
 
     def options(self) -> dict[str, Any]:

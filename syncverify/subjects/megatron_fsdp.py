@@ -16,14 +16,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.missing_package import missing_package
 
 try:
     from megatron_fsdp import fully_shard_model, param_and_grad_buffer
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "megatron-fsdp is missing; install it by "
-        "`pip install --no-deps megatron-fsdp==0.6.1`"
-    ) from error
+    raise missing_package("megatron-fsdp", error) from error
 
 # A check of the shapes of shards, which copies a tensor to a GPU by `.cuda()`; parameters are
 # on the CPU here. It decides nothing but whether to raise.

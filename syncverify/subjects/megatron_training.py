@@ -27,7 +27,7 @@ class TrainingMegatronSubject(ShardedMegatronSubject):
 
     Source:
         `get_model` of megatron/training/training.py, which is no part of the package
-        megatron-core; distributed_data_parallel_config.py of megatron-core 0.16.1.
+        megatron-core; distributed_data_parallel_config.py of megatron-core 0.19.2.
     """
 
     capabilities = replace(ShardedMegatronSubject.capabilities, takes_cuda_streams=True)
