@@ -16,10 +16,12 @@ import torch
 
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.work import SimulatedWork
 
 _MAX_DEPTH: Final = 3
 _MAX_OBJECTS: Final = 400
+_HANDLES: Final = SimulatedWork, DroppableHandle
 _LEAVES: Final = (str, bytes, int, float, bool, type(None), torch.Tensor, type)
 NOTE: Final = f"__import__({__name__!r}, fromlist=['note']).note(locals())"
 
@@ -82,7 +84,7 @@ def note(local_names: Mapping[str, Any]) -> None:
         for name, value in _Walk().objects(local_names):
             if isinstance(value, VirtualStream):
                 scope.streams.setdefault(value.name, {})[name] = None
-            elif isinstance(value, SimulatedWork):
+            elif isinstance(value, _HANDLES):
                 scope.works.setdefault(value.launched_at, {})[name] = None
             elif isinstance(value, torch.Tensor):
                 scope.tensors[name] = None
@@ -114,7 +116,7 @@ class _Walk:
 
 def _parts(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, Any]]:
     """Yield what an object holds, with names."""
-    if isinstance(value, (*_LEAVES, VirtualStream, SimulatedWork)):
+    if isinstance(value, (*_LEAVES, VirtualStream, *_HANDLES)):
         return
     if isinstance(value, (list, tuple, set, frozenset, dict)):
         if not name.loop:
@@ -123,7 +125,7 @@ def _parts(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, Any]
     if (type(value).__module__ or "").partition(".")[0] == "torch":
         return
     for key, part in getattr(value, "__dict__", {}).items():
-        is_optional = isinstance(part, SimulatedWork)
+        is_optional = isinstance(part, _HANDLES)
         yield Name(f"{name.text}.{key}", name.loop, is_optional), part
 
 

@@ -26,6 +26,7 @@ import os
 from importlib.metadata import entry_points
 from typing import Final, NamedTuple
 
+import torch
 import torch.distributed as dist
 
 from syncverify.defaults import NCCL_NAMES
@@ -39,13 +40,16 @@ class Promises(NamedTuple):
     Attributes:
         orders_by_future: `Work.get_future()` lets the current stream wait for the
             collective, as `wait()` does.
+        keeps_results: The results of a collective stay alive until a wait, though the
+            handle is dropped. The inputs do in any case.
     """
 
     orders_by_future: bool
+    keeps_results: bool
 
 
-_LEGACY: Final = Promises(orders_by_future=False)
-_NCCL2: Final = Promises(orders_by_future=True)
+_LEGACY: Final = Promises(orders_by_future=False, keeps_results=True)
+_FORGETS_SINCE: Final = "2.15"  # its queue of works holds their inputs alone
 
 
 @functools.cache
@@ -68,9 +72,12 @@ def promises_of(backend: str) -> Promises:
             libraries are simulated as NCCL.
     """
     libraries = (part.rpartition(":")[2] for part in backend.split(","))
-    match next((name for name in libraries if name in NCCL_NAMES), None):
-        case "nccl2" | "nccl-lazy":
-            return _NCCL2
-        case "nccl" if "nccl2" in _named_in_torch() and os.environ.get(_CHOICE) == "1":
-            return _NCCL2
+    name = next((each for each in libraries if each in NCCL_NAMES), None)
+    forgets = torch.__version__ >= _FORGETS_SINCE
+    choice = os.environ.get(_CHOICE)
+    if name == "nccl" and "nccl2" in _named_in_torch() and choice != "0":
+        # Unset, the name stands for `nccl2` in the releases that forget.
+        return Promises(orders_by_future=choice == "1", keeps_results=not forgets)
+    if name in {"nccl2", "nccl-lazy"}:
+        return Promises(orders_by_future=True, keeps_results=not forgets)
     return _LEGACY

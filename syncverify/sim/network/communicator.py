@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from syncverify.errors import RunEndedError
 from syncverify.sim.network.collectives import Call, Tensors, agree, taken
+from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, SimulatedWork
@@ -133,7 +134,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         # torch knows no batches of this backend: it passes their messages one by one.
         return self._coalesced is not None or is_called_by("batch_isend_irecv")
 
-    def _issue(self, call: Call, peers: tuple[int, int] | None = None) -> SimulatedWork:
+    def _issue(self, call: Call, peers: tuple[int, int] | None = None) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         tensors = call.inputs or call.outputs
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
@@ -168,7 +169,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
             self._in_order.append(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
-        return work
+            return work
+        return work if work.promises.keeps_results else DroppableHandle(work)
 
     def _arrive(
         self, rendezvous: Rendezvous, seat: int, call: Call, launched: CollectiveLaunch

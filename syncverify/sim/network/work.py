@@ -17,10 +17,11 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.futures import LazyFuture, OrderedSource, Source
-from syncverify.sim.device.nccl_names import promises_of
-from syncverify.sim.device.streams import RankStreams, own_streams
-from syncverify.sim.network.collectives import Call, Tensors, compute, deliver
+from syncverify.sim.device.nccl_names import Promises, promises_of
+from syncverify.sim.device.streams import own_streams
+from syncverify.sim.network.collectives import Call, Tensors, compute
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
+from syncverify.sim.network.results import Results, without_memory
 from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
@@ -69,7 +70,7 @@ class SimulatedWork(dist.Work):
         self._seat = seat
         self._launched = launched
         self._delivered = False
-        self._outputs = call.outputs
+        self._results = Results(call.outputs)
         # NCCL's work holds its tensors since torch 2.8, in place of `record_stream`: their
         # memory may be reused only after a stream was told to wait for the work.
         self._held = call.inputs
@@ -146,30 +147,51 @@ class SimulatedWork(dist.Work):
     @override
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._outputs
+        return self._results.kept
 
     @override
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future, which is complete for C++ code."""
         caller = sys._getframe(1).f_code.co_filename  # documented by Python
+        return self.future_of(self, caller)
+
+    def future_of(
+        self, handle: Source, caller: str
+    ) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future that holds a handle of this work, for a line of a file."""
         if self._streams is None or not is_subject_line(caller):
             self.wait()
             future = torch.futures.Future[list[torch.Tensor]]()
-            future.set_result(self._outputs)
+            future.set_result(self._results.kept)
             return future
-        source: Source = self
-        if self._orders_by_future(self._streams):
+        if self._orders_by_future():
             self.settle_in_turn()
             self.order()
-            source = OrderedSource(self._streams, self)
-        future = LazyFuture(self._streams, source)
-        self.when_settled(lambda: future.set_result(self._outputs))
+            handle = OrderedSource(self._streams, handle)
+        future = LazyFuture(self._streams, handle)
+        self.when_settled(lambda: future.set_result(self._results.kept))
         return future
 
-    def _orders_by_future(self, streams: RankStreams) -> bool:
-        backend = streams.backends.of(self._group.group_name)
+    def _orders_by_future(self) -> bool:
         is_held_back = self._group.is_held_back(self)
-        return promises_of(backend).orders_by_future and not is_held_back
+        return self.promises.orders_by_future and not is_held_back
+
+    @property
+    def promises(self) -> Promises:
+        """The promises of the library that the caller is told of."""
+        streams = self._streams
+        group = self._group.group_name
+        return promises_of("gloo" if streams is None else streams.backends.of(group))
+
+    def let_go_of_results(self) -> None:
+        """Keep no result alive; see Note [Dropped handles]."""
+        call = self._rendezvous.calls[self._seat]
+        if call is not None and not self._delivered:
+            with self._group.recorder.not_recording_accesses():
+                stand_ins = without_memory(call.outputs)
+            replaced = dataclasses.replace(call, outputs=stand_ins)
+            self._rendezvous.calls[self._seat] = replaced
+        self._results.let_go()
 
     # torch would raise an error that reads like the subject's own.
     _get_duration: Any = refusal("the duration of a collective")
@@ -201,7 +223,7 @@ class SimulatedWork(dist.Work):
 
     def writes_any_of(self, tensors: Tensors) -> bool:
         """Tell whether a result and any of the tensors have a byte in common."""
-        written = [_bytes_of(output) for output in self._outputs]
+        written = [_bytes_of(output) for output in self._results.living()]
         return any(_bytes_of(each).overlaps(one) for each in tensors for one in written)
 
     def order(self) -> None:
@@ -256,7 +278,7 @@ class SimulatedWork(dist.Work):
             return
         delivered = [call for call in self._rendezvous.calls if call is not None]
         with self._group.recorder.delivering(self._launched):
-            deliver(compute(delivered, self._seat), self._outputs)
+            self._results.write(compute(delivered, self._seat))
         # The rendezvous lives as long as the run, and must not keep the outputs alive.
         self._rendezvous.calls[self._seat] = dataclasses.replace(
             delivered[self._seat], outputs=[]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.torch_version import TorchVersion
 
 from syncverify.backends.sim import SimBackend
 from syncverify.defaults import NCCL_NAMES
@@ -16,10 +17,12 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device import nccl_names
-from syncverify.sim.device.nccl_names import known_libraries, promises_of
+from syncverify.sim.device.nccl_names import Promises, known_libraries, promises_of
 from syncverify.subjects.subject import Subject
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
+LEGACY = Promises(orders_by_future=False, keeps_results=True)
+NCCL2 = Promises(orders_by_future=True, keeps_results=False)
 CHOICE = "TORCH_DIST_USE_NCCL2"
 TOLD = Capabilities(tensors="local", device="cuda")
 SCENARIO = Scenario(
@@ -29,28 +32,29 @@ SCENARIO = Scenario(
 
 @pytest.fixture
 def torch_names(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that gives torch names; it has those of 2.14 before a call."""
+    """Return a function that gives torch names; it has those of 2.15 before a call."""
 
     def give(*names: str) -> None:
         monkeypatch.setattr(nccl_names, "_named_in_torch", lambda: frozenset(names))
 
     monkeypatch.delenv(CHOICE, raising=False)
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.15.0"))
     give(*NCCL_NAMES)
     return give
 
 
 @pytest.mark.parametrize(
-    ("backend", "choice", "orders"),
+    ("backend", "choice", "promised"),
     [
-        ("nccl2", None, True),
-        ("nccl-lazy", "0", True),
-        ("cpu:gloo,cuda:nccl2", None, True),
-        ("nccl-legacy", "1", False),
-        ("nccl", None, False),  # either
-        ("nccl", "0", False),
-        ("nccl", "1", True),
-        ("cpu:gloo,cuda:nccl", "1", True),
-        ("gloo", "1", False),
+        ("nccl2", None, NCCL2),
+        ("nccl-lazy", "0", NCCL2),
+        ("cpu:gloo,cuda:nccl2", None, NCCL2),
+        ("nccl-legacy", "1", LEGACY),
+        ("nccl", None, Promises(orders_by_future=False, keeps_results=False)),  # either
+        ("nccl", "0", LEGACY),
+        ("nccl", "1", NCCL2),
+        ("cpu:gloo,cuda:nccl", "1", NCCL2),
+        ("gloo", "1", LEGACY),
     ],
 )
 def test_a_name_promises_what_all_promise_that_it_may_stand_for(
@@ -58,11 +62,13 @@ def test_a_name_promises_what_all_promise_that_it_may_stand_for(
     monkeypatch: pytest.MonkeyPatch,
     backend: str,
     choice: str | None,
-    orders: bool,  # noqa: FBT001
+    promised: Promises,
 ) -> None:
     if choice is not None:
         monkeypatch.setenv(CHOICE, choice)
-    assert promises_of(backend).orders_by_future is orders
+    assert promises_of(backend) == promised
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.14.1"))
+    assert promises_of(backend) == promised._replace(keeps_results=True)
 
 
 def test_a_torch_with_one_implementation_has_no_choice(
@@ -70,7 +76,7 @@ def test_a_torch_with_one_implementation_has_no_choice(
 ) -> None:
     torch_names()
     monkeypatch.setenv(CHOICE, "1")
-    assert not promises_of("nccl").orders_by_future
+    assert promises_of("nccl") == LEGACY
 
 
 def test_torch_registers_its_names_of_nccl_as_plugins() -> None:
@@ -160,7 +166,7 @@ class Sums:
 
 
 class ScalesInCallback(Sums):
-    """Scales on the stream of a callback, after what the side stream has done before."""
+    """Scales on the stream of a callback, after the work of the side stream."""
 
     def use(self, future: torch.futures.Future[Any], gradient: torch.Tensor) -> None:
         done = future.then(lambda _: gradient.mul_(2).div_(2))
@@ -195,3 +201,70 @@ def test_memory_of_the_host_is_refused_by_each_name(
             dist.all_reduce(torch.zeros(3), group=self.group)
 
     assert causes(OnHost, backend) == {"raised_RuntimeError"}
+
+
+class Drops(Sums):
+    """Sums gradients, after a gather into memory without further use."""
+
+    def wait(self) -> None:
+        gradient = self.parameter.grad
+        assert gradient is not None
+        self.gather(gradient.clone())
+        dist.all_reduce(gradient, group=self.group)
+
+    def gather(self, gradient: torch.Tensor) -> None:
+        everything = gradient.new_empty(2 * gradient.numel())
+        dist.all_gather_single(everything, gradient, group=self.group, async_op=True)
+
+
+class DropsAfterWait(Drops):
+    def gather(self, gradient: torch.Tensor) -> None:
+        everything = gradient.new_empty(2 * gradient.numel())
+        work = dist.all_gather_single(
+            everything, gradient, group=self.group, async_op=True
+        )
+        assert work is not None
+        work.wait()
+
+
+class KeepsHandle(Drops):
+    def gather(self, gradient: torch.Tensor) -> None:
+        everything = gradient.new_empty(2 * gradient.numel())
+        self.work = dist.all_gather_single(
+            everything, gradient, group=self.group, async_op=True
+        )
+
+    def zero_grad(self) -> None:
+        assert self.work is not None
+        self.work.wait()
+        super().zero_grad()
+
+
+class KeepsFuture(KeepsHandle):
+    def gather(self, gradient: torch.Tensor) -> None:
+        super().gather(gradient)
+        assert self.work is not None
+        self.work = self.work.get_future()
+
+
+@pytest.mark.parametrize("kind", [Drops, DropsAfterWait, KeepsHandle, KeepsFuture])
+@pytest.mark.parametrize("backend", NCCL_NAMES)
+def test_results_of_a_dropped_handle_are_held_by_the_legacy_implementation_alone(
+    torch_names: Callable[..., None], kind: type[Sums], backend: str
+) -> None:
+    is_wrong = kind is Drops and backend != "nccl-legacy"
+    assert causes(kind, backend) == ({"freed_in_use"} if is_wrong else set())
+
+
+def test_results_that_others_hold_arrive_without_the_handle(
+    on_ranks: OnRanks, torch_names: Callable[..., None]
+) -> None:
+    def program(rank: int) -> list[float]:
+        group = dist.new_group([0, 1], backend="nccl2")
+        everything, mine = torch.zeros(6), torch.full((2,), rank + 1.0)
+        dist.all_gather_single(everything[2:], mine, group=group, async_op=True)
+        before = everything.sum().item()
+        torch.cuda.synchronize()
+        return [before, *everything.tolist()]
+
+    assert on_ranks(2, program) == [[0, 0, 0, 1, 1, 2, 2]] * 2

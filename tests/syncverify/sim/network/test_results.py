@@ -1,0 +1,108 @@
+"""Results of dropped handles: the memory may be gone before the collective writes to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from syncverify.sim.device import nccl_names
+from syncverify.sim.device.nccl_names import Promises
+from syncverify.sim.network import work
+from syncverify.sim.network.results import Results, without_memory
+
+OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
+
+
+def test_a_value_goes_to_each_tensor_whose_memory_is_still_there() -> None:
+    buffer, gone = torch.zeros(2, 3), torch.zeros(4)
+    results = Results([buffer[:, 1], gone, buffer[1, 2:]])
+    assert len(results.living()) == 3
+    results.let_go()
+    del gone
+    results.write([torch.ones(2), torch.ones(4), torch.full((1,), 2.0)])
+    assert buffer.tolist() == [[0, 1, 0], [0, 1, 2]]
+    assert not results.kept
+    assert [each.tolist() for each in results.living()] == [[1, 1], [2]]
+
+
+def test_results_that_are_kept_are_the_callers_own_tensors() -> None:
+    tensor = torch.zeros(2)
+    results = Results([tensor])
+    results.write([torch.ones(2)])
+    assert results.kept[0] is tensor
+    assert tensor.tolist() == [1, 1]
+
+
+def test_a_stand_in_has_the_layout_and_no_memory() -> None:
+    (stand_in,) = without_memory([torch.zeros(3, dtype=torch.float64)])
+    assert (stand_in.dtype, stand_in.numel()) == (torch.float64, 3)
+    assert stand_in.is_meta
+
+
+@pytest.fixture
+def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the handle alone hold the results, in each group."""
+    promises = Promises(orders_by_future=False, keeps_results=False)
+    assert work.promises_of is nccl_names.promises_of
+    monkeypatch.setattr(work, "promises_of", lambda _: promises)
+
+
+@pytest.mark.usefixtures("forgetting")
+def test_a_handle_answers_as_the_work_that_it_stands_for(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> list[Any]:
+        tensor = torch.full((1,), rank + 1.0)
+        handle = dist.all_reduce(tensor, async_op=True)
+        said = [handle.is_success(), handle.exception(), handle.launched_at[:5]]
+        while not handle.is_completed():
+            pass
+        said += [handle.is_success(), handle.result()[0] is tensor, tensor.item()]
+        handle.block_current_stream()
+        handle.synchronize()
+        return [*said, handle.wait()]
+
+    expected = [False, None, "tests", True, True, 3.0, True]
+    assert on_ranks(2, program) == [expected] * 2
+
+
+@pytest.mark.usefixtures("forgetting")
+def test_a_future_and_its_callback_hold_the_results(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> tuple[list[float], float]:
+        def gather(value: float) -> Any:
+            parts, mine = torch.zeros(2), torch.full((1,), value)
+            return dist.all_gather_single(parts, mine, async_op=True).get_future()
+
+        (parts,) = gather(rank + 1.0).wait()
+        total = gather(rank + 1.0).then(lambda done: done.value()[0].sum())
+        return parts.tolist(), float(total.wait())
+
+    assert on_ranks(2, program) == [([1, 2], 3)] * 2
+
+
+@pytest.mark.usefixtures("forgetting")
+def test_ranks_agree_with_one_that_has_dropped_its_handle(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> list[float]:
+        parts = [torch.zeros(1) for _ in range(2)]
+        mine = [torch.full((1,), 10.0 * rank + to) for to in range(2)]
+        last = parts[1]
+        dist.all_to_all(parts, mine, async_op=True)
+        del parts
+        dist.barrier()
+        torch.cuda.synchronize()
+        return last.tolist()
+
+    assert on_ranks(2, program) == [[10.0], [11.0]]
+
+
+@pytest.mark.usefixtures("forgetting")
+def test_a_block_of_calls_holds_the_results_of_each(on_ranks: OnRanks) -> None:
+    def program(rank: int) -> list[float]:
+        tensors = [torch.full((1,), rank + 1.0), torch.full((1,), 2.0)]
+        with dist._coalescing_manager(async_ops=True) as block:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        block.wait()
+        return [tensor.item() for tensor in tensors]
+
+    assert on_ranks(2, program) == [[3, 4]] * 2
