@@ -11,6 +11,7 @@ from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.narrow_sums import is_narrow_sum
 
+_POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]
 _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -22,6 +23,7 @@ def likeliest(expected: ExpectedGradient, observed: torch.Tensor) -> Cause:
         or _rounded(expected, exact)
         or _partly_wrong(expected, observed)
         or _miscounted(expected, exact)
+        or _scaled_by_power(expected, exact)
         or Cause("unexplained", "no known defect gives this value")
     )
 
@@ -40,6 +42,17 @@ def _scaled(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:
     if expected.divisor > 1 and used.denominator == 1 and used:
         text += f", as if the sum were divided by {used}, and not by {expected.divisor}"
     return Cause("scaled", text)
+
+
+def _scaled_by_power(
+    expected: ExpectedGradient, observed: torch.Tensor
+) -> Cause | None:
+    """Find a small power of two as a factor, which a gradient of one magnitude may have, too."""
+    for factor in _POWERS:
+        if torch.equal(observed, expected.value() * float(factor)):
+            text = f"it is multiplied by {factor}, which no number of the scenario explains"
+            return Cause("scaled", text)
+    return None
 
 
 def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None:

@@ -10,14 +10,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from syncverify.adapters import LOCAL_MEAN, ParameterHolder
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
+from syncverify.subjects.fsdp2_options import OPTIONS
+from syncverify.subjects.subject_options import SubjectOption
 
 _WHY_NOT_OBSERVED: Final = (
     "the adapter holds copies of the parameters, so a word would be about the adapter"
@@ -111,12 +114,31 @@ class FullyShardedSubject(ParameterHolder):
     sharded in each half (HSDP), if a half has several ranks.
     The bucket size is unused: FSDP2 reduces all parameters of a wrapped module at once.
     `set_requires_gradient_sync` marks the last micro-batch.
+
+    Options are written behind the name, as in `fsdp2:gradient_divide_factor=2`. With that one,
+    FSDP2 divides the sum by 2, and `wait()` makes the mean of it.
     """
 
     capabilities = replace(LOCAL_MEAN, scalars=False)
+    takes_options: ClassVar[Mapping[str, SubjectOption]] = OPTIONS
+    options: ClassVar[Mapping[str, Any]] = {}
     not_observed: ClassVar[Mapping[str, str]] = dict.fromkeys(
         _NOT_OBSERVED, _WHY_NOT_OBSERVED
     )
+
+    @classmethod
+    def narrowed(cls, contract: Capabilities) -> Capabilities:
+        """Return the contract without promises that the options take back."""
+        if cls.options.get("reduce_dtype") == "float32":
+            outside = contract.outside | {"dtype=float64"}
+            contract = replace(contract, outside=outside)
+        each = cls._reduces_each() or contract.reduces_each_micro_batch
+        return replace(contract, reduces_each_micro_batch=each)
+
+    @classmethod
+    def _reduces_each(cls) -> bool:
+        """Tell whether every micro-batch reduces, over all ranks or over the shards alone."""
+        return "gradient_sync" in cls.options or "all_reduce" in cls.options
 
     def bind(self) -> None:
         """Shard copies of the parameters, the last group innermost."""
@@ -128,14 +150,19 @@ class FullyShardedSubject(ParameterHolder):
                 inner = self._groups[0] if self._groups else None
                 sharded = _ShardedGroup(alike, inner)
                 self._wrap(sharded, device, number)
+                self._set(sharded)
                 self._groups.insert(0, sharded)
 
     def run_micro_batch(
         self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
     ) -> None:
-        """Run forward and backward, reducing in the last micro-batch only."""
-        root = self._groups[0]
-        root.set_requires_gradient_sync(is_last)  # type: ignore[operator]  # of fully_shard
+        """Run forward and backward, reducing in the last micro-batch, or as options say."""
+        root: Any = self._groups[0]
+        root.set_requires_gradient_sync(is_last or self._reduces_each())
+        if "all_reduce" in self.options:
+            root.set_requires_all_reduce(is_last)
+        if "reshard" in self.options:
+            root.set_reshard_after_backward(is_last)
         loss: torch.Tensor = root(compute_loss)
         loss.backward()
 
@@ -143,7 +170,7 @@ class FullyShardedSubject(ParameterHolder):
         """Gather the reduced shards; FSDP2's backward returns with them complete."""
         for original, shard in self._pairs():
             if isinstance(shard.grad, DTensor):
-                original.grad = shard.grad.full_tensor()
+                original.grad = self._mean(shard.grad.full_tensor())
 
     def zero_grad(self) -> None:
         """Drop the gradients, as optimizers do."""
@@ -155,9 +182,30 @@ class FullyShardedSubject(ParameterHolder):
         self.zero_grad()
         self._groups = []
 
+    def _set(self, wrapped: _ShardedGroup) -> None:
+        """Call the methods of `FSDPModule` that options name, such as `set_reshard_after_forward`."""
+        for name, value in self.options.items():
+            if hasattr(wrapped, f"set_{name}"):
+                getattr(wrapped, f"set_{name}")(value)
+
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
         """Wrap a module of the parameter group with a number, from 0."""
-        fully_shard(module, mesh=_mesh(device, in_halves=number > 0))
+        self._shard(module, _mesh(device, in_halves=number > 0))
+
+    def _shard(self, module: nn.Module, mesh: DeviceMesh) -> None:
+        """Call `fully_shard` with the options that are arguments of it."""
+        if "shard_size" in self.options:
+            mesh = _mesh_of_shards(mesh.device_type, self.options["shard_size"])
+        fully_shard(module, mesh=mesh, mp_policy=self._mp_policy())
+
+    def _mp_policy(self) -> MixedPrecisionPolicy:
+        name = self.options.get("reduce_dtype")
+        return MixedPrecisionPolicy(reduce_dtype=name and getattr(torch, name))
+
+    def _mean(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the mean over all ranks of a gradient that FSDP2 reduced."""
+        factor = self.options.get("gradient_divide_factor")
+        return gradient if factor is None else gradient * factor / dist.get_world_size()
 
     def _pairs(self) -> Iterable[tuple[nn.Parameter, nn.Parameter]]:
         return (pair for group in self._groups for pair in group.pairs())
@@ -172,7 +220,17 @@ class HybridShardedSubject(FullyShardedSubject):
 
     @override
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
-        fully_shard(module, mesh=_mesh(device, in_halves=True))
+        self._shard(module, _mesh(device, in_halves=True))
+
+
+def _mesh_of_shards(device_type: str, size: int) -> DeviceMesh:
+    """Replicate over groups of a size, and shard in each; over all ranks if it does not divide."""
+    count, rest = divmod(dist.get_world_size(), size)
+    if rest:
+        return init_device_mesh(device_type, (dist.get_world_size(),))
+    return init_device_mesh(
+        device_type, (count, size), mesh_dim_names=("replicate", "shard")
+    )
 
 
 def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:

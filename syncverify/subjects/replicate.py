@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,8 @@ from typing_extensions import override
 from syncverify.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.fsdp2 import FullyShardedSubject
+from syncverify.subjects.fsdp2_options import OPTIONS_WITHOUT_SHARDS
+from syncverify.subjects.subject_options import SubjectOption
 
 
 class ReplicateSubject(DistributedDataParallelSubject):
@@ -43,8 +46,9 @@ class ReplicateAsFsdpSubject(FullyShardedSubject):
     rank has the whole mean.
     """
 
+    takes_options: ClassVar[Mapping[str, SubjectOption]] = OPTIONS_WITHOUT_SHARDS
+
     @override
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
-        replicate_as_fsdp(
-            module, mesh=init_device_mesh(device.type, (dist.get_world_size(),))
-        )
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        replicate_as_fsdp(module, mesh=mesh, mp_policy=self._mp_policy())

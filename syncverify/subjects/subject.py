@@ -22,6 +22,7 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.subject_api import Synchronizer, check_methods
+from syncverify.subjects.subject_options import narrowed, split_options, with_options
 from syncverify.subjects.subject_path import (
     classes_in,
     imported,
@@ -63,7 +64,8 @@ class Subject:
     """A subject that was found, with a factory that has the right signature.
 
     Attributes:
-        name: Name as the caller spelled it, or the path of a class or function.
+        name: Name as the caller spelled it, with its options, or the path of a class or
+            function.
         factory: Class or function that makes one synchronizer per rank.
         capabilities: Contract of the subject.
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
@@ -80,7 +82,7 @@ class Subject:
     @property
     def key(self) -> str:
         """Name in a database, which is the same however the caller spelled the subject."""
-        if self.name in BUILT_IN_SUBJECTS:
+        if split_options(self.name)[0] in BUILT_IN_SUBJECTS:
             return self.name
         return path_of(self.factory) if module_path_of(self.factory) else self.name
 
@@ -98,7 +100,8 @@ def resolve(
     """Find a subject and check that it has the subject API.
 
     Args:
-        subject: A built-in name, `module:attribute`, or the class or factory itself.
+        subject: A built-in name, such as `ddp` or `fsdp2:reduce_dtype=float32`,
+            `module:attribute`, or the class or factory itself.
         contract: A name, a file or a value that replaces the contract of the subject.
 
     Returns:
@@ -109,7 +112,7 @@ def resolve(
         SyncverifyError: The contract cannot be used, or names a feature in vain.
     """
     if isinstance(subject, str):
-        factory, name = _load(BUILT_IN_SUBJECTS.get(subject, subject)), subject
+        factory, name = _load(subject), subject
     else:
         factory, name = subject, path_of(subject)
     try:
@@ -133,7 +136,7 @@ def _inspected(
     _check_signature(factory, name)
     if inspect.isclass(factory):
         check_methods(factory, name)
-    capabilities = _contract(factory, name, contract)
+    capabilities = narrowed(factory, _contract(factory, name, contract))
     check_names(capabilities, subject=name)
     chosen = str(contract) if isinstance(contract, str | Path) else ""
     return Subject(name, factory, capabilities, chosen, _not_observed(factory, name))
@@ -156,8 +159,9 @@ def _contract(
 ) -> Capabilities:
     """Return the contract: the chosen one, the subject's own, the project's, or plain."""
     own = _own_contract(factory, name)
-    if choice is None and name in BUILT_IN_SUBJECTS:
-        return built_in_contract(name, own)
+    base, _ = split_options(name)
+    if choice is None and base in BUILT_IN_SUBJECTS:
+        return built_in_contract(base, own)
     if choice is None and not _declares_contract(factory):
         choice = contract_of_project()
     return own if choice is None else chosen_contract(choice, own)
@@ -204,7 +208,14 @@ def _check_signature(factory: SubjectFactory, name: str) -> None:
         ) from error
 
 
-def _load(path: str) -> SubjectFactory:
+def _load(name: str) -> SubjectFactory:
+    """Find the factory of a built-in name, with its options, or of a path."""
+    base, options = split_options(name)
+    factory = _imported(BUILT_IN_SUBJECTS.get(base, base))
+    return with_options(factory, base, options) if options else factory
+
+
+def _imported(path: str) -> SubjectFactory:
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
         if classes := classes_in(Path(module_name)):

@@ -32,6 +32,11 @@ _SUBJECTS = tuple(
     for part in ("subjects", "bugbank", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
+# FSDP2 is a subject that is written in Python and comes with torch.
+_SHARDING = tuple(
+    str(Path(_TORCH) / "distributed" / part)
+    for part in ("fsdp/_fully_shard", "_composable/replicate_with_fsdp.py")
+)
 _WITH_HOOKS = (
     str(Path(_HARNESS) / "program"),
     *(
@@ -67,6 +72,7 @@ SubjectFrames = tuple[str, ...]
 
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
+_IS_NAMED: dict[str, bool] = {}
 
 
 def is_subject_line(filename: str) -> bool:
@@ -133,7 +139,7 @@ def calling_line() -> str:
 
 
 def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
-    """Return the subject's lines on the stack as code objects and instructions.
+    """Return the subject's lines on the stack as code objects and instructions, FSDP2's too.
 
     The innermost line comes first, then the lines that called it, up to three in all. A
     recorder calls this for every operator. A line number costs more; `frames_of` finds it
@@ -149,9 +155,9 @@ def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
     frame: FrameType | None = sys._getframe(1)  # documented by Python
     while frame is not None and len(found) < _NUM_FRAMES:
         code = frame.f_code
-        known = _IS_SUBJECT.get(code.co_filename)
+        known = _IS_NAMED.get(code.co_filename)
         if known is None:
-            known = _is_subject(code.co_filename)
+            known = _is_named(code.co_filename)
         if known:
             found.append((code, frame.f_lasti))
         elif (
@@ -166,6 +172,12 @@ def subject_frames(*, is_asked_by_autograd: bool = False) -> RawFrames:
 
 def _is_subject(filename: str) -> bool:
     known = _IS_SUBJECT[filename] = is_subject_line(filename)
+    return known
+
+
+def _is_named(filename: str) -> bool:
+    known = filename.startswith(_SHARDING) or is_subject_line(filename)
+    _IS_NAMED[filename] = known
     return known
 
 

@@ -21,8 +21,8 @@ from typing_extensions import override
 from syncverify.errors import UsageError
 
 _OWN_PACKAGE = "syncverify"
-# Class attributes that only the harness reads.
-_CONTRACT = frozenset({"capabilities", "not_observed"})
+# Attributes of a class that only the harness reads.
+_CONTRACT = frozenset({"capabilities", "narrowed", "not_observed", "takes_options"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,8 @@ class _WithoutTypes(ast.NodeTransformer):
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef):
+        return {statement.name}
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     if isinstance(statement, ast.AnnAssign):
         targets = [statement.target]

@@ -10,6 +10,7 @@ from pathlib import Path
 from syncverify.command.export.embedding import EmbeddedSource, embedded
 from syncverify.errors import UsageError
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS, Subject
+from syncverify.subjects.subject_options import split_options
 from syncverify.subjects.subject_path import module_path_of
 
 # Adapters of the harness, which a script without the harness cannot import.
@@ -49,10 +50,19 @@ def subject_text(subject: Subject, folder: Path) -> SubjectText:
             "class or function of a module"
         )
     if module.startswith(_ADAPTERS):
-        return SubjectText(attribute, source=embedded([subject.factory]))
+        return SubjectText(attribute, source=_with_options(subject, attribute))
     first = attribute.partition(".")[0]
     imports = (f"from {module} import {first}",)
     return SubjectText(attribute, tuple(_search_path(module, folder)), imports)
+
+
+def _with_options(subject: Subject, attribute: str) -> EmbeddedSource:
+    """Return the source of an adapter, and a line that sets the options behind its name."""
+    source = embedded([subject.factory])
+    if split_options(subject.name)[1]:
+        options = getattr(subject.factory, "options", {})
+        source.definitions["options"] = f"{attribute}.options = {options!r}"
+    return source
 
 
 def _search_path(module: str, folder: Path) -> list[str]:

@@ -1,5 +1,7 @@
 """A factor is told with the number that was used and the number that was due."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 
@@ -76,3 +78,14 @@ def test_a_mean_is_due_by_the_number_of_its_ranks_alone() -> None:
     assert cause is not None
     readings = other_readings(due, observed, cause)
     assert [each for each in (cause.text, *readings) if BY_ONE in each] == [cause.text]
+
+
+@pytest.mark.parametrize("factor", ["1/2", "1/8", "4"])
+def test_one_element_of_one_rank_tells_a_power_of_two(factor: str) -> None:
+    alone = ParameterSpec("p0", (1,), ("R",))
+    scenario = Scenario(MeshSpec((1,), ("dp",)), (alone,), (3,), 64)
+    oracle = reference(scenario, Capabilities())
+    due = ExpectedGradient(oracle, alone, 0, 0, 3, (0,), 1)
+    cause = explain(due, (due.value() * float(Fraction(factor))).to(torch.float32))
+    words = "which no number of the scenario explains"
+    assert cause == Cause("scaled", f"it is multiplied by {factor}, {words}")

@@ -1,0 +1,63 @@
+"""The options of FSDP2's subjects: the setters of `FSDPModule`, and arguments of `fully_shard`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from torch.distributed.fsdp import FSDPModule
+
+from syncverify.subjects.subject_options import SubjectOption, one_of
+
+
+def _power_of_two(text: str) -> float:
+    value = float(text)
+    # Exact in every dtype, even for the smallest and for the largest gradient in float16.
+    if not 1 / 16 <= value <= 16 or math.frexp(value)[0] != 0.5:
+        raise ValueError(text)
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+_SWITCH: Final = one_of({"true": True, "false": False})
+_COUNT: Final = SubjectOption("a positive integer", _positive)
+# The adapter calls the method `set_` of a name, where there is one.
+_ALL: Final[Mapping[str, SubjectOption]] = {
+    "gradient_divide_factor": SubjectOption(
+        "a power of two from 0.0625 to 16, such as 2", _power_of_two
+    ),
+    "force_sum_reduction_for_comms": _SWITCH,
+    "reshard_after_forward": _SWITCH,
+    "reduce_scatter_max_input_buffers": _COUNT,
+    "separate_reduce_scatter_group": _SWITCH,
+    # A narrower dtype rounds gradients on the wire, as documented: none would be exact.
+    "reduce_dtype": one_of({"float32": "float32", "float64": "float64"}),
+    # Micro-batches that reduce. A deferred all-reduce follows a reduce-scatter in each of them.
+    "gradient_sync": one_of({"each": "each"}),
+    "all_reduce": one_of({"last": "last"}),
+    # Backwards that free the gathered parameters; the optimizer needs them to be shards.
+    "reshard": one_of({"last": "last"}),
+    "shard_size": _COUNT,
+}
+_NO_SETTERS: Final = {
+    *("reduce_dtype", "gradient_sync", "all_reduce", "reshard", "shard_size"),
+}
+_OF_SHARDS: Final = {"reshard_after_forward", "shard_size"}
+
+
+def _exists(name: str) -> bool:
+    """Tell whether this release of torch has an option; releases add setters."""
+    return name in _NO_SETTERS or hasattr(FSDPModule, f"set_{name}")
+
+
+OPTIONS: Final = {name: each for name, each in _ALL.items() if _exists(name)}
+OPTIONS_WITHOUT_SHARDS: Final = {
+    name: each for name, each in OPTIONS.items() if name not in _OF_SHARDS
+}

@@ -1,0 +1,100 @@
+"""Options of a built-in subject, behind its name: `fsdp2:reduce_dtype=float32,shard_size=1`.
+
+The options are a part of the name, so a report, a replay line and a database keep them.
+A class takes options if it has these attributes:
+
+* `takes_options`: what each option accepts, by its name;
+* `options`: the chosen values, by their names; a class with options is a subclass of the
+  original with another value of this attribute;
+* `narrowed(contract)`: a class method that returns the contract under these options.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from syncverify.errors import SubjectError
+from syncverify.scenario.contract import Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectOption:
+    """An option that a subject takes.
+
+    Attributes:
+        values: The values, for messages.
+        parse: Turns text into a value that `repr` can write; a ValueError refuses the text.
+    """
+
+    values: str
+    parse: Callable[[str], Any]
+
+
+def one_of(values: Mapping[str, Any]) -> SubjectOption:
+    """Return an option of a few words, each with its value."""
+
+    def parse(text: str) -> Any:
+        if text not in values:
+            raise ValueError(text)
+        return values[text]
+
+    return SubjectOption(" or ".join(values), parse)
+
+
+def split_options(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a subject without its options, and each option as `name=value`.
+
+    A path has no options: no attribute of a module has "=" in its name.
+    """
+    base, _, rest = name.partition(":")
+    return (base, tuple(rest.split(","))) if "=" in rest else (name, ())
+
+
+@functools.cache  # one class for equal options, so that equal subjects are equal
+def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
+    """Return a class with options.
+
+    Args:
+        original: The class of a built-in subject.
+        base: Name of the subject.
+        given: Options as text, each `name=value`.
+
+    Raises:
+        SubjectError: The class takes no options, or not these.
+    """
+    accepted: Mapping[str, SubjectOption] = getattr(original, "takes_options", {})
+    if not accepted:
+        raise SubjectError(
+            f"subject {base!r} takes no options, got {', '.join(given)!r}"
+        )
+    options = dict[str, Any]()
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in accepted or name in options:
+            raise SubjectError(
+                f"subject {base!r}: expected each of the options {', '.join(accepted)} "
+                f"at most once, as name=value; got {text!r}"
+            )
+        options[name] = _parsed(base, name, value, accepted[name])
+    place = {"__module__": original.__module__, "__qualname__": original.__qualname__}
+    return type(original.__name__, (original,), {**place, "options": options})
+
+
+def narrowed(factory: Any, contract: Capabilities) -> Capabilities:
+    """Return the contract of a subject under its options."""
+    if not getattr(factory, "takes_options", None):
+        return contract
+    narrow: Callable[[Capabilities], Capabilities] = factory.narrowed
+    return narrow(contract)
+
+
+def _parsed(base: str, name: str, value: str, option: SubjectOption) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError:
+        raise SubjectError(
+            f"subject {base!r}: expected {name} as {option.values}, got {value!r}"
+        ) from None
