@@ -42,13 +42,19 @@ class Promises(NamedTuple):
             collective, as `wait()` does.
         keeps_results: The results of a collective stay alive until a wait, though the
             handle is dropped. The inputs do in any case.
+        orders_messages: A message that is in no batch runs on the stream of its group, in
+            order with the group's collectives. Otherwise it may run on a stream of its pair
+            of ranks.
     """
 
     orders_by_future: bool
     keeps_results: bool
+    orders_messages: bool
 
 
-_LEGACY: Final = Promises(orders_by_future=False, keeps_results=True)
+_LEGACY: Final = Promises(
+    orders_by_future=False, keeps_results=True, orders_messages=False
+)
 _FORGETS_SINCE: Final = "2.15"  # its queue of works holds their inputs alone
 
 
@@ -73,11 +79,17 @@ def promises_of(backend: str) -> Promises:
     """
     libraries = (part.rpartition(":")[2] for part in backend.split(","))
     name = next((each for each in libraries if each in NCCL_NAMES), None)
-    forgets = torch.__version__ >= _FORGETS_SINCE
-    choice = os.environ.get(_CHOICE)
-    if name == "nccl" and "nccl2" in _named_in_torch() and choice != "0":
-        # Unset, the name stands for `nccl2` in the releases that forget.
-        return Promises(orders_by_future=choice == "1", keeps_results=not forgets)
+    newer = Promises(
+        orders_by_future=True,
+        keeps_results=torch.__version__ < _FORGETS_SINCE,
+        orders_messages=name != "nccl-lazy",
+    )
     if name in {"nccl2", "nccl-lazy"}:
-        return Promises(orders_by_future=True, keeps_results=not forgets)
-    return _LEGACY
+        return newer
+    choice = os.environ.get(_CHOICE) if "nccl2" in _named_in_torch() else "0"
+    if name != "nccl" or choice == "0":
+        return _LEGACY
+    # Unset, the name stands for `nccl2` in the releases that forget.
+    return (
+        newer if choice == "1" else _LEGACY._replace(keeps_results=newer.keeps_results)
+    )

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import RunEndedError
+from syncverify.sim.device.nccl_names import Promises, promises_of
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import Call, Tensors, agree, taken
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.reductions import Factor, refused
@@ -82,6 +84,13 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Recorder of the rank that holds this handle."""
         return self.world.recorders[self.global_ranks[self.rank()]]
 
+    @property
+    def promises(self) -> Promises:
+        """The promises of the library of which the subject is told."""
+        streams = own_streams()
+        told = "gloo" if streams is None else streams.backends.of(self.group_name)
+        return promises_of(told)
+
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """Name the backend, as `torch.distributed.get_backend` reports it."""
         return BACKEND_NAME
@@ -141,9 +150,8 @@ class SimulatedCommunicator(dist.ProcessGroup):
             refuse(name)
         self.world.scheduler.count_step()
         ranks, (source, *callers) = self.global_ranks, calling_frames()
-        stream = self.recorder.communication_stream(
-            self.group_name, ranks, is_async=self._is_async
-        )
+        is_batched = None if peers is None else self._is_batching()
+        stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
         launched = self.recorder.launch(
             call.operation,
@@ -156,7 +164,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             root=None if call.root is None else ranks[call.root],
             written=call.written_by(self.rank()),
             communication_stream=stream,
-            is_batched=None if peers is None else self._is_batching(),
+            is_batched=is_batched,
         )
         rendezvous = self.world.rendezvous(launched.key)
         rendezvous.fails |= self.world.fails(launched)
@@ -170,7 +178,20 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if self._coalesced is not None:
             self._coalesced.append(work)
             return work
-        return work if work.promises.keeps_results else DroppableHandle(work)
+        return work if self.promises.keeps_results else DroppableHandle(work)
+
+    def _stream_of(self, pair: tuple[int, int] | None) -> str:
+        """Return the stream on which a call runs; a message may have one of its pair's own.
+
+        Source:
+            `getKeySendRecv` in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp;
+            torch/csrc/distributed/c10d/lazy/LazyBackend.hpp.
+        """
+        name, ranks = self.group_name, self.global_ranks
+        if pair is not None and not self.promises.orders_messages:
+            ranks = tuple(ranks[each] for each in sorted(pair))
+            name = f"{name}, messages of ranks {list(ranks)}"
+        return self.recorder.communication_stream(name, ranks, is_async=self._is_async)
 
     def _arrive(
         self, rendezvous: Rendezvous, seat: int, call: Call, launched: CollectiveLaunch

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.futures import LazyFuture, OrderedSource, Source
-from syncverify.sim.device.nccl_names import Promises, promises_of
+from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import Call, Tensors, compute
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
@@ -39,8 +39,8 @@ class IssuingCommunicator(Protocol):
     world: SimulatedWorld
 
     @property
-    def group_name(self) -> str:
-        """Name that all ranks of the communicator share."""
+    def promises(self) -> Promises:
+        """The promises of the library of which the subject is told."""
 
     @property
     def recorder(self) -> Recorder:
@@ -174,14 +174,7 @@ class SimulatedWork(dist.Work):
 
     def _orders_by_future(self) -> bool:
         is_held_back = self._group.is_held_back(self)
-        return self.promises.orders_by_future and not is_held_back
-
-    @property
-    def promises(self) -> Promises:
-        """The promises of the library that the caller is told of."""
-        streams = self._streams
-        group = self._group.group_name
-        return promises_of("gloo" if streams is None else streams.backends.of(group))
+        return self._group.promises.orders_by_future and not is_held_back
 
     def let_go_of_results(self) -> None:
         """Keep no result alive; see Note [Dropped handles]."""

@@ -21,8 +21,9 @@ from syncverify.sim.device.nccl_names import Promises, known_libraries, promises
 from syncverify.subjects.subject import Subject
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
-LEGACY = Promises(orders_by_future=False, keeps_results=True)
-NCCL2 = Promises(orders_by_future=True, keeps_results=False)
+LEGACY = Promises(orders_by_future=False, keeps_results=True, orders_messages=False)
+NCCL2 = Promises(orders_by_future=True, keeps_results=False, orders_messages=True)
+EITHER = Promises(orders_by_future=False, keeps_results=False, orders_messages=False)
 CHOICE = "TORCH_DIST_USE_NCCL2"
 TOLD = Capabilities(tensors="local", device="cuda")
 SCENARIO = Scenario(
@@ -47,10 +48,10 @@ def torch_names(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     ("backend", "choice", "promised"),
     [
         ("nccl2", None, NCCL2),
-        ("nccl-lazy", "0", NCCL2),
+        ("nccl-lazy", "0", NCCL2._replace(orders_messages=False)),
         ("cpu:gloo,cuda:nccl2", None, NCCL2),
         ("nccl-legacy", "1", LEGACY),
-        ("nccl", None, Promises(orders_by_future=False, keeps_results=False)),  # either
+        ("nccl", None, EITHER),
         ("nccl", "0", LEGACY),
         ("nccl", "1", NCCL2),
         ("cpu:gloo,cuda:nccl", "1", NCCL2),
@@ -268,3 +269,43 @@ def test_results_that_others_hold_arrive_without_the_handle(
         return [before, *everything.tolist()]
 
     assert on_ranks(2, program) == [[0, 0, 0, 1, 1, 2, 2]] * 2
+
+
+class SendsSum(Sums):
+    """Sends a sum to the next rank without a wait for the sum."""
+
+    def wait(self) -> None:
+        gradient = self.parameter.grad
+        assert gradient is not None
+        rank, received = dist.get_rank(), torch.empty_like(gradient)
+        sum_of_all = dist.all_reduce(gradient, group=self.group, async_op=True)
+        works = [sum_of_all, self.exchange(gradient, received, rank)]
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    def exchange(
+        self, sent: torch.Tensor, received: torch.Tensor, rank: int
+    ) -> dist.Work | None:
+        if rank == 0:
+            return dist.isend(sent, 1, group=self.group)
+        return dist.irecv(received, 0, group=self.group)
+
+
+class SendsSumInBatch(SendsSum):
+    def exchange(
+        self, sent: torch.Tensor, received: torch.Tensor, rank: int
+    ) -> dist.Work | None:
+        kind, tensor = (dist.isend, sent) if rank == 0 else (dist.irecv, received)
+        message = dist.P2POp(kind, tensor, 1 - rank, group=self.group)
+        (work,) = dist.batch_isend_irecv([message])
+        return work
+
+
+@pytest.mark.parametrize("kind", [SendsSum, SendsSumInBatch])
+@pytest.mark.parametrize("backend", NCCL_NAMES)
+def test_only_nccl2_orders_a_message_after_the_groups_collectives(
+    torch_names: Callable[..., None], kind: type[Sums], backend: str
+) -> None:
+    is_right = backend == "nccl2" or kind is SendsSumInBatch
+    assert (not causes(kind, backend)) is is_right

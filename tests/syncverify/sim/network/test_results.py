@@ -7,9 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.sim.device import nccl_names
 from syncverify.sim.device.nccl_names import Promises
-from syncverify.sim.network import work
+from syncverify.sim.network import communicator
 from syncverify.sim.network.results import Results, without_memory
 
 OnRanks = Callable[[int, Callable[[int], Any]], list[Any]]
@@ -44,9 +43,10 @@ def test_a_stand_in_has_the_layout_and_no_memory() -> None:
 @pytest.fixture
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the handle alone hold the results, in each group."""
-    promises = Promises(orders_by_future=False, keeps_results=False)
-    assert work.promises_of is nccl_names.promises_of
-    monkeypatch.setattr(work, "promises_of", lambda _: promises)
+    promises = Promises(
+        orders_by_future=False, keeps_results=False, orders_messages=False
+    )
+    monkeypatch.setattr(communicator, "promises_of", lambda _: promises)
 
 
 @pytest.mark.usefixtures("forgetting")
