@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ _OPTIONS: Final = {
 # Properties of a test, for JUnit files, and for the process that prints under pytest-xdist.
 _VERDICT: Final = "syncverify.verdict"
 _VIOLATION: Final = "syncverify.violation"
+# Path from the root of the checkout, or absolute; number of the line; words.
+_PLACED: Final = re.compile(r"(.+?\.py):(\d+): (.*)", re.DOTALL)
 _REPLAY: Final = "syncverify.replay"
 
 _QUIET_SECONDS: Final = 2.0  # no progress before
@@ -200,6 +203,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
     from syncverify.replay_line import replay_line
+    from syncverify.report.checkout import path_in_checkout
     from syncverify.report.guilty_line import guilty_line
     from syncverify.report.text import verdict
 
@@ -211,7 +215,8 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     for entry in report.violations:
         found = entry.violation
         line = guilty_line(found, report.subject)
-        place = f"{line.path}:{line.number}: " if line else ""
+        path = path_in_checkout(line.file) or line.path if line else ""
+        place = f"{path}:{line.number}: " if line else ""
         yield _VIOLATION, f"{place}{found.property} ({found.cause}): {found.summary}"
         names = (report.subject, report.backend, report.contract_choice)
         yield _REPLAY, replay_line(entry.token, *names)
@@ -243,16 +248,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _annotations(report: pytest.TestReport) -> Iterator[str]:
     """Yield the lines by which GitHub shows violations beside the code."""
+    from syncverify.report.checkout import checkout
+    from syncverify.report.github import annotation
+
     for name, value in report.user_properties:
         if name == _VIOLATION:
-            place, _, words = str(value).partition(": ")
-            file, colon, number = place.rpartition(":")
-            at = f"file={file},line={number}," if colon else ""
-            yield f"::error {at}title=syncverify::{_escaped(words if colon else str(value))}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+            placed = _PLACED.fullmatch(str(value))
+            if placed is None:
+                yield annotation(str(value))
+            else:
+                file, number, words = placed.groups()
+                yield annotation(words, checkout() / file, int(number))
 
 
 class _LiveLine:

@@ -8,6 +8,7 @@ from typing import Any
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
+from syncverify.report.annotations import say_annotations
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
@@ -26,7 +27,7 @@ def record(
     num_runs: int,
     options: Mapping[str, Any],
 ) -> None:
-    """Save the violation for the next run, and write `--json`, `--sarif` and `--html`.
+    """Save the violation for the next run, write its files, print its annotation.
 
     Args:
         token: Token of the violation.
@@ -67,6 +68,7 @@ def record(
         contract=in_words(subject.capabilities),
         contract_choice=subject.contract_choice,
     )
+    say_annotations(options["shown_as"], report)
     ReplayFiles(html=options["html_path"]).write(report, subject, None)
     write_json(options["sarif_path"], sarif_log(report))
     unknown = {"seed": options["seed"], "seconds": None}

@@ -86,6 +86,11 @@ def _json_option(words: str) -> Option:
 
 
 report_option = _json_option("Write the report here.")
+format_option = click.option(
+    "--format", "shown_as", type=click.Choice(["text", "github"]), default="text",
+    show_default=True,
+    help="github: also an annotation of each violation, at its line of the code.",
+)  # fmt: skip
 
 
 def replay_files(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,6 +165,7 @@ def cli(context: click.Context) -> None:
     "--sarif", "sarif_path", type=json_file, default=None,
     help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
 )  # fmt: skip
+@format_option
 @_jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path), default=None,
@@ -216,7 +222,8 @@ def run(**options: Any) -> None:
 
     is_kept = options["database"] and not options["no_database"]
     files = (options[name] for name in ("json_path", "sarif_path", "html_path"))
-    keeps_nothing = not (is_kept or any(files))
+    is_told = options["shown_as"] != "text"
+    keeps_nothing = not (is_kept or is_told or any(files))
     _play_owned(play, options, None if keeps_nothing else record)
 
 
@@ -235,6 +242,7 @@ def run(**options: Any) -> None:
     help="Write the contract that SUBJECT keeps here, as TOML.",
 )  # fmt: skip
 @report_option
+@format_option
 def probe(**options: Any) -> None:
     """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
 
@@ -274,6 +282,7 @@ def explain(place: str) -> None:
     help="Where the ranks run.  [default: the report's, or sim]",
 )  # fmt: skip
 @replay_files
+@format_option
 def replay(token_or_file: str, **options: Any) -> None:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N.
 
@@ -299,6 +308,7 @@ def _play_owned(
     )
     # A second play gives a verdict, and writes nothing.
     named = {name: options[name] for name in ("subject", "contract", "backend")}
+    named["shown_as"] = options.get("shown_as", "text")
     owned(after_imports(play), lambda token: _replay(token, named), line, record)
 
 
@@ -307,21 +317,22 @@ def _replay(token: str, options: Mapping[str, Any]) -> None:
     from syncverify.command.replay_files import ReplayFiles
 
     named = (options["subject"], options["contract"], options["backend"])
-    execute(token, *named, ReplayFiles.of(options))
+    execute(token, *named, ReplayFiles.of(options), options["shown_as"])
 
 
 @cli.command()
 @click.argument(
     "dumps", nargs=-1, required=True, metavar="DUMP...", type=click.Path(path_type=Path)
 )
-def read(dumps: tuple[Path, ...]) -> None:
+@format_option
+def read(dumps: tuple[Path, ...], shown_as: str) -> None:
     """Judge a job by its flight recorder's dumps: files, or folders of files.
 
     Each file is the dump of one rank, as pickle or JSON, with the rank at the end of its name.
     """
     from syncverify.command.read import execute
 
-    execute(dumps)
+    execute(dumps, shown_as)
 
 
 @cli.command()

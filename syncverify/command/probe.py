@@ -17,6 +17,7 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import CONFIRMING_EXAMPLES, PROBED_EXAMPLES, PROBED_SIMPLER
 from syncverify.plain_text import counted
+from syncverify.report.annotations import say_annotations
 from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, write
 from syncverify.report.found_contract import compared, corrected, found_contract
@@ -46,6 +47,7 @@ class ProbeOptions:
     seed: int
     output: Path | None
     json_path: Path | None
+    shown_as: str
 
 
 def execute(options: ProbeOptions) -> None:
@@ -79,6 +81,7 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
             _tell(progress, interrupt.report)
             raise
     if report.violations:
+        say_annotations(options.shown_as, report)
         _tell(progress, report)
         leave(VIOLATION, backend)
     found = found_contract(plain.capabilities, report.beyond)

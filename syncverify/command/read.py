@@ -11,16 +11,20 @@ from syncverify.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named, noun_of
+from syncverify.report.annotations import annotation_of_job
 from syncverify.report.console import say
 
 _NAMES = frozenset(check.__name__ for check in PROPERTIES)
 _STATEMENTS = {e.name: e.statement for e in ALL_PROPERTIES if e.name in _NAMES}
 
 
-def execute(paths: Sequence[Path]) -> None:
+def execute(paths: Sequence[Path], shown_as: str) -> None:
     """Read dumps, print the verdict and exit."""
     dumps = read_dumps(paths)
     verdict = judge_dumps(dumps)
+    if shown_as == "github":
+        for violation in verdict.violations:
+            say(annotation_of_job(violation))
     for line in _lines(dumps, verdict):
         say(line)
     code = VIOLATION if verdict.violations else 0

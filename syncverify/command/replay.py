@@ -14,6 +14,7 @@ from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
 from syncverify.program.modules import provide_layers
 from syncverify.repair.diagnosis import diagnosed
+from syncverify.report.annotations import say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
@@ -36,6 +37,7 @@ def execute(
     contract: str | None,
     backend: str,
     files: ReplayFiles,
+    shown_as: str,
 ) -> None:
     """Play a recorded violation again, print the comparison, write the files and exit."""
     files.check()
@@ -55,6 +57,7 @@ def execute(
         violations = _violations(reproducer, found, opened)
         report = _report(violations, found, backend)
         files.write(report, found, opened, otherwise=_entry(reproducer))
+    say_annotations(shown_as, report)
     for line in _comparison(reproducer, violations, found, backend):
         say(line)
     leave(VIOLATION if violations else 0, opened)

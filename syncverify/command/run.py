@@ -21,6 +21,7 @@ from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.plain_text import counted
+from syncverify.report.annotations import say_annotations
 from syncverify.report.beyond import ObservationInterrupted, Observing
 from syncverify.report.console import CommandConsole, check_folder, say, write_json
 from syncverify.report.observed_table import in_one_line, table_lines
@@ -62,6 +63,7 @@ class RunOptions:
     stop_at_first: bool
     no_beyond: bool
     focus: str | None
+    shown_as: str
     quiet: bool
 
     @property
@@ -168,6 +170,7 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
     """Print numbers or tables, then all that fails the run; write the report."""
     for part in _tables(report) if options.tables else _numbers(report):
         progress.console.print(part)
+    say_annotations(options.shown_as, report)
     say(diagnosis(report))
     progress.report.write_whole(report)
     write_json(options.sarif_path, sarif_log(report))

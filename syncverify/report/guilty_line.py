@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from syncverify.judge.violation import Violation
+from syncverify.report.checkout import checkout, path_in_checkout
 
 # As `syncverify.trace.source_lines` writes places: the end of a path, and a number.
 _PLACE = re.compile(r"([^\s'\"(,;]+\.py):(\d+)")
@@ -30,14 +31,9 @@ class SourceLine:
     number: int
 
     @property
-    def is_below_here(self) -> bool:
-        """Tell whether the file lies below the working directory."""
-        return self.file.is_relative_to(Path.cwd())
-
-    @property
     def path(self) -> str:
         """Path of the file, relative where it lies below the working directory."""
-        if self.is_below_here:
+        if self.file.is_relative_to(Path.cwd()):
             return self.file.relative_to(Path.cwd()).as_posix()
         return self.file.as_posix()
 
@@ -50,14 +46,33 @@ def guilty_line(violation: Violation, subject: str) -> SourceLine | None:
         subject: Path of the subject.
 
     Returns:
-        The first place below the working directory, where the user can change something. The
-        definition of the subject comes after the places in the texts. None where the modules
-        of this process tell no place.
+        The first place in the checkout, where the user can change something. The definition
+        of the subject comes after the places in the texts. None where the modules of this
+        process tell no place.
     """
     places = [*_places(violation), *_definition(subject)]
     return next(
-        (each for each in places if each.is_below_here), places[0] if places else None
+        (each for each in places if path_in_checkout(each.file)),
+        places[0] if places else None,
     )
+
+
+def place_in_checkout(violation: Violation) -> SourceLine | None:
+    """Find the first line of a file in the checkout that a violation names, without imports.
+
+    Args:
+        violation: The violation of a job, whose texts name the ends of paths.
+
+    Returns:
+        The line; None where no file of the checkout has such a path from its root or from
+        the working directory.
+    """
+    for text in _texts([violation.summary, violation.evidence]):
+        for written, number in _PLACE.findall(text):
+            for folder in (Path.cwd(), checkout()):
+                if (file := folder / written).is_file() and path_in_checkout(file):
+                    return SourceLine(file.resolve(), int(number))
+    return None
 
 
 def _places(violation: Violation) -> Iterator[SourceLine]:

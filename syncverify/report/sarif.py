@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import Any
 
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.replay_line import replay_line
+from syncverify.report.annotations import few_lines
+from syncverify.report.checkout import path_in_checkout
 from syncverify.report.guilty_line import guilty_line
-from syncverify.report.hints import advice
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 
@@ -40,15 +40,11 @@ def _result(
     entry: FoundViolation, report: Report, rules: Sequence[str]
 ) -> dict[str, Any]:
     violation = entry.violation
-    replay = replay_line(
-        entry.token, report.subject, report.backend, report.contract_choice
-    )
-    words = f"{violation.summary}\nhint: {advice(entry)}\nreplay: {replay}"
     return {
         "ruleId": violation.property,
         "ruleIndex": rules.index(violation.property),
         "level": "error",
-        "message": {"text": words},
+        "message": {"text": few_lines(entry, report)},
         "locations": _locations(entry, report.subject),
         # A code host compares results of two commits by it: the line may move.
         "partialFingerprints": {
@@ -61,7 +57,7 @@ def _locations(entry: FoundViolation, subject: str) -> list[dict[str, Any]]:
     line = guilty_line(entry.violation, subject)
     if line is None:
         return []
-    uri = line.path if line.is_below_here else line.file.as_uri()
+    uri = path_in_checkout(line.file) or line.file.as_uri()
     return [
         {
             "physicalLocation": {

@@ -69,6 +69,7 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(HERE.parent)
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
     log = sarif_log(report)
     (run,), (entry,) = log["runs"], report.violations
     (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
@@ -79,7 +80,9 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
     assert result["locations"] == [
         {
             "physicalLocation": {
-                "artifactLocation": {"uri": "test_guilty_line.py"},
+                "artifactLocation": {
+                    "uri": "tests/syncverify/report/test_guilty_line.py"
+                },
                 "region": {"startLine": inspect.getsourcelines(Raises.bind)[1] + 1},
             }
         }

@@ -1,0 +1,50 @@
+"""The violations of a report in a few lines each, for places that show them beside the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncverify.judge.violation import Violation
+from syncverify.replay_line import replay_line
+from syncverify.report.console import say
+from syncverify.report.github import annotation
+from syncverify.report.guilty_line import guilty_line, place_in_checkout
+from syncverify.report.hints import advice
+from syncverify.report.observed import with_word
+from syncverify.report.report import Report
+from syncverify.search.found_violation import FoundViolation
+
+
+def say_annotations(shown_as: str, report: Report) -> None:
+    """Print annotations where the option `--format` asks for them: "github", or "text"."""
+    if shown_as == "github":
+        for line in workflow_commands(report):
+            say(line)
+
+
+def workflow_commands(report: Report) -> Iterator[str]:
+    """Yield a workflow command of GitHub for each violation, or for what else fails a run."""
+    for entry in report.violations:
+        found = entry.violation
+        line = guilty_line(found, report.subject)
+        words = f"{found.property} ({found.cause}): {few_lines(entry, report)}"
+        yield annotation(words, line.file, line.number) if line else annotation(words)
+    if report.has_failed and not report.violations:
+        for feature in with_word(report.beyond, "wrong"):
+            yield annotation(f"{feature.feature} is wrong: {feature.summary}")
+
+
+def annotation_of_job(violation: Violation) -> str:
+    """Return the workflow command of a violation in a job, of which no module is loaded."""
+    words = f"{violation.property} ({violation.cause}): {violation.summary}"
+    lines = "\n".join([words, *violation.evidence.get("details", [])])
+    place = place_in_checkout(violation)
+    return annotation(lines, place.file, place.number) if place else annotation(lines)
+
+
+def few_lines(entry: FoundViolation, report: Report) -> str:
+    """Return a violation with its hint and the command that replays it."""
+    replay = replay_line(
+        entry.token, report.subject, report.backend, report.contract_choice
+    )
+    return f"{entry.violation.summary}\nhint: {advice(entry)}\nreplay: {replay}"

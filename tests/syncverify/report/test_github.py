@@ -1,0 +1,84 @@
+"""Annotations name files from the root of the checkout, escaped as GitHub reads them."""
+
+from pathlib import Path
+
+import pytest
+
+from syncverify.judge.violation import Violation
+from syncverify.report.annotations import annotation_of_job
+from syncverify.report.checkout import checkout
+from syncverify.report.github import annotation
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a checkout with a folder, and work in the folder."""
+    root = tmp_path.resolve()
+    (root / ".git").mkdir()
+    (root / "job").mkdir()
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    monkeypatch.chdir(root / "job")
+    return root
+
+
+def test_a_message_keeps_its_lines_and_percents(clone: Path) -> None:
+    line = annotation("100% wrong\r\nand more", clone / "a.py", 7)
+    assert (
+        line == "::error file=a.py,line=7,title=syncverify::100%25 wrong%0D%0Aand more"
+    )
+
+
+def test_a_path_is_counted_from_the_root_of_the_checkout(clone: Path) -> None:
+    assert annotation("x", clone / "job" / "a.py").startswith("::error file=job/a.py,")
+    assert annotation("x", clone / "b" / "c.py").startswith("::error file=b/c.py,")
+
+
+def test_characters_that_end_a_property_are_escaped(clone: Path) -> None:
+    line = annotation("a, b: c", clone / "50%,a:b.py")
+    assert line == "::error file=50%25%2Ca%3Ab.py,line=1,title=syncverify::a, b: c"
+
+
+def test_a_file_of_others_is_not_named(clone: Path) -> None:
+    installed = clone / ".venv" / "lib" / "site-packages" / "torch" / "a.py"
+    for file in (None, clone.parent / "a.py", installed):
+        assert annotation("x", file, 3) == "::error title=syncverify::x"
+
+
+def test_github_names_the_checkout(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(clone.parent))
+    assert checkout() == clone.parent
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(clone / "elsewhere"))
+    assert checkout() == clone
+
+
+def test_without_a_checkout_the_working_directory_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert checkout() in {tmp_path.resolve(), *tmp_path.resolve().parents}
+    (tmp_path / ".git").touch()  # a worktree has a file of this name
+    assert checkout() == tmp_path.resolve()
+
+
+def of_job(place: str) -> str:
+    details = [f"rank 0: all_reduce at {place} in step"]
+    return annotation_of_job(
+        Violation("p", "c", "they disagree", evidence={"details": details})
+    )
+
+
+def test_a_violation_of_a_job_names_a_file_of_the_checkout(clone: Path) -> None:
+    (clone / "job" / "train.py").touch()
+    message = "p (c): they disagree%0Arank 0: all_reduce at {} in step"
+    for written in ("job/train.py", "train.py"):
+        place = f"{written}:31"
+        found = "::error file=job/train.py,line=31,title=syncverify::"
+        assert of_job(place) == found + message.format(place)
+    assert of_job("gone.py:31") == "::error title=syncverify::" + message.format(
+        "gone.py:31"
+    )
