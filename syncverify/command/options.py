@@ -15,9 +15,24 @@ from typing import Any
 
 import click
 
-from syncverify import bounds
-from syncverify.command.number_types import FiniteNumber, WholeNumber
+from syncverify.command.number_types import FiniteNumber
 from syncverify.command.process_exit import BAD_USAGE
+from syncverify.command.shared_options import (
+    any_backend,
+    backend_with_data,
+    contract_option,
+    count_option,
+    examples,
+    format_option,
+    jobs_option,
+    json_file,
+    json_option,
+    number_option,
+    replay_files,
+    report_option,
+    seed_option,
+    subject_argument,
+)
 from syncverify.defaults import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
@@ -31,91 +46,11 @@ from syncverify.defaults import (
 )
 from syncverify.replay_line import replay_line
 
-Option = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def _backend_option(*names: str) -> Option:
-    return click.option(
-        "--backend", type=click.Choice(names), default="sim", show_default=True,
-        help="Where the ranks run.",
-    )  # fmt: skip
-
-
-def _examples(*lines: str) -> str:
-    """Return the end of a help: calls of the command, as they are typed."""
-    return "\b\n" + "\n".join(
-        ["Examples:", *(f"  syncverify {line}" for line in lines)]
-    )
-
-
-def _number_option(
-    name: str, default: int | None, words: str, least: int = 1, most: int | None = None
-) -> Option:
-    """Return an option that is an integer from `least` to `most`."""
-    return click.option(
-        name, type=WholeNumber(least, most), default=default,
-        show_default=default is not None, help=words,
-    )  # fmt: skip
-
-
-def _count_option(name: str, default: int, words: str, least: int = 1) -> Option:
-    return _number_option(name, default, words, least, bounds.MAX_COUNT)
-
-
-def _jobs_option(words: str) -> Option:
-    return _number_option("--jobs", 1, words, most=bounds.MAX_JOBS)
-
-
-def _seed_option(default: int) -> Option:
-    return _number_option("--seed", default, "Same seed, same scenarios.", least=0)
-
-
-subject_argument = click.argument("subject")
-any_backend = _backend_option(*BACKEND_NAMES)
-backend_with_data = _backend_option("sim", "gloo")
-contract_option = click.option(
-    "--contract", default=None, metavar="NAME|FILE",
-    help="What SUBJECT is asked for: plain, everything, a built-in subject's name, or a "
-    "TOML file.  [default: the subject's own, or plain]",
-)  # fmt: skip
-json_file = click.Path(dir_okay=False, path_type=Path)
-
-
-def _json_option(words: str) -> Option:
-    return click.option("--json", "json_path", type=json_file, default=None, help=words)
-
-
-report_option = _json_option("Write the report here.")
-format_option = click.option(
-    "--format", "shown_as", type=click.Choice(["text", "github"]), default="text",
-    show_default=True,
-    help="github: also an annotation of each violation, at its line of the code.",
-)  # fmt: skip
-
-
-def replay_files(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of files that show a violation once more."""
-    options = (
-        ("--html", "html_path", "Write the report here as a page with timelines."),
-        ("--trace", "trace_path", "Write the first violation here, for Perfetto."),
-        (
-            *("--flight-recorder", "dumps_path"),
-            "Write the first violation into this folder, as torch's recorder dumps it.",
-        ),
-    )
-    for name, variable, words in reversed(options):
-        kind = click.Path(path_type=Path) if variable == "dumps_path" else json_file
-        option = click.option(
-            name, variable, type=kind, default=None, metavar="PATH", help=words
-        )
-        command = option(command)
-    return command
-
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
-    epilog=_examples("run ddp", "run mypackage/sync.py:MySynchronizer", "run --help"),
+    epilog=examples("run ddp", "run mypackage/sync.py:MySynchronizer", "run --help"),
 )
 @click.version_option(package_name="syncverify")
 @click.pass_context
@@ -132,7 +67,7 @@ def cli(context: click.Context) -> None:
 
 @cli.command(
     short_help="Search for violations of a synchronizer.",
-    epilog=_examples(
+    epilog=examples(
         "run ddp",
         "run mypackage/sync.py:MySynchronizer --examples 2000 --seed 0",
         "run mypackage.sync:MySynchronizer --backend gloo --json report.json",
@@ -143,11 +78,11 @@ def cli(context: click.Context) -> None:
 @subject_argument
 @any_backend
 @contract_option
-@_number_option(
+@number_option(
     "--ranks", None, f"Worlds of up to this many ranks.  [default: {DEFAULT_RANKS}]"
 )
-@_count_option("--examples", DEFAULT_EXAMPLES, "Scenarios to play.")
-@_number_option(
+@count_option("--examples", DEFAULT_EXAMPLES, "Scenarios to play.")
+@number_option(
     "--seed", None, "Same seed, same scenarios.  [default: drawn and printed]", least=0
 )
 @click.option(
@@ -166,7 +101,7 @@ def cli(context: click.Context) -> None:
     help="Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
 )  # fmt: skip
 @format_option
-@_jobs_option("Processes that search side by side; same seed and jobs, same report.")
+@jobs_option("Processes that search side by side; same seed and jobs, same report.")
 @click.option(
     "--database", type=click.Path(file_okay=False, path_type=Path), default=None,
     metavar="DIRECTORY",
@@ -229,14 +164,14 @@ def run(**options: Any) -> None:
 
 @cli.command(
     short_help="Find the contract that a synchronizer keeps.",
-    epilog=_examples("probe mypackage.sync:MySynchronizer --output contract.toml"),
+    epilog=examples("probe mypackage.sync:MySynchronizer --output contract.toml"),
 )
 @subject_argument
 @contract_option
 @backend_with_data
-@_number_option("--ranks", DEFAULT_RANKS, "Worlds of up to this many ranks.")
-@_count_option("--scenarios", PROBED_SCENARIOS, "Scenarios of each feature.")
-@_seed_option(0)
+@number_option("--ranks", DEFAULT_RANKS, "Worlds of up to this many ranks.")
+@count_option("--scenarios", PROBED_SCENARIOS, "Scenarios of each feature.")
+@seed_option(0)
 @click.option(
     "--output", type=json_file, default=None, metavar="FILE",
     help="Write the contract that SUBJECT keeps here, as TOML.",
@@ -256,7 +191,7 @@ def probe(**options: Any) -> None:
 
 @cli.command(
     short_help="Print the diagnosis of one wrong feature.",
-    epilog=_examples("explain report.json#wrong/1"),
+    epilog=examples("explain report.json#wrong/1"),
 )
 @click.argument("place", metavar="REPORT.json#WORD/N")
 def explain(place: str) -> None:
@@ -268,7 +203,7 @@ def explain(place: str) -> None:
 
 @cli.command(
     short_help="Play one recorded violation again.",
-    epilog=_examples(
+    epilog=examples(
         "replay report.json#1",
         "replay report.json#1 mypackage.sync:MyOther",
         "replay sv2-eNot... mypackage.sync:MySynchronizer --backend gloo",
@@ -357,7 +292,7 @@ def export(token_or_file: str, script: Path, **options: Any) -> None:
 
 @cli.command(
     short_help="Write an adapter for a synchronizer of yours.",
-    epilog=_examples("init tests/syncverify --like hooks"),
+    epilog=examples("init tests/syncverify --like hooks"),
 )
 @click.argument("path", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
@@ -374,17 +309,17 @@ def init(path: Path, like: str) -> None:
 
 @cli.command(
     short_help="Play the bank of known defects.",
-    epilog=_examples("bank --examples 50", "bank --json bank.json --jobs 2"),
+    epilog=examples("bank --examples 50", "bank --json bank.json --jobs 2"),
 )
 @click.option(
     "--only", metavar="ID", multiple=True, help="Play this entry only; may be repeated."
 )
 @backend_with_data
-@_count_option(
+@count_option(
     "--examples", DEFAULT_BANK_EXAMPLES,
     "Scenarios a defect, at most: the first that shows it ends the search.",
 )  # fmt: skip
-@_count_option(
+@count_option(
     "--twin-examples", DEFAULT_TWIN_EXAMPLES,
     "Scenarios a fixed twin, at least, in which nothing may be found.", least=0,
 )  # fmt: skip
@@ -392,9 +327,9 @@ def init(path: Path, like: str) -> None:
     "--diagnose", is_flag=True,
     help="Look for a fix of each defect, and for its guilty line in the report.",
 )  # fmt: skip
-@_seed_option(DEFAULT_BANK_SEED)
-@_jobs_option("Processes that play entries side by side.")
-@_json_option("Write the table here.")
+@seed_option(DEFAULT_BANK_SEED)
+@jobs_option("Processes that play entries side by side.")
+@json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
     from syncverify.command.owner import owned
