@@ -56,7 +56,7 @@ bench: $(INSTALLED)
 PEERS := build/peers/bin
 PEERS_INSTALLED := build/peers/.installed
 peers: $(PEERS_INSTALLED)
-	OMP_NUM_THREADS=1 $(PEERS)/python -m peers --json studies/results/peers.json
+	OMP_NUM_THREADS=1 $(PEERS)/python -m peers --store
 
 # Compares each sentence of the pages about releases with the package index;
 # ARGS=--update stores what is newest and fills it in.

@@ -1,16 +1,13 @@
 """Verify all peers that are installed, and print a table.
 
-python -m peers [--examples N] [--json PATH] [NAME ...]
+python -m peers [--examples N] [--store] [NAME ...]
 
 Exit codes: 0 every violation is known (`Peer.known`), 1 there is another one, 2 bad usage,
 130 interrupted.
 """
 
-import json
 import sys
 from contextlib import closing
-from dataclasses import asdict
-from pathlib import Path
 
 import click
 import torch
@@ -19,6 +16,7 @@ from rich.table import Table
 
 from peers.peer_result import PeerResult, play
 from peers.roster import PEERS
+from peers.stored_runs import PAGE, page, store
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
 from syncverify.subjects.subject import resolve
@@ -31,10 +29,10 @@ from syncverify.subjects.subject import resolve
 @click.option("--examples", type=click.IntRange(min=1), default=None,
               help="Scenarios a peer.  [default: 200]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path),
-              default=None, help="Write the table here.")  # fmt: skip
+@click.option("--store", "stores", is_flag=True,
+              help="Store the results, and write their table into docs/findings.md.")  # fmt: skip
 def main(
-    names: tuple[str, ...], examples: int | None, seed: int, path: Path | None
+    names: tuple[str, ...], examples: int | None, seed: int, *, stores: bool
 ) -> None:
     """Verify the synchronizers of other projects: NAMEs, or all that are installed."""
     torch.set_num_threads(1)
@@ -46,8 +44,11 @@ def main(
         except SubjectError as error:
             console.print(f"{name}: skipped: {error}", highlight=False)
             continue
-        with closing(PEERS[name].open(subject)) as backend:
-            rows.append(play(subject, backend, examples or PEERS[name].examples, seed))
+        peer = PEERS[name]
+        with closing(peer.open(subject)) as backend:
+            rows.append(play(subject, peer, backend, examples or peer.examples, seed))
+        if stores:
+            store(rows)
         console.print(f"{name}: {rows[-1].examples} scenarios", highlight=False)
     console.print(_table(rows))
     for row in rows:
@@ -55,8 +56,8 @@ def main(
             click.echo(
                 f"{row.subject}: {violation}: syncverify replay {token} {row.subject}"
             )
-    if path is not None:
-        path.write_text(json.dumps([*map(asdict, rows)], indent=2) + "\n")
+    if stores:
+        PAGE.write_text(page(), encoding="utf-8")
     sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
 
 

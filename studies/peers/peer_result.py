@@ -1,7 +1,11 @@
 """The result of a search for violations of one peer."""
 
+import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 
+from peers.roster import Peer
 from syncverify.backends.choice import AnyBackend
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.subjects.subject import Subject
@@ -22,6 +26,10 @@ class PeerResult:
         violations: Violations, as `property (cause)`.
         tokens: Replay tokens of the violations, in the same order.
         seconds: Duration.
+        release: Version of the peer's package.
+        torch: Version of torch.
+        python: Version of Python, such as "3.12".
+        date: Day of the run.
     """
 
     subject: str
@@ -31,17 +39,24 @@ class PeerResult:
     violations: tuple[str, ...]
     tokens: tuple[str, ...]
     seconds: float
+    release: str
+    torch: str
+    python: str
+    date: str
 
     def unknown(self, known: frozenset[str]) -> bool:
         """Tell whether there is a violation besides the known ones."""
         return not known.issuperset(self.violations)
 
 
-def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> PeerResult:
+def play(
+    subject: Subject, peer: Peer, backend: AnyBackend, examples: int, seed: int
+) -> PeerResult:
     """Search for violations of a peer.
 
     Args:
-        subject: The peer.
+        subject: The peer as a subject.
+        peer: The peer.
         backend: The backend.
         examples: Scenarios to play.
         seed: Same seed, same scenarios.
@@ -59,4 +74,13 @@ def play(subject: Subject, backend: AnyBackend, examples: int, seed: int) -> Pee
         tuple(f"{violation.property} ({violation.cause})" for violation in found),
         tuple(each.token for each in report.violations),
         round(report.seconds, 1),
+        _version(peer.package),
+        _version("torch"),
+        ".".join(map(str, sys.version_info[:2])),
+        datetime.now(UTC).date().isoformat(),
     )
+
+
+def _version(package: str) -> str:
+    """Return the installed version of a package, without a build number."""
+    return version(package).partition("+")[0]

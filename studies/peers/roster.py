@@ -17,10 +17,12 @@ class Peer:
     """One peer.
 
     Attributes:
+        package: Package of the synchronizer.
         examples: Default number of scenarios.
         known: Violations that docs/findings.md explains.
     """
 
+    package: str = "torch"
     examples: int = 200
     known: frozenset[str] = frozenset()
 
@@ -48,24 +50,21 @@ PEERS: Final = {
     "replicate-fsdp": Peer(),
     "fsdp2": Peer(),
     "hsdp": Peer(),
-    "d9d": Peer(),
-    "fairscale": Peer(),
-    "megatron": Peer(),
-    "megatron-fsdp": Peer(),
-    "megatron-fsdp-whole": Peer(),
-    "megatron-shards": Peer(),
-    "megatron-training": Peer(
-        known=frozenset(
-            {"reduce_reads_after_accumulation (reduced_before_accumulated)"}
-        )
-    ),
-    "deepspeed-zero1": Peer(),
+    "d9d": Peer("d9d"),
+    "fairscale": Peer("fairscale"),
+    "megatron": Peer("megatron-core"),
+    "megatron-fsdp": Peer("megatron-fsdp"),
+    "megatron-fsdp-whole": Peer("megatron-fsdp"),
+    "megatron-shards": Peer("megatron-core"),
+    "megatron-training": Peer("megatron-core"),
+    "deepspeed-zero1": Peer("deepspeed"),
     "deepspeed-zero2": Peer(
+        "deepspeed",
         known=frozenset(
             {
                 "gradient_equals_reference (rounded)",
                 "unreduced_stay_local (rounded)",
             }
-        )
+        ),
     ),
 }

@@ -3,12 +3,15 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from peers import stored_runs
 from peers.__main__ import main
+from peers.peer_result import PeerResult
 from peers.roster import PEERS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
@@ -42,6 +45,30 @@ def test_a_peer_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert told.exit_code == 0
     (line,) = (line for line in told.output.splitlines() if "skipped" in line)
     assert line.startswith("d9d: skipped: ")
+
+
+RUN = PeerResult(
+    *("d9d", "sim", 200, 20, ("replicas_agree (x)",), ("sv2-x",), 1.5),
+    *("0.24.0", "2.15.0", "3.12", "2026-01-02"),
+)
+
+
+def test_the_page_has_the_stored_runs() -> None:
+    assert stored_runs.page() == FINDINGS, "run `python -m peers --store`"
+
+
+def test_runs_are_stored_in_the_order_of_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_runs, "STORED", tmp_path / "peers.json")
+    first = replace(RUN, subject="ddp", violations=(), tokens=())
+    stored_runs.store([RUN])
+    stored_runs.store([first])
+    stored_runs.store([replace(RUN, date="2026-01-03")])
+    assert stored_runs.stored() == [first, replace(RUN, date="2026-01-03")]
+    table = stored_runs.page()
+    assert "| 200 | 20 | `replicas_agree (x)` |" in table
+    assert "| `d9d` | d9d <!-- seen d9d -->0.24.0<!-- / -->, torch" in table
 
 
 def test_each_finding_has_a_script_and_each_script_a_finding() -> None:
