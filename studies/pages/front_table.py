@@ -11,6 +11,7 @@ from pages.conformance_columns import observed_columns
 README: Final = Path(__file__).parents[2] / "README.md"
 _BEGIN: Final = "<!-- Written by `python -m pages.conformance`; a test compares. -->\n"
 _BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)})(?:\\|.*\n)*")
+_COUNTS: Final = re.compile(r"has \d+ features of \d+ synchronizers")
 _COLUMNS: Final = {
     "synchronizer": "ours",
     "ddp": "DDP",
@@ -51,5 +52,8 @@ def front_table() -> str:
 
 
 def readme() -> str:
-    """Return the README with the table of today."""
-    return _BLOCK.sub(lambda _: front_table(), README.read_text(encoding="utf-8"))
+    """Return the README with the table and the counts of today."""
+    text = _BLOCK.sub(lambda _: front_table(), README.read_text(encoding="utf-8"))
+    columns = [*observed_columns()]
+    counts = f"has {len(columns[0].cells)} features of {len(columns)} synchronizers"
+    return _COUNTS.sub(counts, text)

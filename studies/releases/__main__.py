@@ -24,7 +24,14 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("adopting", "comparison", "conformance", "findings", "timemachine")
+        for name in (
+            "adopting",
+            "comparison",
+            "conformance",
+            "findings",
+            "index",
+            "timemachine",
+        )
     ),
 ]
 
