@@ -7,6 +7,7 @@ A column is left out if its package is not installed.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,12 +87,15 @@ def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Obse
             word=entry["word"],
             counts=entry["scenarios"],
             reason=entry.get("reason", ""),
-            summary=entry.get("summary", ""),
+            summary=_inside_of_packages(entry.get("summary", "")),
             token=entry.get("token", ""),
         )
         for entry in report["beyond"]
     )
-    plain = {each["token"]: each["summary"] for each in report["violations"]}
+    plain = {
+        each["token"]: _inside_of_packages(each["summary"])
+        for each in report["violations"]
+    }
     return Observed(
         column=column,
         version=column.installed() or "",
@@ -103,6 +107,11 @@ def observed(column: Column, report: dict[str, Any], num_scenarios: int) -> Obse
         date=datetime.now(UTC).date().isoformat(),
         python=".".join(map(str, sys.version_info[:2])),
     )
+
+
+def _inside_of_packages(summary: str) -> str:
+    """Return a sentence with paths as they are inside of installed packages."""
+    return re.sub(r"[^\s`]*/site-packages/", "", summary)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,14 @@ def test_observations_come_back_as_they_were_stored(
     assert replace(read, cells=stored.cells) == stored
     assert sorted(cells, key=str) == sorted(stored.cells, key=str)
     assert stored.explained() == [
-        Cell("listed=twice", "wrong", {"wrong": 1, "right": 2}, "", "told", "sv2-x")
+        Cell(
+            "listed=twice",
+            "wrong",
+            {"wrong": 1, "right": 2},
+            "",
+            "it is at peer/sync.py:3",
+            "sv2-x",
+        )
     ]
 
 
@@ -135,7 +142,7 @@ REPORT: dict[str, Any] = {
             "feature": "listed=twice",
             "word": "wrong",
             "scenarios": {"wrong": 1, "right": 2},
-            "summary": "told",
+            "summary": "it is at /home/me/.venv/lib/site-packages/peer/sync.py:3",
             "token": "sv2-x",
             "diagnosis": "long",
         },
