@@ -83,7 +83,7 @@ conformance: $(PEERS_INSTALLED)
 gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m gpu --markdown docs/gpu.md
 
-# Real defects of real releases: downloads and plays all pairs, twenty minutes, and writes
+# Real defects of real releases: downloads and plays all pairs, half an hour, and writes
 # docs/timemachine.md. ARGS="--only NAME" plays one pair, ARGS="" what is not stored yet.
 timemachine: ARGS ?= --again
 timemachine: $(INSTALLED)

@@ -15,7 +15,7 @@ _ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = _ROOT / "docs" / "findings.md"
 STORED: Final = _ROOT / "studies" / "results" / "peers.json"
 _BEGIN: Final = "<!-- Written by `python -m peers --store`; a test compares. -->\n"
-_BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)})(?:\\|.*\n)*")
+_BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)}).*?(?=\n## )", re.DOTALL)
 
 
 def stored() -> list[PeerResult]:
@@ -41,7 +41,7 @@ def store(rows: list[PeerResult]) -> None:
 def page() -> str:
     """Return the page of findings with the stored results."""
     table = "".join(f"{line}\n" for line in _table(stored()))
-    return _BLOCK.sub(lambda _: table, PAGE.read_text(encoding="utf-8"))
+    return _BLOCK.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1)
 
 
 def _table(rows: list[PeerResult]) -> Iterator[str]:
@@ -52,6 +52,11 @@ def _table(rows: list[PeerResult]) -> Iterator[str]:
         cells = [f"`{row.subject}`", _release(row), row.date, row.python, row.backend]
         cells += [str(row.examples), str(row.num_promises), found]
         yield f"| {' | '.join(cells)} |"
+    absent = [
+        f"`{name}`" for name in PEERS if name not in {row.subject for row in rows}
+    ]
+    if absent:
+        yield f"\nNot played with these releases yet: {', '.join(absent)}."
 
 
 def _release(row: PeerResult) -> str:

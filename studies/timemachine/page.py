@@ -24,7 +24,7 @@ Nothing of the releases is changed but that, nothing is built, and no GPU is use
 tells when there is a newer one.
 
 ```console
-$ make timemachine                                      # downloads and plays all, 20 minutes
+$ make timemachine                                      # downloads and plays all, half an hour
 $ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
 ```
 
