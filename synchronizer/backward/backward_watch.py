@@ -30,6 +30,7 @@ Two limits:
       `wait()` or `zero_grad()` between. That error stays unknown.
 """
 
+import sys
 import weakref
 from collections.abc import Callable
 from threading import Lock
@@ -70,10 +71,13 @@ class BackwardWatch:
     def open(self) -> None:
         """Start to follow the backward that runs on this thread.
 
+        The gradient may also come from a callback at the end of a backward, as FSDP2 brings
+        those of modules whose inputs need no gradient. Autograd then calls the mark after it.
+
         Raises:
-            LifecycleError: No node of the backward runs, as in compiled autograd.
+            LifecycleError: The engine does not run the hook, as in compiled autograd.
         """
-        if running_node() is None:
+        if running_node() is None and not _is_in_callback():
             raise LifecycleError(
                 "torch's compiled autograd runs the hooks of a backward",
                 expected="a backward of torch's engine, which tells when it ends",
@@ -151,6 +155,13 @@ def running_node() -> Any:
 
 # Number of the backward that runs on this thread; inner ones have numbers of their own.
 running_backward = torch._C._current_graph_task_id  # noqa: SLF001
+
+
+def _is_in_callback() -> bool:
+    """Return whether a backward of the engine runs; compiled autograd calls no callbacks."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    is_compiled = getattr(compiled, "in_compiled_autograd_region", False)
+    return running_backward() != -1 and not is_compiled
 
 
 def is_accumulating(parameter: torch.Tensor) -> bool:

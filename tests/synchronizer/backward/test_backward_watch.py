@@ -115,6 +115,26 @@ def test_a_backward_that_raises_outside_of_a_checkpoint_is_interrupted(a, x) -> 
     assert follower.watch.was_interrupted
 
 
+def test_a_callback_at_the_end_of_a_backward_may_bring_its_first_gradient(a, x) -> None:
+    follower = Follower()
+
+    def bring_at_the_end(_: torch.Tensor) -> None:  # as FSDP2 calls hooks
+        torch.autograd.Variable._execution_engine.queue_callback(
+            lambda: follower.on_gradient(a)
+        )
+
+    def used(v: torch.Tensor) -> torch.Tensor:
+        product = v * 1
+        if product.requires_grad:  # not in the first forward of a checkpoint
+            product.register_hook(bring_at_the_end)
+        return product
+
+    for loss in (used(x), used(x), checkpoint(used, x, use_reentrant=True)):
+        loss.sum().backward()
+        assert not follower.watch.is_open
+    assert follower.log == ["gradient", "end"] * 3
+
+
 def test_hook_that_no_node_calls_is_refused() -> None:
     """So does compiled autograd call hooks."""
     watch = Follower().watch

@@ -1,16 +1,20 @@
 """FSDP2 sums over a replicated axis itself; a second sum would double gradients."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from syncverify.synchronizer import (
+    BucketNotReadyError,
     GradientSynchronizer,
     SynchronizerConfig,
     UnsupportedPlacementError,
@@ -23,6 +27,10 @@ def _four_ranks() -> Iterator[None]:
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
     yield
     dist.destroy_process_group()
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def sharded(shape: tuple[int, ...], names: tuple[str, ...]) -> nn.Linear:
@@ -69,3 +77,41 @@ def test_the_facts_about_fsdp() -> None:
     summed = ranks_summed_by_fsdp([*model.parameters(), nn.Parameter()])
     assert {*map(id, summed)} == {*map(id, model.parameters())}
     assert {*summed.values()} == {(0, 2)}
+
+
+def accumulate_on_one_rank(model: nn.Module, config: SynchronizerConfig) -> None:
+    """Two steps of two micro-batches; inputs need no gradient, so FSDP2 reduces at the end."""
+    inputs = torch.arange(1.0, 9).view(2, 4)
+    synchronizer = GradientSynchronizer.from_module(model, 1, 2, config=config)
+    with synchronizer as sums:
+        for _ in range(2):
+            model(inputs).sum().backward()
+            with pytest.raises(BucketNotReadyError):
+                sums.wait()
+            once = [local(p.grad).clone() for p in model.parameters()]
+            model(inputs).sum().backward()
+            sums.wait()
+            for parameter, gradient in zip(model.parameters(), once, strict=True):
+                assert gradient.count_nonzero()
+                assert torch.equal(local(parameter.grad), 2 * gradient)
+            sums.zero_grad()
+
+
+@pytest.mark.parametrize("unused", ["error", "zeros"])
+@pytest.mark.parametrize("shards", ["first", "last", "both", "whole"])
+def test_fsdp_may_reduce_when_backward_has_ended(shards: str, unused: Any) -> None:
+    """Its callback at the end of backward is the first or the last that brings a gradient."""
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
+    first, last = model
+    modules = {
+        "first": [first],
+        "last": [last],
+        "both": [first, last, model],
+        "whole": [model],
+    }
+    for module in modules[shards]:
+        fully_shard(module, mesh=mesh)
+    accumulate_on_one_rank(model, SynchronizerConfig(unused=unused))
