@@ -23,6 +23,7 @@ STUDIES = (
     "benchmarks",
     "comparison",
     "gpu",
+    "in_d9d",
     "kills",
     "mistakes",
     "mutants",
@@ -64,6 +65,7 @@ MAY_IMPORT = {
     },
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
+    "studies/in_d9d/": {"click", "d9d", "pytest"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     "studies/releases/": {"click", "packaging"},
     # Pages say how the tests are made.

@@ -13,7 +13,9 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
-DDP, _, _, MESH = re.findall(r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL)
+DDP, _, _, PACKS, MESH = re.findall(
+    r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL
+)
 BATCHES = torch.arange(24.0, dtype=torch.float64).reshape(2, 4, 3).flip(2) / 7
 
 
@@ -37,13 +39,14 @@ def names(model: nn.Module, batches: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trained_alone() -> torch.Tensor:
+def trained_alone(*, clips: bool = True) -> torch.Tensor:
     """Train on the batches of both ranks at once, which have equal sizes."""
     model = linear(seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for inputs in BATCHES:
         model(inputs).square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if clips:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return model.weight.detach()
@@ -58,6 +61,25 @@ def test_the_program_in_the_place_of_ddp(ranks) -> None:
 
     for weight in ranks.run(2, program):
         torch.testing.assert_close(weight, trained_alone(), rtol=1e-12, atol=0)
+
+
+def test_the_program_of_steps_of_several_lengths(ranks) -> None:
+    def program(rank: int) -> torch.Tensor:
+        model = linear(seed=0)
+        mine = [inputs.chunk(2)[rank] for inputs in BATCHES]
+        packs = [[mine[0]], [*mine[1].chunk(2)]]
+        config = SynchronizerConfig(
+            process_group=dist.group.WORLD, process_group_reduction="avg"
+        )
+        used = {**names(model, mine), "packs": packs, "config": config}
+        exec(PACKS, used)  # the project's own page
+        used["synchronizer"].unbind()
+        return model.weight.detach()
+
+    for weight in ranks.run(2, program):
+        torch.testing.assert_close(
+            weight, trained_alone(clips=False), rtol=1e-12, atol=0
+        )
 
 
 def test_the_program_on_a_mesh(ranks) -> None:

@@ -1,0 +1,100 @@
+"""Put our synchronizer in the place of d9d's, and play d9d's trainer and tests with it.
+
+    python -m in_d9d --tests CHECKOUT
+
+Writes studies/results/in_d9d.json and docs/in-d9d.md. Exit codes: 0 all is right, 1 a gradient
+is wrong or a test fails, 2 d9d or what it needs is missing, 130 interrupted.
+"""
+
+import importlib
+import importlib.metadata
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+
+from in_d9d import cpu_copy, document, suite
+from in_d9d.layouts import LAYOUTS, Layout
+from in_d9d.outcomes import Outcome, outcome_of
+from in_d9d.trial import run
+from syncverify.command.process_exit import run_command
+from syncverify.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+RESULT = ROOT / "studies" / "results" / "in_d9d.json"
+PAGE = ROOT / "docs" / "in-d9d.md"
+
+
+@click.command()
+@click.option("--tests", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A checkout of github.com/d9d-project/d9d; its tests are in no release.")  # fmt: skip
+@click.option("--only", multiple=True, type=click.Choice([each.name for each in LAYOUTS]),
+              help="Play these layouts, and write nothing.")  # fmt: skip
+def main(tests: Path | None, only: tuple[str, ...]) -> None:
+    """Play d9d's trainer on all layouts, and its tests where --tests names a checkout."""
+    _refuse_missing()
+    layouts = [each for each in LAYOUTS if not only or each.name in only]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        cpu_copy.make_copy(copy)
+        outcomes = [*map(_shown, _played(layouts, copy))]
+        results = suite.play(tests, copy) if tests else {}
+    for name, result in results.items():
+        click.echo(f"{name}: {result}")
+    if tests and not only:
+        _write(outcomes, results)
+    is_right = all(each.is_right for each in outcomes)
+    sys.exit(not (is_right and all(each == "passed" for each in results.values())))
+
+
+def _played(layouts: Sequence[Layout], copy: Path) -> list[Outcome]:
+    ordered = sorted(layouts, key=lambda each: each.num_ranks)
+    return [
+        outcome_of(trial)
+        for _, same in groupby(ordered, key=lambda each: each.num_ranks)
+        for trial in run([*same], copy)
+    ]
+
+
+def _shown(outcome: Outcome) -> Outcome:
+    click.echo(
+        f"{outcome.layout}: {outcome.gradients} gradients on {outcome.ranks} ranks, "
+        f"{outcome.wrong} wrong with ours, {outcome.wrong_of_d9d} with d9d's"
+        + (f"; {outcome.error}" if outcome.error else "")
+    )
+    return outcome
+
+
+def _refuse_missing() -> None:
+    try:
+        importlib.import_module("d9d.loop.run")
+    except ImportError as error:
+        raise UsageError(
+            f"d9d's trainer cannot be imported ({error}); `make in-d9d` installs it"
+        ) from error
+
+
+def _write(outcomes: Sequence[Outcome], results: dict[str, str]) -> None:
+    stored: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {
+            "d9d": importlib.metadata.version("d9d"),
+            "torch": importlib.metadata.version("torch"),
+            "Python": platform.python_version(),
+        },
+        "trainer": [each.as_json() for each in outcomes],
+        "tests": results,
+    }
+    RESULT.write_text(json.dumps(stored, indent=2) + "\n")
+    PAGE.write_text(document.with_section(PAGE.read_text(), stored))
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m in_d9d")
