@@ -6,7 +6,7 @@ observes gradients only at points where the API allows to read them, and judges 
 One scenario, in order:
 
     freeze parameters              if an event `unfreeze` comes first
-    make and bind the subject
+    make and bind the subject      announce micro-batches if its constructor takes no number
     for each step:
         change parameters          events `freeze`, `unfreeze`, `cast`, `move`
         announce micro-batches     `set_required_accumulations()`, if there is one
@@ -34,7 +34,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify.program.caller_streams import CallerStreams
 from syncverify.program.changes import change_parameters, freeze
 from syncverify.program.gradient_forms import misfits_of
-from syncverify.program.graphs.backwards import backwards_per_micro_batch, run_backward
+from syncverify.program.graphs.backwards import num_backwards, run_backward
 from syncverify.program.graphs.hooks import install_lasting_hooks
 from syncverify.program.graphs.losses import Losses
 from syncverify.program.held_objects import held_by_subject
@@ -120,11 +120,14 @@ class _RankProgram:
         self._streams = streams
         self._own = OwnParameters(model.parameters)
         self._before = Before(model, self._own)
+        self._takes_count = subject.takes_count
         self._replaced = ReplacedGradients(model.parameters.values())
 
     def play(self) -> None:
         synchronizer = self._make()
         self._bind(synchronizer, 0)
+        if not self._takes_count:
+            self._announce_count(synchronizer, 0)
         self._ask_owners(synchronizer)
         for step in range(self._scenario.num_steps):
             synchronizer = self._play_step(synchronizer, step)
@@ -145,9 +148,9 @@ class _RankProgram:
             synchronizer = make(
                 self._model.param_groups(),
                 self._scenario.bucket_cap_bytes / BYTES_PER_MB,
-                self._num_backwards(step),
+                *([num_backwards(self._scenario, step)] if self._takes_count else []),
             )
-        check_methods(synchronizer, self._subject.name)
+        check_methods(synchronizer, self._subject.name, takes_count=self._takes_count)
         return synchronizer
 
     def _bind(self, synchronizer: Synchronizer, step: int) -> None:
@@ -167,15 +170,6 @@ class _RankProgram:
     def _unbind(self, synchronizer: Synchronizer, step: int) -> None:
         with self._streams.for_bind(), self._calling("unbind", step):
             synchronizer.unbind()
-
-    def _num_backwards(self, step: int) -> int:
-        """Return the number of gradients that backwards of a step bring to each parameter.
-
-        A synchronizer counts gradients, not micro-batches: some words of `BACKWARDS` bring
-        two gradients to a parameter in one micro-batch.
-        """
-        per_micro_batch = backwards_per_micro_batch(self._scenario.backward)
-        return self._scenario.accumulations[step] * per_micro_batch
 
     def _play_step(self, synchronizer: Synchronizer, step: int) -> Synchronizer:
         event = self._scenario.step_event(step)
@@ -201,13 +195,16 @@ class _RankProgram:
 
     def _rebind(self, synchronizer: Synchronizer, step: int) -> Synchronizer:
         event = self._scenario.step_event(step)
-        if event == "rebind_announced" and step + 1 < self._scenario.num_steps:
-            self._announce_count(synchronizer, step + 1)
+        following = min(step + 1, self._scenario.num_steps - 1)
+        if event == "rebind_announced":
+            self._announce_count(synchronizer, following)
         self._unbind(synchronizer, step)
+        if event == "rebind_announced/unbound":
+            self._announce_count(synchronizer, following)
         if event == "unbind_early":
             self._model.drop_gradients()
         if event == "remade":
-            synchronizer = self._make(min(step + 1, self._scenario.num_steps - 1))
+            synchronizer = self._make(following)
         self._bind(synchronizer, step)
         if event == "unbind_early":
             self._observe("zeroed", step)
@@ -223,7 +220,9 @@ class _RankProgram:
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations):
             with self._calling("zero_grad", step):
-                synchronizer.set_required_accumulations(self._num_backwards(step))
+                synchronizer.set_required_accumulations(
+                    num_backwards(self._scenario, step)
+                )
 
     def _run_backwards(self, synchronizer: Synchronizer, step: int) -> None:
         agreed = step_plan.num_agreed_micro_batches(self._scenario, step)

@@ -28,11 +28,11 @@ class TwoSynchronizers:
     """
 
     def __init__(
-        self, factory: SubjectFactory, groups: Groups, size_mb: float, count: int
+        self, factory: SubjectFactory, groups: Groups, size_mb: float, *count: int
     ) -> None:
         halves = _every_other(groups, 0), _every_other(groups, 1)
         self._halves = [half for half in halves if half]
-        self.each = [factory(half, size_mb, count) for half in self._halves]
+        self.each = [factory(half, size_mb, *count) for half in self._halves]
         if any(isinstance(one, RunsMicroBatches) for one in self.each):
             raise NotImplementedError(
                 "two synchronizers in one program: not played with subjects that run the "

@@ -15,6 +15,7 @@ from syncverify.scenario.vocabulary import (
     FREEZING,
     PLAIN,
     WITHOUT_BACKWARD,
+    base_word,
 )
 
 
@@ -32,10 +33,10 @@ def announces_count(scenario: Scenario, step: int) -> bool:
         Whether the number changes, an event came before, such as `unbind()` and `bind()`, or
         the step is even.
     """
-    if step == 0:  # the constructor has it
+    if step == 0:  # told as the synchronizer is made and bound
         return False
     if (event := scenario.step_event(step - 1)) != PLAIN:
-        return event != "rebind_announced"
+        return base_word(event) != "rebind_announced"
     return _changes_count(scenario, step) or step % 2 == 0
 
 

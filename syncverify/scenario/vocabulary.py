@@ -180,6 +180,9 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
         "set_to_none/replaced_while_accumulating": (
             "the caller sets every `.grad` to its copy after each micro-batch but the last"
         ),
+        "rebind_announced/unbound": (
+            "`unbind()`, then the next number of micro-batches is announced, then `bind()`"
+        ),
     },
     "readiness": {
         "by_rank/by_step": (
@@ -208,7 +211,13 @@ FREEZING: Final = ("freeze", "unfreeze", "unfreeze_in_turn")
 BEFORE_STEP: Final = (*FREEZING, "cast", "move")
 BEFORE_ZERO: Final = ("cast_before_zero",)
 # Events after which the caller unbinds and binds.
-REBINDING: Final = ("rebind", "rebind_announced", "remade", "unbind_early")
+REBINDING: Final = (
+    "rebind",
+    "rebind_announced",
+    "rebind_announced/unbound",
+    "remade",
+    "unbind_early",
+)
 
 LAUNCHES: Final = {
     "current_stream": "everything on the stream that is current",

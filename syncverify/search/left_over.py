@@ -14,9 +14,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from torch import nn
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
@@ -27,7 +26,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import NOT_SET, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject import Subject, same_signature
 from syncverify.subjects.subject_api import Synchronizer
 from syncverify.trace.records import Moment
 from syncverify.trace.run import Run
@@ -128,10 +127,9 @@ class _Plays:
 def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:
     """Return the subject with a factory that notes what it makes, by thread."""
 
-    def make(
-        groups: list[list[nn.Parameter]], size_mb: float, count: int
-    ) -> Synchronizer:
-        synchronizer = subject.factory(groups, size_mb, count)
+    @same_signature(subject.factory)
+    def make(*given: Any) -> Synchronizer:
+        synchronizer = subject.factory(*given)
         made[threading.get_ident()] = synchronizer
         return synchronizer
 

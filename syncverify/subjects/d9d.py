@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from torch import nn
-from typing_extensions import override
-
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.missing_package import missing_package
 
@@ -15,15 +12,11 @@ except ModuleNotFoundError as error:
 
 
 class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or missing
-    """Gives d9d's synchronizer the subject API; only the constructor differs.
+    """d9d's synchronizer with its contract.
 
     d9d sums. It takes its stream from `torch.cuda` by name, whose order `sim` judges. It
-    promises to overlap: a hook in backward reduces each full bucket.
-
-    Args:
-        param_groups: Parameters by group.
-        bucket_size_mb: Bucket size in MiB, called MB by d9d.
-        require_accumulations: Micro-batches of the first step.
+    promises to overlap: a hook in backward reduces each full bucket. The constructor takes no
+    count: `set_required_accumulations()` says it after `bind()`, as d9d's trainer does.
     """
 
     capabilities = Capabilities(
@@ -31,13 +24,3 @@ class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or mis
         overlaps_backward=True,
         takes_cuda_streams=True,
     )
-
-    @override
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        super().__init__(param_groups, bucket_size_mb)
-        self.set_required_accumulations(require_accumulations)

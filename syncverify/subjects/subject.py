@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from torch import nn
-
 from syncverify.errors import SubjectError, SyncverifyError, UsageError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
@@ -21,7 +19,7 @@ from syncverify.subjects.contract_choice import (
     chosen_contract,
     contract_of_project,
 )
-from syncverify.subjects.subject_api import Synchronizer, check_methods
+from syncverify.subjects.subject_api import SETS_COUNT, Synchronizer, check_methods
 from syncverify.subjects.subject_options import narrowed, split_options, with_options
 from syncverify.subjects.subject_path import (
     classes_in,
@@ -53,7 +51,9 @@ BUILT_IN_SUBJECTS = {
 }
 
 
-SubjectFactory = Callable[[list[list[nn.Parameter]], float, int], Synchronizer]
+# Called with groups of parameters, the size of a bucket in MiB, and the number of micro-batches
+# of the first step; that one only where `Subject.takes_count`.
+SubjectFactory = Callable[..., Synchronizer]
 
 # Values that a class attribute has on purpose, as a part of a contract.
 _DATA: Final = (str, bytes, int, float, dict, set, frozenset, list, tuple)
@@ -87,11 +87,31 @@ class Subject:
         return path_of(self.factory) if module_path_of(self.factory) else self.name
 
     @property
+    def takes_count(self) -> bool:
+        """Whether the factory takes the number of micro-batches of the first step.
+
+        Otherwise `set_required_accumulations()` says it after `bind()`.
+        """
+        return _misfit(self.factory, [], 1.0, 1) is None
+
+    @property
     def groups_argument(self) -> str:
         """Name of the argument that takes the groups of parameters."""
         named = [*inspect.signature(self.factory).parameters.values()][:1]
         is_one = named and named[0].kind is not inspect.Parameter.VAR_POSITIONAL
         return named[0].name if is_one else "param_groups"
+
+
+def same_signature(
+    factory: SubjectFactory,
+) -> Callable[[SubjectFactory], SubjectFactory]:
+    """Give a function the signature of a factory, which tells how a subject is made."""
+
+    def decorate(function: SubjectFactory) -> SubjectFactory:
+        vars(function)["__signature__"] = inspect.signature(factory)
+        return function
+
+    return decorate
 
 
 def resolve(
@@ -188,9 +208,7 @@ def _own_contract(factory: SubjectFactory, name: str) -> Capabilities:
                 f"expected `capabilities` as Capabilities, got {declared!r}"
             )
         return Capabilities(
-            varying_accumulations=callable(
-                getattr(factory, "set_required_accumulations", None)
-            ),
+            varying_accumulations=callable(getattr(factory, SETS_COUNT, None)),
             overlaps_backward=getattr(factory, "overlaps_backward", False),
             **_feature_attributes(factory),
         )
@@ -199,13 +217,27 @@ def _own_contract(factory: SubjectFactory, name: str) -> Capabilities:
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:
+    error = _misfit(factory, [], 1.0, 1)
+    if error is None:
+        return
+    hint = ""
+    if _misfit(factory, [], 1.0) is None:
+        if not inspect.isclass(factory) or hasattr(factory, SETS_COUNT):
+            return
+        hint = f"; without require_accumulations it needs {SETS_COUNT}()"
+    raise SubjectError(
+        f"subject {name!r} cannot be called as (param_groups, bucket_size_mb, "
+        f"require_accumulations): {message_of(error)}{hint}"
+    ) from error
+
+
+def _misfit(factory: SubjectFactory, *given: object) -> Exception | None:
+    """Return the error of a call with these arguments, or None if they fit."""
     try:
-        inspect.signature(factory).bind([], 1.0, 1)
+        inspect.signature(factory).bind(*given)
     except (TypeError, ValueError) as error:
-        raise SubjectError(
-            f"subject {name!r} cannot be called as "
-            f"(param_groups, bucket_size_mb, require_accumulations): {message_of(error)}"
-        ) from error
+        return error
+    return None
 
 
 def _load(name: str) -> SubjectFactory:

@@ -11,6 +11,9 @@ from torch import nn
 from syncverify.errors import SubjectError
 
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
+SETS_COUNT = (
+    "set_required_accumulations"  # required where the constructor takes no count
+)
 
 
 class Synchronizer(Protocol):
@@ -34,7 +37,12 @@ class VariesAccumulations(Protocol):
     """A subject that lets the number of micro-batches change between steps."""
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Set the number of micro-batches of the steps from the next one on."""
+        """Set the number of micro-batches of the steps from the next one on.
+
+        The number holds until the next call, over `unbind()` and `bind()` too. The call comes
+        between `zero_grad()` and the next backward, or after `bind()` and before the first
+        one; where the contract covers `event=rebind_announced`, before `bind()` as well.
+        """
 
 
 @runtime_checkable
@@ -83,15 +91,18 @@ class OwnsGradients(Protocol):
         """
 
 
-def check_methods(candidate: object, name: str) -> None:
+def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:
     """Refuse a subject, a class or an instance, that lacks a required method.
+
+    Without a count in its constructor, it has to have `set_required_accumulations()`.
 
     Raises:
         SubjectError: A method is missing.
     """
-    missing = [m for m in REQUIRED_METHODS if not callable(getattr(candidate, m, None))]
+    required = REQUIRED_METHODS if takes_count else (*REQUIRED_METHODS, SETS_COUNT)
+    missing = [m for m in required if not callable(getattr(candidate, m, None))]
     if missing:
         raise SubjectError(
             f"subject {name!r} lacks {', '.join(f'{m}()' for m in missing)}: "
-            f"a subject has {', '.join(f'{m}()' for m in REQUIRED_METHODS)}"
+            f"a subject has {', '.join(f'{m}()' for m in required)}"
         )

@@ -45,7 +45,10 @@ def having(word: str) -> Scenario:
     topic, _, value = word.partition("=")
     match topic:
         case "event":
-            return replace(PLAIN_STEPS, events=(value, PLAIN, PLAIN))
+            events, counts = (value, PLAIN, PLAIN), PLAIN_STEPS.accumulations
+            if base_word(value) == "rebind_announced":  # a number that is another one
+                counts = (2, 3, 3)
+            return replace(PLAIN_STEPS, events=events, accumulations=counts)
         case "used":
             first, second, last = PLAIN_STEPS.parameters
             unused = (replace(second, used=value), replace(last, used=value))

@@ -79,6 +79,7 @@ def reproduction_of(
         subject.capabilities,
         subject_text(subject, folder),
         played.methods,
+        subject.takes_count,
         _wrong_number(played.judgement, violation),
         f"{violation.property} ({violation.cause}): {violation.summary}",
         violation.property == accumulation_is_local_until_reduced.__name__,

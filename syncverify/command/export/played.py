@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from torch import nn
-
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
@@ -14,7 +12,7 @@ from syncverify.program.two_synchronizers import TwoSynchronizers
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.token import Reproducer
 from syncverify.sim.turns.decisions import Decisions, Following
-from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject import Subject, same_signature
 from syncverify.trace.run import Run
 
 _OPTIONAL_METHODS: Final = (
@@ -43,8 +41,9 @@ class Played:
         """Play a reproducer with a subject."""
         methods = set[str]()
 
-        def make(groups: list[list[nn.Parameter]], size: float, count: int) -> Any:
-            made = subject.factory(groups, size, count)
+        @same_signature(subject.factory)
+        def make(*given: Any) -> Any:
+            made = subject.factory(*given)
             methods.update(_methods_of(made))
             return made
 

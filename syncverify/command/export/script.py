@@ -123,6 +123,7 @@ class Reproduction:
         capabilities: Contract of the subject.
         subject: The subject in the script.
         methods: Names of the optional methods that the synchronizer has.
+        takes_count: Whether the constructor takes the number of micro-batches.
         shown: The gradient.
         violation: The violation in words.
         pauses: Whether micro-batches leave time to what runs beside them. Otherwise a
@@ -133,6 +134,7 @@ class Reproduction:
     capabilities: Capabilities
     subject: SubjectText
     methods: frozenset[str]
+    takes_count: bool
     shown: ShownGradient
     violation: str
     pauses: bool = False
@@ -176,6 +178,7 @@ class Reproduction:
             self.methods,
             variables,
             self._make(variables),
+            self.takes_count,
             self.pauses,
         )
         yield from training.frozen_at_first()
@@ -190,7 +193,7 @@ class Reproduction:
         if self.scenario.synchronizers == "two":
             subject = f"TwoSynchronizers({self.subject.expression}, "
         groups = groups_text(self.scenario, variables)
-        return f"{subject}{groups}, {bucket_text(self.scenario)}, "
+        return f"{subject}{groups}, {bucket_text(self.scenario)}"
 
     def _check(self, name: str) -> Iterator[str]:
         shown, dtype = self.shown, self.shown.spec.effective_grad_dtype

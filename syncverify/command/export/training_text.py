@@ -10,7 +10,7 @@ import torch
 from syncverify.command.export.literals import tensor_by_rank
 from syncverify.command.export.parameters_text import local_in_graph
 from syncverify.command.export.shown_gradient import Moment
-from syncverify.program.graphs.backwards import backwards_per_micro_batch
+from syncverify.program.graphs.backwards import num_backwards
 from syncverify.program.graphs.uses import USES
 from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.program.rank_program import BYTES_PER_MB
@@ -42,6 +42,7 @@ class TrainingText:
         methods: Names of the optional methods that the synchronizer has.
         variables: Variable of each parameter, by its name.
         make: Expression that makes a synchronizer, up to its number of backwards.
+        takes_count: Whether the expression takes that number.
         pauses: Whether micro-batches leave time to what runs beside them.
     """
 
@@ -50,6 +51,7 @@ class TrainingText:
     methods: frozenset[str]
     variables: Mapping[str, str]
     make: str
+    takes_count: bool
     pauses: bool
 
     def up_to(self, end: Moment) -> Iterator[str]:
@@ -61,7 +63,8 @@ class TrainingText:
 
     def _segments(self) -> Iterator[Segment]:
         """Yield lines, each with the moment that they lead to; see `rank_program`."""
-        yield [f"synchronizer = {self._made(0)}", "synchronizer.bind()"], None
+        first = [] if self.takes_count else [*self._announced(0)]
+        yield [f"synchronizer = {self._made(0)}", "synchronizer.bind()", *first], None
         for step in range(self.scenario.num_steps):
             yield ["", f"# step {step}", *self._before_step(step)], None
             yield from self._backwards(step)
@@ -72,11 +75,8 @@ class TrainingText:
         yield lines, Moment("unbound", last, None)
 
     def _made(self, step: int) -> str:
-        return f"{self.make}{self._num_backwards(step)})"
-
-    def _num_backwards(self, step: int) -> int:
-        per_micro_batch = backwards_per_micro_batch(self.scenario.backward)
-        return self.scenario.accumulations[step] * per_micro_batch
+        count = f", {num_backwards(self.scenario, step)}" if self.takes_count else ""
+        return f"{self.make}{count})"
 
     def _before_step(self, step: int) -> Iterator[str]:
         if step_plan.changes_parameters(self.scenario, step):
@@ -86,7 +86,7 @@ class TrainingText:
 
     def _announced(self, step: int) -> Iterator[str]:
         if "set_required_accumulations" in self.methods:
-            count = self._num_backwards(step)
+            count = num_backwards(self.scenario, step)
             yield f"synchronizer.set_required_accumulations({count})"
 
     def _backwards(self, step: int) -> Iterator[Segment]:
@@ -129,9 +129,11 @@ class TrainingText:
         event = self.scenario.step_event(step)
         following = min(step + 1, self.scenario.num_steps - 1)
         lines = list[str]()
-        if event == "rebind_announced" and following > step:
+        if event == "rebind_announced":
             lines += self._announced(following)
         lines.append("synchronizer.unbind()")
+        if event == "rebind_announced/unbound":
+            lines += self._announced(following)
         if event == "unbind_early":
             lines += self._drop_gradients()
         if event == "remade":

@@ -8,6 +8,7 @@ from typing import Final
 from syncverify.program.graphs import compiled, hooks, modes, reentrancy, roots, threads
 from syncverify.program.graphs.errors import RAISES, failing_first
 from syncverify.program.graphs.losses import Losses
+from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
 
 # Accumulates into every `.grad` exactly the gradient of the sum of all terms.
@@ -46,3 +47,12 @@ def run_backward(word: str, losses: Losses) -> None:
 def backwards_per_micro_batch(word: str) -> int:
     """Count the gradients that one micro-batch brings to each parameter."""
     return 2 if word == "twice_over_one_graph" else 1
+
+
+def num_backwards(scenario: Scenario, step: int) -> int:
+    """Return the number of gradients that backwards of a step bring to each parameter.
+
+    A synchronizer counts gradients, not micro-batches: some words of `BACKWARDS` bring two
+    gradients to a parameter in one micro-batch.
+    """
+    return scenario.accumulations[step] * backwards_per_micro_batch(scenario.backward)

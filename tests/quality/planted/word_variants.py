@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from planted.counts import TellsBoundBucketsAlone, ToldCount
 from torch import nn
 from typing_extensions import override
 
@@ -250,6 +251,10 @@ VARIANT_DEFECTS = [
     VariantDefect(
         "event=set_to_none/replaced_while_accumulating", HoldsFirstTensor,
         LeavesGradientsToAutograd, (VALUE, "rank_contribution_missing"),
+    ),
+    VariantDefect(
+        "event=rebind_announced/unbound", TellsBoundBucketsAlone, ToldCount,
+        ("accumulation_is_local_until_reduced", "reduced_early"),
     ),
     VariantDefect(
         "readiness=by_rank/by_step", TrustsFirstOrder, LaunchesInOneOrder,

@@ -53,6 +53,9 @@ class LacksWait:
     unbind = None
 
 
+NEEDS_CALL = "; without require_accumulations it needs set_required_accumulations()"
+
+
 class TwoArguments(Complete):
     def __init__(
         self, groups: list[list[nn.Parameter]], bucket_size_mb: float
@@ -289,7 +292,10 @@ def test_missing_methods_are_listed() -> None:
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
-        (TwoArguments, "too many positional arguments"),
+        (
+            TwoArguments,
+            "too many positional arguments" + NEEDS_CALL,
+        ),
         (KeywordOnly, "too many positional arguments"),
         (lambda: None, "too many positional arguments"),
         (lambda a, b, c, d: None, "missing a required argument: 'd'"),
@@ -301,6 +307,31 @@ def test_signature_that_does_not_take_the_three(
     assert refusal(subject) == (
         f"subject {path_of(subject)!r} cannot be called as "
         f"(param_groups, bucket_size_mb, require_accumulations): {reason}"
+    )
+
+
+class ToldCount(TwoArguments):
+    def set_required_accumulations(self, count: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "subject", [ToldCount, lambda groups, size: ToldCount(groups, size)]
+)
+def test_a_count_may_come_by_a_call_alone(subject: Callable[..., Any]) -> None:
+    assert not resolve(subject).takes_count
+
+
+def test_a_count_may_come_either_way() -> None:
+    assert resolve("synchronizer").takes_count
+    assert resolve(Complete).takes_count
+
+
+def test_what_a_function_makes_has_to_take_a_count() -> None:
+    with pytest.raises(SubjectError) as told:
+        check_methods(TwoArguments([], 1.0), "made", takes_count=False)
+    assert str(told.value) == (
+        "subject 'made' lacks set_required_accumulations(): a subject has bind(), wait(), "
+        "zero_grad(), unbind(), set_required_accumulations()"
     )
 
 
