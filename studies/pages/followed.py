@@ -64,7 +64,7 @@ def _shown(body: str, folder: Path) -> str:
     done = subprocess.run(
         shlex.split(command),
         cwd=folder,
-        env=_environment(),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -80,7 +80,7 @@ def _shown(body: str, folder: Path) -> str:
 _LEFT_OUT = {"CI", "PYTEST_ADDOPTS"}
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return an environment in which commands are those of this Python."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}

@@ -1,0 +1,55 @@
+"""SKILL.md is followed literally: its file, its output, its commands and their exit codes."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pages.followed import environment, followed, without_times
+from syncverify.command.options import cli
+
+PAGE = (Path(__file__).parents[2] / "SKILL.md").read_text(encoding="utf-8")
+# A line of an `sh` block: a command, and the exit code that it ends with.
+ENDS = re.compile(r"^(syncverify .*?) +# exit code (\d)$", re.MULTILINE)
+NAMED = re.findall(
+    r"`(?:syncverify )?((?:run|replay|probe|explain|read|export|init) [^`]*)`", PAGE
+)
+
+
+def test_page_is_short() -> None:
+    assert len(PAGE.splitlines()) <= 120
+
+
+@pytest.mark.long(20)
+def test_page_shows_real_output_and_real_exit_codes(tmp_path: Path) -> None:
+    assert without_times(followed(PAGE, tmp_path)) == without_times(PAGE)
+    commands = ENDS.findall(PAGE)
+    assert [code for _, code in commands] == ["0", "0", "2"]
+    for command, code in commands:
+        done = subprocess.run(
+            shlex.split(command),
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == int(code), f"{command}: {done.stderr.decode()}"
+
+
+@pytest.mark.parametrize("line", sorted(set(NAMED)))
+def test_each_command_and_its_options_exist(line: str) -> None:
+    name, *words = line.split()
+    helped = CliRunner().invoke(cli, [name, "--help"])
+    assert helped.exit_code == 0
+    for option in (word for word in words if word.startswith("--")):
+        assert re.search(rf"^ +{option}\b", helped.output, re.MULTILINE), option
+
+
+@pytest.mark.parametrize("option", ["--json", "--sarif", "--format", "--seed"])
+def test_options_of_run_that_are_named_alone_exist(option: str) -> None:
+    assert f"`{option}" in PAGE
+    helped = CliRunner().invoke(cli, ["run", "--help"])
+    assert re.search(rf"^ +{option}\b", helped.output, re.MULTILINE)
