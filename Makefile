@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 RUN := $(BIN)/syncverify run
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: verify first test long lint type fmt check bench peers in-d9d releases soak conformance gpu timemachine mutation catalogue clean
+.PHONY: verify first test long lint type fmt check bench peers findings in-d9d releases soak conformance gpu timemachine mutation catalogue clean
 
 verify: first
 	$(RUN) ddp --backend sim --ranks 4 --examples 200 --seed 0
@@ -70,6 +70,10 @@ in-d9d:
 	test -x build/in-d9d/bin/python || $(PYTHON) -m venv build/in-d9d
 	build/in-d9d/bin/pip install -qq --disable-pip-version-check -e '.[test]' d9d==0.24.0
 	OMP_NUM_THREADS=1 build/in-d9d/bin/python -m in_d9d $(if $(TESTS),--tests $(TESTS))
+
+# The scripts of findings, with the Python of the environment; docs/findings.md gets their table.
+findings: $(INSTALLED)
+	$(BIN)/python -m findings
 
 # Hours of two cores for 96,000 scenarios; goes on where it was cut off. After a change of the
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.

@@ -16,7 +16,6 @@ from pathlib import Path
 import click
 
 from syncverify.command.process_exit import run_command
-from timemachine.front import README, readme
 from timemachine.page import PAGE, page
 from timemachine.pairs import Pair, table
 from timemachine.playing import ROOT
@@ -39,7 +38,6 @@ def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> No
     for pair in () if render else chosen:
         _play(pair, Releases(cache), again=again or bool(only))
     PAGE.write_text(page(table(), stored()), encoding="utf-8")
-    README.write_text(readme(stored()), encoding="utf-8")
     results = stored()
     as_told = [p for p in chosen if p.name in results and results[p.name].holds(p)]
     click.echo(f"{len(as_told)} of {len(chosen)} pairs are as the table says: {PAGE}")

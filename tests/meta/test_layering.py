@@ -22,6 +22,7 @@ PACKAGES = ("synchronizer", "syncverify", "strategies")
 STUDIES = (
     "benchmarks",
     "comparison",
+    "findings",
     "gpu",
     "in_d9d",
     "kills",

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from findings import front
 from pages.front_table import front_table, readme
 from syncverify import PropertyViolation, verify
 from syncverify.judge.properties import ALL_PROPERTIES
-from timemachine import front
-from timemachine.results import stored
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
 def test_readme_shows_the_stored_diagnosis_of_a_real_release() -> None:
-    assert front.readme(stored()) == README, "run `python -m timemachine --render`"
+    assert front.readme() == README, "run `python -m findings --render`"
+    assert "VIOLATION: " in README.partition("<!-- front -->")[2]
 
 
 @pytest.mark.long

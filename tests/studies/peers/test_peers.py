@@ -1,7 +1,6 @@
 """The roster of peers, its command, and the findings that go with it."""
 
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -74,13 +73,3 @@ def test_runs_are_stored_in_the_order_of_peers(
 def test_each_finding_has_a_script_and_each_script_a_finding() -> None:
     named = set(re.findall(r"`examples/findings/(\w+\.py)`", FINDINGS))
     assert named == {path.name for path in SCRIPTS} - {"no_cuda.py"}
-
-
-@pytest.mark.long
-def test_the_script_shows_the_defect_of_static_graph() -> None:
-    script = ROOT / "examples" / "findings" / "ddp_static_graph_no_sync.py"
-    told = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 0, told.stderr
-    assert "expect_autograd_hooks_ INTERNAL ASSERT FAILED" in told.stdout

@@ -1,0 +1,1 @@
+"""Plays the scripts of `examples/findings` under several releases of torch: `python -m findings`."""

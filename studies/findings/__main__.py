@@ -1,0 +1,64 @@
+"""Play the scripts of findings, store the results and write their table.
+
+    python -m findings                                   # with this Python
+    python -m findings --python /envs/new/bin/python     # with others; may be repeated
+    python -m findings --only fsdp2_divides_twice        # one script
+    python -m findings --front --python /envs/new/bin/python   # the finding of the front page
+    python -m findings --render                          # the pages alone
+
+Exit codes: 0 every script ended with a verdict, 1 one did not, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from findings import front
+from findings.playing import FAILED, Environment, environment_of, played, scripts
+from findings.table import PAGE, page, store, stored, with_result
+from syncverify.command.process_exit import run_command
+
+_NAMES = [script.stem for script in scripts()]
+
+
+@click.command()
+@click.option("--python", "pythons", multiple=True, metavar="PATH",
+              help="Play with this Python and its torch.")  # fmt: skip
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
+              help="Play the named scripts.")  # fmt: skip
+@click.option("--front", "is_front", is_flag=True,
+              help="Play the command of the front page, and no script.")  # fmt: skip
+@click.option("--render", is_flag=True, help="Play nothing; write the pages.")
+def main(
+    pythons: tuple[str, ...], only: tuple[str, ...], *, is_front: bool, render: bool
+) -> None:
+    """Play the scripts of findings under releases of torch, and write their table."""
+    failed = False
+    for python in () if render else pythons or (sys.executable,):
+        environment = environment_of(python)
+        if is_front:
+            front.play(environment)
+            continue
+        chosen = [each for each in scripts() if not only or each.stem in only]
+        failed |= FAILED in [
+            verdict for each in chosen for verdict in _play(each, environment)
+        ]
+    PAGE.write_text(page(stored()), encoding="utf-8")
+    front.README.write_text(front.readme(), encoding="utf-8")
+    sys.exit(failed)
+
+
+def _play(script: Path, environment: Environment) -> tuple[str, str]:
+    """Play a script, and store its result; return its verdicts without and with a patch."""
+    result = played(script, environment)
+    store(with_result(stored(), environment, script, result))
+    actual = f"{result.verdict} {result.actual}".strip()
+    click.echo(f"torch {environment.torch}, {script.stem}: {actual}")
+    return result.verdict, result.patched
+
+
+if __name__ == "__main__":
+    run_command(main, "python -m findings")

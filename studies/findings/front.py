@@ -1,0 +1,83 @@
+"""The finding on the front page: a command, and what it prints with the newest torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shlex
+import subprocess
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+from findings.playing import ROOT, Environment
+
+README: Final = ROOT / "README.md"
+STORED: Final = ROOT / "studies" / "results" / "front.json"
+ARGUMENTS: Final = (
+    "run",
+    "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true",
+    *("--seed", "0", "--no-beyond", "--stop-at-first"),
+)
+_BLOCK: Final = re.compile(
+    r"(?<=<!-- front -->\n).*?(?=<!-- end of front -->)", re.DOTALL
+)
+_DIAGNOSIS: Final = re.compile(
+    r"^VIOLATION: .*?^  replay: [^\n]*$", re.DOTALL | re.MULTILINE
+)
+_PACKAGES: Final = re.compile(r"(?<=\s)\S*/site-packages/")
+
+
+def play(environment: Environment) -> None:
+    """Play the command with a torch, and store its diagnosis.
+
+    Raises:
+        ClickException: It finds nothing.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [environment.python, "-m", "syncverify", *ARGUMENTS, "--no-database"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    diagnosis = _DIAGNOSIS.search(done.stdout)
+    if diagnosis is None:
+        raise click.ClickException(f"expected a violation, got {done.stdout[-2000:]}")
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    entry = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": environment.torch,
+        "seconds": round(seconds),
+        "diagnosis": _PACKAGES.sub("", diagnosis.group()),
+    }
+    STORED.write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
+
+
+def readme() -> str:
+    """Return the README with the stored diagnosis."""
+    text = _shown(**json.loads(STORED.read_text(encoding="utf-8")))
+    return _BLOCK.sub(lambda _: text, README.read_text(encoding="utf-8"), count=1)
+
+
+def _shown(*, date: str, torch: str, seconds: int, diagnosis: str) -> str:
+    """Return the command, the seconds and the diagnosis as Markdown."""
+    return f"""\
+```console
+$ pip install torch=={torch}
+$ syncverify {shlex.join(ARGUMENTS)}
+```
+
+and it answers after one scenario and {seconds} s of processor time, on a CPU ({date}; paths are those
+inside of the release):
+
+```text
+{diagnosis}
+```
+"""

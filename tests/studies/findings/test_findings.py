@@ -1,0 +1,124 @@
+"""The scripts of findings show what their page says, and a proposed patch repairs it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from findings.patching import PatchError, patched_folder
+from findings.playing import (
+    FAILED,
+    NOT_SHOWN,
+    SHOWN,
+    Environment,
+    Played,
+    environment_of,
+    path_of,
+    played,
+    scripts,
+)
+from findings.table import PAGE, page, stored, with_result
+
+ROOT = Path(__file__).parents[3]
+OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
+DIVIDES_TWICE = "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true"
+REPAIRED_IN = {"fsdp2_deferred_misplaced": Version("2.15")}
+
+
+@pytest.fixture(scope="module")
+def here() -> Environment:
+    return environment_of(sys.executable)
+
+
+def test_the_page_has_the_stored_results() -> None:
+    assert page(stored()) == PAGE.read_text("utf-8")
+
+
+def test_every_script_was_played_under_some_torch() -> None:
+    for script in scripts():
+        entries = [
+            each[script.stem] for each in stored().values() if script.stem in each
+        ]
+        assert any(each["verdict"] == SHOWN for each in entries), script
+        assert all(each["verdict"] != FAILED for each in entries), script
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", OF_TORCH, ids=lambda script: script.stem)
+def test_a_script_shows_its_finding(script: Path, here: Environment) -> None:
+    repaired_in = REPAIRED_IN.get(script.stem)
+    is_repaired = repaired_in is not None and Version(here.torch) >= repaired_in
+    found = played(script, here)
+    assert found.verdict == (NOT_SHOWN if is_repaired else SHOWN)
+    assert found.patched in {"", NOT_SHOWN}
+
+
+@pytest.mark.long
+def test_no_search_finds_the_second_division_with_the_patch(
+    here: Environment, tmp_path: Path
+) -> None:
+    patch = ROOT / "examples" / "findings" / "fsdp2_divides_twice.patch"
+    told = subprocess.run(
+        [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "20",
+         "--seed", "0", "--no-beyond", "--no-database", "--quiet"],
+        env={**os.environ, **path_of(patched_folder(patch, here.folder, tmp_path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_a_patch_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    file = "torch/version.py"
+    patch = tmp_path / "wrong.patch"
+    patch.write_text(
+        f"--- a/{file}\n+++ b/{file}\n@@ -1,1 +1,1 @@\n-no such line\n+x\n"
+    )
+    torch = Path(sys.modules["torch"].__file__ or "").parent
+    with pytest.raises(
+        PatchError, match=r"^wrong.patch does not fit: error: patch failed"
+    ):
+        patched_folder(patch, torch, tmp_path / "copy")
+    assert version("torch")  # it is as it was
+
+
+def test_a_result_has_the_version_of_its_package(here: Environment) -> None:
+    of_d9d, of_torch = Path("d9d_set_to_none.py"), Path("ddp_unused_parameter.py")
+    environment = replace(here, packages={"torch": "2.15.0+cu132", "d9d": "0.24.0"})
+    assert environment.torch == "2.15.0"
+    assert environment.peer(of_d9d) == "d9d 0.24.0"
+    assert not environment.peer(of_torch)
+    results = with_result({}, environment, of_d9d, Played(SHOWN, "1 and 2"))
+    assert results["2.15.0"]["d9d_set_to_none"]["peer"] == "d9d 0.24.0"
+
+
+def test_a_package_that_is_missing_is_no_failure(
+    here: Environment, tmp_path: Path
+) -> None:
+    script = tmp_path / "needs.py"
+    script.write_text("import nosuchpackage.part\n")
+    assert played(script, here).verdict == "needs nosuchpackage"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("print('actual:   2, no error')", SHOWN),
+        ("print('actual:   4'); raise SystemExit(1)", NOT_SHOWN),
+        ("print('not shown'); raise SystemExit(1)", NOT_SHOWN),
+        ("1 / 0", FAILED),
+        ("print('actual:   4'); raise SystemExit(2)", FAILED),
+    ],
+)
+def test_the_verdict_is_of_the_script(
+    text: str, verdict: str, here: Environment, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    assert played(script, here).verdict == verdict
