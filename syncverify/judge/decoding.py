@@ -27,6 +27,9 @@ from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
+# A cause is told by the value where one that has nothing to do with it fits this seldom.
+_MAX_CHANCE = 0.02
+
 # Words of the number by which a mean divides.
 _OF_MEAN = "the number of ranks that contribute"
 
@@ -61,9 +64,11 @@ def explain(
         is_meant = only in {None, "misplaced"}
         moved = displaced(expected, observed) if is_meant else None
         return moved or Cause("not_finite", "it contains inf or nan")
-    for cause, candidate in explanations(expected):
+    for num_tried, (cause, candidate) in enumerate(explanations(expected), start=1):
         is_meant = only in {None, cause.kind}
         if is_meant and overflow.same_values(observed, candidate.to(observed.dtype)):
+            if only is None and _fits_by_chance(num_tried, observed):
+                break
             return cause
     if only is not None:
         return None
@@ -72,6 +77,15 @@ def explain(
     if kind := overflow.kind(exact, value):
         return Cause(kind, overflow.TEXTS[kind])
     return likeliest(expected, observed)
+
+
+def _fits_by_chance(num_tried: int, observed: torch.Tensor) -> bool:
+    """Whether one of so many values may well equal a wrong gradient that none of them made."""
+    # A number of b significant bits equals another one of its size in one case of 2**b. So the
+    # chance is at most `num_tried` times that, for each element. Only gradients of one element
+    # in few bits come near: 8 of bfloat16, 11 of float16.
+    num_bits = 1 - math.log2(torch.finfo(observed.dtype).eps)
+    return math.log2(num_tried) - num_bits * observed.numel() > math.log2(_MAX_CHANCE)
 
 
 def explanations(expected: ExpectedGradient) -> Iterator[Explanation]:
