@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 from script_verdicts import verdicts
+from torch import nn
 
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.command.export.execution import refuse_words
 from syncverify.command.export.played import Played
 from syncverify.command.export.script import Reproduction
@@ -13,6 +15,7 @@ from syncverify.command.export.shown_gradient import shown_gradients
 from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
@@ -28,7 +31,15 @@ def reproductions(scenario: Scenario, subject: Subject) -> list[Reproduction]:
     last = {each.moment.point: each for each in shown_gradients(played.judgement)}
     text = subject_text(subject, HERE)
     return [
-        Reproduction(scenario, subject.capabilities, text, played.methods, shown, "")
+        Reproduction(
+            scenario,
+            subject.capabilities,
+            text,
+            played.methods,
+            subject.takes_count,
+            shown,
+            "",
+        )
         for point, shown in last.items()
         if point in {"reduced", "unbound"}
     ]
@@ -48,6 +59,32 @@ def check_texts(scenario: Scenario) -> None:
         return
     for text in texts:
         assert all(verdicts(text, scenario.mesh.num_ranks)), text
+
+
+class ToldCount(ViewBuckets):
+    """Its constructor takes no count."""
+
+    def __init__(
+        self, param_groups: list[list[nn.Parameter]], bucket_size_mb: float
+    ) -> None:
+        super().__init__(param_groups, bucket_size_mb, 0)
+
+
+def test_script_tells_a_count_that_the_constructor_does_not_take() -> None:
+    mesh, placed = MeshSpec((2,), ("dp",)), ParameterSpec("p0", (3,), ("R",))
+    scenario = Scenario(mesh, (placed,), (2, 3), 1 << 20)
+    told, given_first = (
+        reproductions(scenario, resolve(subject))[-1].text(without_streams=False)
+        for subject in (ToldCount, ViewBuckets)
+    )
+    lines = [line.strip() for line in told.splitlines()]
+    made = lines.index("synchronizer = ToldCount([[p0]], 1.0)")
+    assert lines[made + 1 : made + 3] == [
+        "synchronizer.bind()",
+        "synchronizer.set_required_accumulations(2)",
+    ]
+    assert "synchronizer = ViewBuckets([[p0]], 1.0, 2)" in given_first
+    assert "set_required_accumulations(2)" not in given_first
 
 
 @pytest.mark.slow
