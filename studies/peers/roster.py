@@ -53,7 +53,9 @@ PEERS: Final = {
     "d9d": Peer("d9d"),
     "fairscale": Peer("fairscale"),
     "megatron": Peer("megatron-core"),
-    "megatron-fsdp": Peer("megatron-fsdp"),
+    "megatron-fsdp": Peer(
+        "megatron-fsdp", known=frozenset({"every_rank_finishes (raised_RuntimeError)"})
+    ),
     "megatron-fsdp-whole": Peer("megatron-fsdp"),
     "megatron-shards": Peer("megatron-core"),
     "megatron-training": Peer("megatron-core"),
