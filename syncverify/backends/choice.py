@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
+from syncverify.backends.known_groups import require_known_groups
 from syncverify.backends.sim import SimBackend
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.defaults import BACKEND_NAMES, NCCL_NAMES
@@ -58,7 +59,10 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             f"subject {subject.name!r} does not run on the {name} backend: it {lacking}"
         )
     provide_layers(subject.capabilities)
+    if name in NCCL_NAMES:
+        _check_nccl(name)
     require_known_torch()
+    require_known_groups(name)
     match name:
         case "sim":
             require_tested_torch()
@@ -69,7 +73,6 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
         case "fake":
             return FakeBackend()
         case _ if name in NCCL_NAMES:
-            _check_nccl(name)
             return TorchrunBackend(name, subject)
     raise UsageError(
         f"unknown backend {name!r}: expected one of {', '.join(BACKEND_NAMES)}"

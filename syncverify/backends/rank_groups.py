@@ -59,6 +59,16 @@ def end_groups(*, is_clean: bool) -> None:
     _forget_groups_of_meshes()
 
 
+def has_all_ends() -> bool:
+    """Tell whether transports have the methods that end them; those of NCCL need a GPU."""
+    classes = [getattr(c10d, name) for name in _TRANSPORTS if hasattr(c10d, name)]
+    legacy: Any = c10d.ProcessGroupNCCL
+    groups = all(hasattr(legacy, name) for name in ("_group_start", "_group_end"))
+    return groups and all(
+        hasattr(each, name) for each in classes for name in ("abort", "shutdown")
+    )
+
+
 def _forget_groups_of_meshes() -> None:
     """Let meshes forget their process groups; those hold threads and sockets.
 
@@ -118,7 +128,7 @@ class KeptTransports:
 
         A rank that waits for one goes on, with wrong values or with an error.
         """
-        transports = self._all()
+        transports = self.transports()
         nccl = next(
             (each for each in transports if hasattr(each, "_group_start")), None
         )
@@ -131,7 +141,8 @@ class KeptTransports:
         if nccl is not None:
             nccl._group_end()  # noqa: SLF001
 
-    def _all(self) -> list[Any]:
+    def transports(self) -> list[Any]:
+        """Return all transports that are kept."""
         return [each for kept in self._kept.values() for each in kept]
 
     def _noting(self, make: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +183,9 @@ class KeptTransports:
                 group._get_backend(device)  # noqa: SLF001
                 for device in group._device_types  # noqa: SLF001
             ]
-            if not any(each is kept for each in transports for kept in self._all()):
+            if not any(
+                each is kept for each in transports for kept in self.transports()
+            ):
                 shutdown(group)
 
         return shut_down

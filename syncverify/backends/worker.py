@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import traceback
@@ -31,6 +30,7 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
+from syncverify.backends.loopback import use_loopback
 from syncverify.backends.messages import (
     Job,
     JobOutcome,
@@ -131,21 +131,13 @@ class Worker:
         )
 
 
-def _use_loopback() -> None:
-    """Keep gloo on the loopback interface: hostnames of laptops often do not resolve."""
-    names = [name for _, name in socket.if_nameindex()]
-    loopback = next((name for name in names if name.startswith("lo")), None)
-    if loopback is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-
-
 def main(descriptor: int) -> None:
     """Serve jobs that arrive on an inherited socket, the connection to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     torch.set_num_threads(1)
     show_warnings_once()
     import_dynamo()
-    _use_loopback()
+    use_loopback()
     Worker(Connection(descriptor)).serve()
 
 

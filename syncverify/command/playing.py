@@ -9,6 +9,7 @@ from typing import NoReturn
 import torch
 
 from syncverify.backends.choice import AnyBackend
+from syncverify.backends.known_groups import require_known_groups
 from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.command.process_exit import (
     COMMAND_NAME,
@@ -22,16 +23,20 @@ from syncverify.subjects.subject import Subject
 
 
 @contextmanager
-def playing(kept: Callable[[], str] = str) -> Iterator[None]:
+def playing(kept: Callable[[], str] = str, *, backend: str = "sim") -> Iterator[None]:
     """Prepare this process for ranks, and end them all on Ctrl-C.
 
     torch is tried before the subject is imported, which may put functions in its place.
-    `kept` says at Ctrl-C, in a few words, which results are not lost.
+
+    Args:
+        kept: Says at Ctrl-C, in a few words, which results are not lost.
+        backend: Where the ranks run.
     """
     show_warnings_once()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
     with ending_when_interrupted(COMMAND_NAME, kept):
         require_known_torch()
+        require_known_groups(backend)
         yield
 
 

@@ -62,7 +62,7 @@ def execute(options: ProbeOptions) -> None:
         ReportSoFar(options.json_path),
         names_features=True,
     )
-    with playing(lambda: progress.in_words(None)):
+    with playing(lambda: progress.in_words(None), backend=options.backend):
         _execute(options, progress)
 
 

@@ -30,7 +30,6 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
 
 
-@playing()
 def execute(
     token_or_file: str,
     subject: str,
@@ -40,6 +39,18 @@ def execute(
     shown_as: str,
 ) -> None:
     """Play a recorded violation again, print the comparison, write the files and exit."""
+    with playing(backend=backend):
+        _execute(token_or_file, subject, contract, backend, files, shown_as)
+
+
+def _execute(
+    token_or_file: str,
+    subject: str,
+    contract: str | None,
+    backend: str,
+    files: ReplayFiles,
+    shown_as: str,
+) -> None:
     files.check()
     resolved = resolve(subject, contract)
     provide_layers(resolved.capabilities)  # a token has the words of layers alone

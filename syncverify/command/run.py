@@ -91,7 +91,7 @@ def execute(options: RunOptions, began: float) -> None:
         ReportSoFar(options.json_path),
         names_features=options.tables,
     )
-    with playing(lambda: progress.in_words(options.kept_in)):
+    with playing(lambda: progress.in_words(options.kept_in), backend=options.backend):
         _execute(options, progress, began)
 
 

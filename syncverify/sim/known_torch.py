@@ -51,14 +51,18 @@ class Mechanism(NamedTuple):
     play: Callable[[], bool]
 
 
-def require_known_torch() -> None:
+def require_known_torch(mechanisms: tuple[Mechanism, ...] | None = None) -> None:
     """Try each mechanism; see Note [No verdict on an unknown torch].
+
+    Args:
+        mechanisms: What to try; None for those of the simulated machine.
 
     Raises:
         EnvironmentNotSupportedError: One does not work on this torch.
     """
+    tried = MECHANISMS if mechanisms is None else mechanisms
     # In a process with a group of its own the machine refuses to play, and says why.
-    if not dist.is_initialized() and (fault := first_fault()):
+    if not dist.is_initialized() and (fault := first_fault(tried)):
         raise EnvironmentNotSupportedError(
             f"torch {torch.__version__} is not known to work: {fault}. Nothing was judged. "
             "Use a release of torch that syncverify was tested with"
@@ -79,7 +83,7 @@ def require_tested_torch() -> None:
 
 
 @functools.cache
-def first_fault() -> str | None:
+def first_fault(mechanisms: tuple[Mechanism, ...]) -> str | None:
     """Return the first mechanism that fails, and how; None if all work."""
     # A caller may have a default device, no gradients, and warnings that are errors.
     with (
@@ -89,7 +93,7 @@ def first_fault() -> str | None:
         torch.device("cpu"),
     ):
         warnings.simplefilter("ignore")
-        faults = ((each.name, _fault_of(each)) for each in MECHANISMS)
+        faults = ((each.name, _fault_of(each)) for each in mechanisms)
         return next((f"{name} {fault}" for name, fault in faults if fault), None)
 
 
@@ -147,7 +151,13 @@ def _placements(rank: int) -> bool:
     partial = DTensor.from_local(torch.full((2,), rank + 1.0), mesh, [Partial()])
     total = partial.redistribute(mesh, [Replicate()]).to_local()
     doubled: Any = partial.redistribute(mesh, [Shard(0)]).detach() * 2
-    return total.tolist() == [3.0, 3.0] and doubled.to_local().tolist() == [6.0]
+    # See Note [Obvious plans].
+    wide: Any = partial.to(torch.float64).add_(partial.to(torch.float64))
+    return (
+        total.tolist() == [3.0, 3.0]
+        and doubled.to_local().tolist() == [6.0]
+        and wide.to_local().tolist() == [2 * rank + 2.0] * 2
+    )
 
 
 def _streams(_: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed import multi_threaded_pg
 from torch.torch_version import TorchVersion
 
@@ -33,6 +34,7 @@ NAMES: list[tuple[Any, str]] = [
     (multi_threaded_pg.ThreadLocalWorld, "_world"),
     (multi_threaded_pg.ThreadLocalWorld, "_get_world"),
     (DTensor, "_op_dispatcher"),
+    (ShardingPropagator, "_propagate_tensor_meta"),
     (torch.Tensor, "_version"),
     (torch.Tensor, "_backward_hooks"),
     (torch.Tensor, "_post_accumulate_grad_hooks"),
@@ -87,30 +89,35 @@ def test_a_name_that_torch_drops_is_refused_in_one_line(
 
 
 DROPPED = [
-    ("torch._C._autograd", "_get_sequence_nr"),
-    ("torch._C._distributed_c10d", "_set_thread_isolation_mode"),
-    ("torch.utils._device", "DeviceContext"),
-    ("torch.testing._internal.distributed.multi_threaded_pg", "_install_threaded_pg"),
-    ("torch.distributed.tensor._op_schema", "OpSchema"),
+    ("torch._C._autograd", "_get_sequence_nr", "sim"),
+    ("torch._C._distributed_c10d", "_set_thread_isolation_mode", "sim"),
+    ("torch.utils._device", "DeviceContext", "fake"),
+    (
+        "torch.testing._internal.distributed.multi_threaded_pg",
+        "_install_threaded_pg",
+        "sim",
+    ),
+    ("torch.distributed.tensor._op_schema", "OpSchema", "gloo"),
+    ("torch.distributed.distributed_c10d", "_abort_process_group", "gloo"),
 ]
 COMMAND = """
 import importlib, sys
 import torch.distributed.tensor
-for name in sys.argv[2:]:
-    delattr(importlib.import_module(sys.argv[1]), name)
-sys.argv = ["syncverify", "run", "ddp", "--examples", "1"]
+module, name, backend = sys.argv[1:]
+delattr(importlib.import_module(module), name)
+sys.argv = ["syncverify", "run", "ddp", "--examples", "1", "--backend", backend]
 from syncverify.__main__ import main
 main()
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("module", "name"), DROPPED)
+@pytest.mark.parametrize(("module", "name", "backend"), DROPPED)
 def test_a_name_that_is_gone_at_import_is_refused_as_well(
-    module: str, name: str
+    module: str, name: str, backend: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, module, name],
+        [sys.executable, "-c", COMMAND, module, name, backend],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     said = [line for line in done.stderr.splitlines() if line.startswith("syncverify:")]

@@ -1,0 +1,108 @@
+"""A torch whose process groups work in another way is refused, and accuses nobody."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from syncverify.backends import known_groups, rank_groups, recording
+from syncverify.backends.choice import open_backend
+from syncverify.backends.known_groups import require_known_groups
+from syncverify.defaults import BACKEND_NAMES
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.sim.known_torch import first_fault
+from syncverify.sim.network import threaded_world
+from syncverify.subjects.subject import resolve
+
+# Backend, owner and name of what it takes from torch at run time.
+NAMES: list[tuple[str, Any, str]] = [
+    ("gloo", c10d, "_abort_process_group"),
+    ("gloo", c10d, "_new_process_group_helper"),
+    ("gloo", c10d, "ProcessGroupGloo"),
+    ("gloo", c10d, "_resolve_process_group"),
+    ("gloo", type(c10d._world), "pg_map"),
+    ("gloo", dist.ProcessGroup, "_get_backend"),
+    ("gloo", dist.ProcessGroup, "_device_types"),
+    ("gloo", dist.ProcessGroup, "shutdown"),
+    ("fake", dist.ProcessGroup, "unbox"),
+    ("fake", torch, "ScriptObject"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    first_fault.cache_clear()
+    yield
+    monkeypatch.undo()
+    first_fault.cache_clear()
+    if dist.is_initialized():  # where torch lacks what ends groups
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("backend", BACKEND_NAMES)
+def test_this_torch_is_known(backend: str) -> None:
+    require_known_groups(backend)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "owner", "name"), NAMES, ids=[name for *_, name in NAMES]
+)
+def test_a_name_that_torch_drops_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, backend: str, owner: Any, name: str
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(EnvironmentNotSupportedError) as caught:
+        open_backend(backend, resolve("synchronizer"))
+    said = str(caught.value)
+    assert said.startswith(f"torch {torch.__version__} is not known to work: ")
+    assert said.count("\n") == 0
+
+
+def test_an_operator_of_another_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be missing in every record: no collective would be compared with another."""
+    monkeypatch.delitem(recording._OPERATIONS, "allreduce_")
+    for backend in ("gloo", "fake"):
+        with pytest.raises(EnvironmentNotSupportedError) as caught:
+            require_known_groups(backend)
+        assert str(caught.value).startswith(
+            f"torch {torch.__version__} is not known to work: a collective that the "
+            "dispatcher shows has another outcome. "
+        )
+
+
+def test_a_backend_is_not_refused_for_what_it_does_not_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(c10d, "_abort_process_group")
+    require_known_groups("sim")
+    require_known_groups("fake")
+
+
+@pytest.mark.parametrize("lacks", ["abort", "shutdown", "_group_start"])
+def test_nccl_without_an_end_is_refused(
+    monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    names = {"abort", "shutdown", "_group_start", "_group_end"}
+    whole = type("Whole", (), dict.fromkeys(names))
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(c10d, "ProcessGroupNCCL", whole, raising=False)
+    assert rank_groups.has_all_ends()
+    part = type("Part", (), dict.fromkeys(names - {lacks}))
+    monkeypatch.setattr(c10d, "ProcessGroupNCCL", part)
+    with pytest.raises(EnvironmentNotSupportedError, match="communicators of NCCL has"):
+        require_known_groups("nccl")
+    require_known_groups("gloo")
+
+
+def test_the_process_is_left_as_it_was() -> None:
+    world, environment = threaded_world.own_world(), dict(known_groups.os.environ)
+    assert first_fault(known_groups.mechanisms_of("gloo")) is None
+    assert dict(known_groups.os.environ) == environment
+    assert threaded_world.own_world() is world
