@@ -58,17 +58,29 @@ def _owners_as_before() -> Iterator[None]:
     owner_link._owners[:] = owners
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _interrupts_arrive() -> Iterator[None]:
-    """Let SIGINT interrupt this process and those that tests start.
+# What Python and the system do at the signals that tests send.
+SIGNAL_HANDLERS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGTSTP: signal.SIG_DFL,
+}
 
-    A shell starts a job in the background with SIGINT ignored, and so do some CI systems.
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_arrive() -> Iterator[None]:
+    """Let signals reach this process and those that tests start.
+
+    A shell starts a job in the background with SIGINT ignored, and so do some CI systems;
+    `nohup` ignores SIGHUP.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in SIGNAL_HANDLERS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, SIGNAL_HANDLERS[number])
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Gradients that arrive as Partial are reduced once, by the bucket alone."""
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -40,12 +41,14 @@ def value(gradient: torch.Tensor) -> float:
 def collectives(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often all ranks together called an all-reduce: the buckets', and DTensor's."""
     seen: Counter[str] = Counter()
+    lock = threading.Lock()  # ranks are threads
 
     def watch(module: Any, name: str) -> None:
         all_reduce = module.all_reduce
 
         def observed(*arguments: Any, **keywords: Any) -> Any:
-            seen[name] += 1
+            with lock:
+                seen[name] += 1
             return all_reduce(*arguments, **keywords)
 
         monkeypatch.setattr(module, "all_reduce", observed)

@@ -95,6 +95,7 @@ if second == "bank":  # the part of an entry is played here
     main()
 owner.owned(lambda: act(first), lambda token: act(second), "play {}")
 """
+_started: list[subprocess.Popen[str]] = []
 PLAYS = "announce(SCENARIO)"
 DIES = f"{PLAYS};os._exit(0)"
 BLOCKS = f"{PLAYS};block()"
@@ -123,7 +124,7 @@ def start(
     if shell:
         command = ["sh", "-c", f'{shell}; exec "$@"', "sh", *command]
     own = {"PYTHONPATH": str(ROOT), "PATIENCE": repr(patience or {})}
-    return subprocess.Popen(
+    running = subprocess.Popen(
         command,
         env={**os.environ, **own, **variables},
         pass_fds=descriptors,
@@ -131,6 +132,19 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
     )
+    _started.append(running)
+    return running
+
+
+def end_all() -> None:
+    """End what a test that fails leaves: Python would warn of it in a later test."""
+    while _started:
+        running = _started.pop()
+        running.kill()
+        running.wait()
+        for stream in (running.stdout, running.stderr):
+            assert stream is not None
+            stream.close()
 
 
 def played(first: str, second: str = "ends(0)", **options: Any) -> tuple[int, str, str]:

@@ -294,6 +294,7 @@ def test_a_rank_that_returns_while_its_hang_is_looked_for_is_none(
 
 BUILDS = """
 import time
+print("builds", flush=True)
 while time.process_time() < 1.0:
     pass
 """
@@ -307,7 +308,11 @@ def test_a_rank_that_waits_for_a_process_that_works_is_slow(
     monkeypatch.setattr(hang_detector, "_MAX_WINDOWS", 10**6)  # on a busy machine
     world = World(1, hang_timeout_seconds=0.25)
     build = [sys.executable, "-S", "-c", BUILDS]
-    _, stall = world.run(lambda _rank: subprocess.run(build, check=True))
+    # Its start takes processor time of this process, on a busy machine a whole window.
+    with subprocess.Popen(build, stdout=subprocess.PIPE) as works:
+        assert works.stdout is not None
+        assert works.stdout.readline() == b"builds\n"
+        _, stall = world.run(lambda _rank: works.wait())
     assert stall is None
 
 
