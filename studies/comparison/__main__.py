@@ -13,7 +13,15 @@ import torch
 from comparison.cases import case_of
 from comparison.document import page
 from comparison.methods.all_methods import METHODS
-from comparison.outcomes import Outcome, compared, not_played, store, stored
+from comparison.outcomes import (
+    Outcome,
+    Task,
+    compared,
+    is_whole,
+    not_played,
+    store,
+    stored,
+)
 from syncverify.bugbank.catalogue import entries
 from syncverify.command.process_exit import run_command
 from syncverify.search.process_pool import run_in_processes
@@ -41,16 +49,20 @@ def main(
             f"no defect has an id that starts with {' or '.join(only)}; see docs/bug-bank.md"
         )
     outcomes = stored(json_path)
-    left = [entry for entry in chosen if entry.id not in outcomes]
-    cases = [case for entry in left if (case := case_of(entry)) is not None]
+    left = [entry for entry in chosen if not is_whole(outcomes.get(entry.id))]
+    tasks = [
+        Task(case, outcomes.get(entry.id))
+        for entry in left
+        if (case := case_of(entry)) is not None
+    ]
     # Spawned: a fork would copy threads that a search has started.
     spawn = multiprocessing.get_context("spawn")
-    for _, outcome in run_in_processes(compared, cases, jobs=jobs, context=spawn):
+    for _, outcome in run_in_processes(compared, tasks, jobs=jobs, context=spawn):
         outcomes[outcome.id] = outcome
         click.echo(_line(outcome))
         if json_path is not None:
             store(json_path, _in_order(outcomes))
-    missing = [entry for entry in left if entry.id not in outcomes]
+    missing = [entry for entry in left if not is_whole(outcomes.get(entry.id))]
     for entry in missing:
         click.echo(f"{entry.id}: no token; write one by `syncverify bank --json`")
         outcomes[entry.id] = not_played(entry)

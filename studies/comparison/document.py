@@ -19,10 +19,13 @@ and an alarm on a twin is a *false alarm*. A run that raises, dies or hangs need
 be noticed, and counts as caught. An error in which defect and twin end alike does not count:
 the subject refuses the scenario, or the place cannot play it. A method that does not apply to
 a defect misses it. Each defect was played once in each place: where threads of gloo or Python
-race, another run may end differently.
+race, another run may end differently. A command continues the stored verdicts, and plays the
+missing ones. LocalTensor, DebugMode and syncverify were played on 2026-11-27 (torch 2.13.0), the
+other methods on that day where the smallest scenario had changed and the machine had time, and
+else on 2026-11-22.
 
 ```console
-$ python -m comparison --jobs 2 --json comparison.json --markdown docs/comparison.md
+$ python -m comparison --jobs 2 --json studies/results/comparison.json --markdown docs/comparison.md
 ```
 
 The search of `syncverify` finds the scenarios and shrinks them; `syncverify bank --json` keeps
@@ -34,6 +37,34 @@ as well. Waits between these streams order nothing, since a CPU runs all operato
 _SILENT = """\
 *Silent* defects give a wrong gradient, or waste time or memory, without an error or a hang on
 real hardware."""
+
+
+_NOT_IN_THE_TABLE = """\
+## Tools that read another program
+
+These two cannot play a class of the bank, so they have no column above. Small programs were written
+by hand for each, on 2026-11-27: the mistake, and the right program beside it.
+
+- [spmd_types](https://pypi.org/project/spmd-types/) 0.3.1 checks types of tensors (replicated, varying,
+  partial) at operators and collectives. The autograd engine makes `.grad` without a type, so each
+  gradient was annotated by hand. In its strict mode it stops at that gradient, also in the right
+  program; the table shows `typecheck("permissive")` on a fake process group of two ranks.
+- [llm-infra-verifier](https://github.com/NJUDeepEngine/llm-infra-verifier) (commit fafd60d, z3-solver
+  5.4.1) verifies programs of 48 operations in a form of its own. A person, a language model or a
+  lifter for TileLang writes them; it reads no Python class. A mistake that the translation drops
+  is gone.
+
+| program | spmd_types, annotated | llm-infra-verifier |
+|---|---|---|
+| right: one reduction | silent | silent |
+| right: the gradient is a view of a bucket, or is copied to one and back | alarm | no such operation |
+| the gradient is never reduced | alarm | alarm |
+| reduced twice | alarm; silent without annotations | alarm |
+| divided by 3 in place of 2 | silent | no such operation |
+| result read before `wait()` | no such notion | alarm |
+| handle never waited for | silent | alarm |
+| input overwritten while it is reduced | no such notion | silent |
+"""
 
 
 def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
@@ -52,13 +83,14 @@ def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
         _extent(outcomes, num_entries),
         "\n".join(_summary(outcomes)) + "\n",
         _SILENT + "\n",
-        "Caught, by section of the bank:\n",
+        "Caught of those played, by section of the bank:\n",
         "\n".join(_by_section(outcomes)) + "\n",
         "## Set-up and limits of each method\n",
         *(f"### {method.title}\n\n{method.about}\n" for method in METHODS),
         "## Each defect\n",
-        "`x` caught, `-` missed, `!` false alarm on the twin.\n",
+        "`x` caught, `-` missed, `!` false alarm on the twin, `.` not played.\n",
         "\n".join(_table(outcomes)) + "\n",
+        _NOT_IN_THE_TABLE,
         "## Words\n",
         "The first message of each method on a defect, or the reason for none; false alarms.\n",
         "\n".join(_words(outcomes)) + "\n",
@@ -82,20 +114,23 @@ def _head(*cells: object) -> str:
 
 
 def _summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    silent = [outcome for outcome in outcomes if outcome.is_silent]
-    yield _head(
-        "method", f"caught of {len(outcomes)}", f"of {len(silent)} silent ones",
-        "missed", "false alarms",
-    )  # fmt: skip
+    yield _head("method", "played", "caught", "silent ones", "missed", "false alarms")
     for method in METHODS:
-        caught = _caught(outcomes, method)
+        played = _played(outcomes, method)
+        silent = [outcome for outcome in played if outcome.is_silent]
+        caught = _caught(played, method)
         yield _row(
             method.title,
+            len(played),
             caught,
-            _caught(silent, method),
-            len(outcomes) - caught,
-            sum(outcome.twin[method.id].alarmed for outcome in outcomes),
+            f"{_caught(silent, method)} of {len(silent)}",
+            len(played) - caught,
+            sum(outcome.twin[method.id].alarmed for outcome in played),
         )
+
+
+def _played(outcomes: Sequence[Outcome], method: Method) -> list[Outcome]:
+    return [outcome for outcome in outcomes if method.id in outcome.defect]
 
 
 def _by_section(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -103,8 +138,9 @@ def _by_section(outcomes: Sequence[Outcome]) -> Iterator[str]:
     members = [[o for o in outcomes if o.section == section] for section in sections]
     yield _head("method", *sections)
     for method in METHODS:
+        played = [_played(each, method) for each in members]
         yield _row(
-            method.title, *(f"{_caught(each, method)}/{len(each)}" for each in members)
+            method.title, *(f"{_caught(each, method)}/{len(each)}" for each in played)
         )
 
 
@@ -120,6 +156,8 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _mark(outcome: Outcome, method: str) -> str:
+    if method not in outcome.defect:
+        return "`.`"
     caught = "x" if outcome.defect[method].alarmed else "-"
     return f"`{caught}{'!' if outcome.twin[method].alarmed else ''}`"
 
@@ -127,7 +165,7 @@ def _mark(outcome: Outcome, method: str) -> str:
 def _words(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield _head("defect", "method", "words")
     for outcome in outcomes:
-        for method in METHODS:
+        for method in (m for m in METHODS if m.id in outcome.defect):
             said = outcome.defect[method.id]
             if said.words:
                 yield _row(f"`{outcome.id}`", method.title, _cell(said.words))

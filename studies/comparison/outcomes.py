@@ -40,23 +40,44 @@ class Outcome:
 _rigs = functools.cache(Rigs)
 
 
-def compared(case: Case) -> Outcome:
-    """Play a case on every rig of this process, and ask all methods.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A case to play.
+
+    Attributes:
+        case: The defect and its twin.
+        known: Verdicts of an earlier command; None for none.
+    """
+
+    case: Case
+    known: Outcome | None
+
+
+def is_whole(outcome: Outcome | None) -> bool:
+    """Tell whether an outcome has the verdicts of all methods."""
+    return outcome is not None and {m.id for m in METHODS} <= outcome.defect.keys()
+
+
+def compared(task: Task) -> Outcome:
+    """Play a case on the rigs of this process, and ask the methods without a known verdict.
 
     Args:
-        case: The defect and its twin.
+        task: The case, and its known verdicts.
 
     Returns:
-        The verdicts.
+        The verdicts, the known ones among them.
     """
     torch.set_num_threads(1)
-    rigs = _rigs()
-    names = dict.fromkeys(method.rig for method in METHODS)
+    rigs, case, known = _rigs(), task.case, task.known
+    asked = [m for m in METHODS if known is None or m.id not in known.defect]
+    names = dict.fromkeys(method.rig for method in asked)
     defects, twins = (
         {name: rigs.play(name, case, subject) for name in names}
         for subject in (case.defect, case.twin)
     )
-    said = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in METHODS}
+    said = {m.id: verdicts(m, defects[m.rig], twins[m.rig]) for m in asked}
+    if known is not None:
+        said |= {name: (known.defect[name], known.twin[name]) for name in known.defect}
     return Outcome(
         case.id,
         case.section,

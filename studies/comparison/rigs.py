@@ -3,13 +3,14 @@
 import os
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from typing import Final
 from unittest import mock
 
 from torch import nn
 
 from comparison.cases import Case
 from comparison.methods.method import RigName
-from comparison.threads import ThreadsBackend
+from comparison.one_worker import OneWorker
 from comparison.training import trained
 from stand_ins import idle_streams
 from syncverify.backends.gloo import GlooBackend
@@ -25,6 +26,12 @@ from syncverify.subjects.subject_api import Synchronizer
 from syncverify.trace.run import Run
 
 _DETAIL = "TORCH_DISTRIBUTED_DEBUG"
+# Places that are one process, and the module of each.
+_WORKERS: Final[dict[RigName, str]] = {
+    "threads": "comparison.threads_worker",
+    "local tensors": "comparison.local_tensors_worker",
+    "gloo with hashes": "comparison.hashes_worker",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,14 @@ class Rigs(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self._sim = SimBackend()
-        self._threads = ThreadsBackend()
         self._gloo, self._detailed = GlooBackend(), GlooBackend()
-        for backend in (self._threads, self._gloo, self._detailed):
+        self._workers = {
+            name: OneWorker(name, module) for name, module in _WORKERS.items()
+        }
+        for backend in (self._gloo, self._detailed):
             self.enter_context(closing(backend))
+        for worker in self._workers.values():
+            self.enter_context(closing(worker))
 
     def play(self, name: RigName, case: Case, subject: Subject) -> Judgement:
         """Play a case.
@@ -83,13 +94,17 @@ class Rigs(ExitStack):
         if name in {"sim", "sim, trained"}:
             decisions = Decisions(Following(case.reproducer.schedule))
             return self._sim.run_scheduled(scenario, subject, decisions)
-        on_cpu = replace(subject, factory=OnCpu(subject.factory))
-        if name == "threads":
-            return self._threads.run(scenario, on_cpu)
+        on_cpu, twin = _on_cpu(subject), _on_cpu(case.twin)
+        if name in self._workers:
+            return self._workers[name].run(scenario, on_cpu, trusted=twin)
         if name == "gloo":
             return self._gloo.run(scenario, on_cpu)
         with mock.patch.dict(os.environ, {_DETAIL: "DETAIL"}):  # workers inherit it
             return self._detailed.run(scenario, on_cpu)
+
+
+def _on_cpu(subject: Subject) -> Subject:
+    return replace(subject, factory=OnCpu(subject.factory))
 
 
 def _is_about_chance(case: Case) -> bool:

@@ -8,7 +8,10 @@ from comparison.verdicts import Verdict
 from syncverify.judge.properties.judgement import Judgement
 
 # Source of a run; see `comparison.rigs`.
-RigName = Literal["gloo", "gloo in detail", "threads", "sim, trained", "sim"]
+RigName = Literal[
+    "gloo", "gloo in detail", "gloo with hashes", "threads", "local tensors",
+    "sim, trained", "sim",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from comparison.document import page
 from comparison.methods.all_methods import METHODS
-from comparison.outcomes import Outcome
+from comparison.outcomes import Outcome, stored
 from comparison.verdicts import SILENT, Verdict, alarm
+from syncverify.bugbank.catalogue import entries
 
-PAGE = (Path(__file__).parents[3] / "docs" / "comparison.md").read_text("utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+FIGURES = ROOT / "studies" / "results" / "comparison.json"
 
 
 def outcome(
@@ -34,18 +38,27 @@ def rows(text: str, start: str) -> list[list[str]]:
 
 def test_what_is_caught_and_missed_is_counted() -> None:
     summary, by_section = rows(page(OUTCOMES, 2), "cross-rank `allclose`")
-    assert summary == ["cross-rank `allclose`", "2", "1", "0", "0"]
+    assert summary == ["cross-rank `allclose`", "2", "2", "1 of 1", "0", "0"]
     assert by_section == ["cross-rank `allclose`", "2/2"]
 
 
 def test_a_false_alarm_is_no_catch() -> None:
     summary, _ = rows(page(OUTCOMES, 2), "loss parity")
-    assert summary == ["loss parity", "0", "0", "2", "1"]
+    assert summary == ["loss parity", "2", "0", "0 of 1", "2", "1"]
+
+
+def test_a_case_that_was_not_played_is_not_missed() -> None:
+    first, second = OUTCOMES
+    left = {name: said for name, said in first.defect.items() if name != "allclose"}
+    text = page([replace(first, defect=left), second], 2)
+    summary, _ = rows(text, "cross-rank `allclose`")
+    assert summary == ["cross-rank `allclose`", "1", "1", "0 of 0", "0", "0"]
+    assert rows(text, "`first`")[0][2] == "`.`"
 
 
 def test_each_defect_has_a_mark_for_each_method() -> None:
     (first, *_) = rows(page(OUTCOMES, 2), "`first`")
-    assert first == ["`first`", "yes", "`x`", "`-!`", "`-`", "`-`", "`-`", "`-`"]
+    assert first == ["`first`", "yes", "`x`", "`-!`", *["`-`"] * (len(METHODS) - 2)]
 
 
 def test_words_do_not_end_a_cell() -> None:
@@ -66,4 +79,9 @@ def test_the_page_counts_what_it_lists() -> None:
     marks = re.findall(r"^\| `[\w-]+` \| (?:yes|no) \|(.*)\|$", PAGE, re.MULTILINE)
     caught = sum("`x" in line.split("|")[0] for line in marks)
     summary, _ = rows(PAGE, "cross-rank `allclose`")
-    assert summary[1] == str(caught)
+    assert summary[2] == str(caught)
+
+
+def test_the_page_is_made_of_the_stored_verdicts() -> None:
+    outcomes = stored(FIGURES)
+    assert page([*outcomes.values()], len(entries())) == PAGE

@@ -8,7 +8,8 @@ from torch import nn
 
 from comparison.cases import Case
 from comparison.methods.threaded_group import THREADED_GROUP
-from comparison.threads import ThreadsBackend, play_on_threads
+from comparison.one_worker import OneWorker
+from comparison.threads import play_on_threads
 from syncverify.backends.messages import unpack_result
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
@@ -46,20 +47,21 @@ class RaisesOnOddRanks(AbsentOnOddRanks):
 
 
 @pytest.fixture
-def backend() -> Iterator[ThreadsBackend]:
-    with closing(ThreadsBackend(hang_timeout_seconds=1.0)) as opened:
+def backend() -> Iterator[OneWorker]:
+    worker = OneWorker("threads", "comparison.threads_worker", hang_timeout_seconds=1.0)
+    with closing(worker) as opened:
         yield opened
 
 
 @pytest.mark.nightly
-def test_a_hang_ends(backend: ThreadsBackend) -> None:
+def test_a_hang_ends(backend: OneWorker) -> None:
     fault = backend.run(PAIR, resolve(AbsentOnOddRanks)).fault
     assert fault is not None
     assert fault.kind == "deadlock"
 
 
 @pytest.mark.nightly
-def test_an_error_is_told_while_other_ranks_wait(backend: ThreadsBackend) -> None:
+def test_an_error_is_told_while_other_ranks_wait(backend: OneWorker) -> None:
     fault = backend.run(PAIR, resolve(RaisesOnOddRanks)).fault
     assert fault is not None
     assert fault.summary == "rank 1 raised RuntimeError in step 0, bind: no"

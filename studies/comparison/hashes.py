@@ -1,0 +1,210 @@
+"""Hashes of torch's DebugMode: the log of a run, compared with the log of a trusted run.
+
+Each rank is a process on gloo, forked from a worker that has imported torch already. It plays
+the trusted subject first and the other one after it, each under a `DebugMode` that hashes the
+results of all operators.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch._ops import OpOverload
+from torch.utils._debug_mode import DebugMode
+
+from comparison.one_worker import HANG_TIMEOUT_SECONDS, Answer, hang, packed
+from syncverify.backends.faults import raised_fault
+from syncverify.backends.messages import pack_result
+from syncverify.program.rank_program import play
+from syncverify.program.subject_error import SubjectRaisedError
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import Fault, RankRun
+
+_FORK = get_context("fork")
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The part of one rank.
+
+    Attributes:
+        scenario: The scenario.
+        subject: The synchronizer.
+        trusted: A synchronizer with a right log.
+        rank: Global rank.
+        store: Path of the file by which ranks meet.
+    """
+
+    scenario: Scenario
+    subject: Subject
+    trusted: Subject
+    rank: int
+    store: str
+
+
+class _Ended(NamedTuple):
+    """Message of a rank at its end: its pickled result, its fault, its remark, our own error."""
+
+    result: bytes
+    fault: Fault | None = None
+    remark: str = ""
+    harness_error: str = ""
+
+
+def play_with_hashes(scenario: Scenario, subject: Subject, trusted: Subject) -> Answer:
+    """Play a trusted subject and another one, and compare their logs on each rank.
+
+    Args:
+        scenario: The scenario.
+        subject: The synchronizer.
+        trusted: A synchronizer with a right log.
+
+    Returns:
+        The answer; its remarks are the first differences of the ranks.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder, "store"))
+        tasks = [
+            _Task(scenario, subject, trusted, rank, store)
+            for rank in range(scenario.mesh.num_ranks)
+        ]
+        ended = _all_ends(tasks)
+    fault = next((each.fault for each in ended if each.fault is not None), None)
+    remarks = tuple(each.remark for each in ended if each.remark)
+    error = next((each.harness_error for each in ended if each.harness_error), "")
+    return Answer(tuple(each.result for each in ended), fault, error, remarks)
+
+
+def _all_ends(tasks: list[_Task]) -> list[_Ended]:
+    """Play all ranks in processes of their own, none of which lives longer than the call."""
+    pipes = [_FORK.Pipe(duplex=False) for _ in tasks]
+    processes = [
+        _FORK.Process(target=_play, args=(task, theirs), daemon=True)
+        for task, (_, theirs) in zip(tasks, pipes, strict=True)
+    ]
+    for process, (_, theirs) in zip(processes, pipes, strict=True):
+        process.start()
+        theirs.close()
+    try:
+        return [*_ends([ours for ours, _ in pipes])]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _ends(connections: list[Connection]) -> Iterator[_Ended]:
+    """Yield the end of each rank, in order; after a fault, ranks that wait end as they are."""
+    nothing = packed([RankRun()])[0]
+    all_ranks = tuple(range(len(connections)))
+    ended: dict[int, _Ended] = {}
+    while len(ended) < len(connections):
+        left = [c for rank, c in enumerate(connections) if rank not in ended]
+        ready: list[Any] = wait(left, HANG_TIMEOUT_SECONDS * 0.8)
+        if not ready:
+            break
+        for connection in ready:
+            rank = connections.index(connection)
+            try:
+                ended[rank] = connection.recv()
+            except EOFError:
+                ended[rank] = _Ended(nothing, Fault("process_died", (rank,), "it died"))
+        if any(each.fault is not None or each.harness_error for each in ended.values()):
+            break
+    stuck = None
+    if not any(each.fault is not None for each in ended.values()):
+        stuck = hang(all_ranks, "processes")
+    for rank in all_ranks:
+        yield ended.get(rank, _Ended(nothing, stuck))
+
+
+def _play(task: _Task, connection: Connection) -> None:
+    """Play one rank in a forked process, which ends without clean-up of the parent's."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        rank=task.rank,
+        world_size=task.scenario.mesh.num_ranks,
+        store=dist.FileStore(task.store, task.scenario.mesh.num_ranks),
+    )
+    result = RankRun()
+    try:
+        end = _end(task, result)
+    except Exception as error:  # noqa: BLE001  # no finding, whatever it is
+        end = _Ended(pack_result(result), harness_error=f"rank {task.rank}: {error!r}")
+    connection.send(end)
+    connection.close()
+    os._exit(0)
+
+
+def _end(task: _Task, result: RankRun) -> _Ended:
+    try:
+        _log(task, task.trusted, RankRun())  # fills caches, whose operators are ours
+        right = _log(task, task.trusted, RankRun())
+    except SubjectRaisedError as error:
+        return _Ended(
+            pack_result(result), None, f"the trusted run raises: {error.original}"
+        )
+    try:
+        observed = _log(task, task.subject, result)
+    except SubjectRaisedError as error:
+        return _Ended(pack_result(result), raised_fault(error, task.rank))
+    return _Ended(pack_result(result), None, _difference(right, observed))
+
+
+def _log(task: _Task, subject: Subject, result: RankRun) -> list[Any]:
+    torch.manual_seed(0)  # the program draws numbers in each step
+    with DebugMode() as mode, DebugMode.log_tensor_hashes():
+        play(
+            task.scenario,
+            subject,
+            rank=task.rank,
+            device=torch.device("cpu"),
+            result=result,
+            recorder=Recorder(),
+        )
+    logs: list[Any] = mode.logs
+    return logs
+
+
+# Begins the remark on logs that cannot be compared, which is no finding.
+OTHER_OPERATORS = "other operators than in the trusted run"
+
+
+def _difference(right: list[Any], observed: list[Any]) -> str:
+    """Return the first difference of two logs, in words; "" for none."""
+    try:
+        found = DebugMode.check_hash_mismatches(right, observed)
+    except ValueError as error:
+        return f"{OTHER_OPERATORS}: {error}"
+    counted = [each for each in found if each["call"] not in _uncounted(observed)]
+    if not counted:
+        return ""
+    first = counted[0]
+    return f"{first['call']}: hash {first['hash2']}, trusted {first['hash1']}"
+
+
+def _uncounted(log: list[Any]) -> set[str]:
+    """Name the operators that compute nothing: views, and collectives that begin.
+
+    The memory of an asynchronous collective is hashed before it is complete, with any result.
+
+    Returns:
+        Names as in the log.
+    """
+    operators = (each.op for each in log if hasattr(each, "op"))
+    return {
+        operator.name()
+        for operator in operators
+        if isinstance(operator, OpOverload)
+        and (operator.is_view or operator.namespace == "c10d")
+    }

@@ -1,0 +1,17 @@
+"""A process that forks ranks which hash: `python -m comparison.hashes_worker`."""
+
+import importlib
+import sys
+
+from comparison.hashes import play_with_hashes
+from comparison.one_worker import serve
+
+
+def main(descriptor: int) -> None:
+    """Serve on an inherited socket, whose file descriptor is given."""
+    importlib.import_module("torch._dynamo")  # here, and not in each forked process
+    serve(descriptor, play_with_hashes)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,37 @@
+"""The hashes of torch's DebugMode."""
+
+from comparison.hashes import OTHER_OPERATORS
+from comparison.methods.method import Method
+from comparison.verdicts import SILENT, Verdict, alarm, one_line
+from syncverify.judge.properties.judgement import Judgement
+
+
+def hashes_agree(judgement: Judgement) -> Verdict:
+    """Return the finding of the comparison of two logs.
+
+    Args:
+        judgement: A run on gloo; its remarks are the differences from a trusted run.
+
+    Returns:
+        An alarm if both runs had the same operators and a hash differs.
+    """
+    remarks = judgement.run.remarks
+    for remark in remarks:
+        if not remark.startswith((OTHER_OPERATORS, "the trusted run")):
+            return alarm(remark)
+    return Verdict(alarmed=False, words=one_line(remarks[0])) if remarks else SILENT
+
+
+DEBUG_MODE = Method(
+    "debug_mode",
+    "DebugMode hashes",
+    "gloo with hashes",
+    hashes_agree,
+    "torch's `torch.utils._debug_mode.DebugMode` with `log_tensor_hashes()` hashes the result "
+    "of every operator of 10 steps on gloo, and `check_hash_mismatches()` compares the log of "
+    "each rank with that of a trusted run. The trusted run is that of the fixed twin, which a "
+    "user does not have. A defect is caught if both logs have the same operators and a hash "
+    f'differs; logs that cannot be compared ("{OTHER_OPERATORS}") are no finding, because '
+    "every change of the code has that effect. By construction the method cannot see an "
+    "error in the trusted run, nor races and lifetimes that change no number on a CPU.",
+)
