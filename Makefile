@@ -130,9 +130,10 @@ coverage: $(INSTALLED)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report $(if $(ARGS),,--fail-under=94)
 
-# The tests under each version of Python and torch, as far as the Pythons are installed.
+# All tests on each pair of Python and torch of pyproject.toml whose Python is installed; writes
+# docs/versions.md. Five environments of 5 GB: TESTS=quick plays those of `make test` alone.
 versions: $(INSTALLED)
-	$(BIN)/nox --session tests
+	$(BIN)/nox --session tests -- $(TESTS)
 
 changelog: $(INSTALLED)
 	$(BIN)/towncrier build --draft --version next

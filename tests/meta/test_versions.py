@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from pages import versions
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAIRS = versions.pairs()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 OLDEST = PROJECT["requires-python"].removeprefix(">=")
 
@@ -40,29 +43,53 @@ def sessions() -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_every_python_meets_the_pinned_torch(sessions: list[dict[str, Any]]) -> None:
+def test_nox_plays_each_pair(sessions: list[dict[str, Any]]) -> None:
+    assert [(each["python"], each["call_spec"]["torch"]) for each in sessions] == PAIRS
+
+
+def test_each_python_is_in_a_pair() -> None:
     classifier = re.compile(r"Programming Language :: Python :: (3\.\d+)")
-    declared = [m[1] for c in PROJECT["classifiers"] if (m := classifier.fullmatch(c))]
-    met = [s["python"] for s in sessions if s["call_spec"] == {"torch": "pinned"}]
-    assert met == declared
-    assert declared[0] == OLDEST
+    declared = {m[1] for c in PROJECT["classifiers"] if (m := classifier.fullmatch(c))}
+    assert declared == {python for python, _ in PAIRS}
+    assert PAIRS[0][0] == OLDEST
 
 
-@pytest.mark.slow
-def test_ends_of_both_ranges_are_tested(sessions: list[dict[str, Any]]) -> None:
-    cells = {(s["python"], s["call_spec"]["torch"]) for s in sessions}
-    pythons = [python for python, torch in cells if torch == "pinned"]
-    newest = max(pythons, key=lambda python: int(python.partition(".")[2]))
-    assert {(OLDEST, "oldest"), (newest, "newest")} <= cells
-
-
-def test_pinned_torch_is_allowed_by_the_package() -> None:
+def test_oldest_torch_is_played() -> None:
     (needed,) = [d for d in PROJECT["dependencies"] if d.startswith("torch")]
+    lower = needed.removeprefix("torch>=")
+    oldest = min((torch for _, torch in PAIRS), key=numbers)
+    assert numbers(oldest)[:2] == numbers(lower)
     pins = (ROOT / "constraints.txt").read_text()
-    (pinned,) = re.findall(r"^torch==(\d+)\.(\d+)\.\d+$", pins, re.MULTILINE)
-    lower = re.fullmatch(r"torch>=(\d+)\.(\d+)", needed)
-    assert lower is not None  # noxfile.py reads one lower bound and no other
-    assert [*map(int, lower.groups())] <= [*map(int, pinned)]
+    assert f"\ntorch=={PAIRS[0][1]}\n" in pins
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def test_page_is_what_is_stored() -> None:
+    plays = json.loads(versions.RESULTS.read_text("utf-8"))
+    assert versions.PAGE.read_text("utf-8") == versions.page(plays)
+
+
+JUNIT = """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="4"
+tests="6989" time="638.16" timestamp="2026-11-27T02:54:38+00:00"/></testsuites>"""
+
+
+def test_a_play_takes_the_place_of_an_earlier_one_on_the_same_pair(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "junit.xml").write_text(JUNIT)
+    play = versions.play_of(tmp_path / "junit.xml", "quick")
+    assert (play["passed"], play["failed"], play["skipped"]) == (6982, 3, 4)
+    assert (play["date"], play["seconds"]) == ("2026-11-27", 638)
+    play |= {"python": "3.12.1", "torch": "2.15.0+cu132"}
+    others = [play | {"python": "3.13.0"}, play | {"python": "3.12.9", "failed": 0}]
+    assert versions.stored(others, play) == [others[0], play]
+    assert "| 3.12.1 | 2.15.0+cu132 | 2026-11-27 | quick | 6,982 | 3 | 4 | 638 |" in (
+        versions.page([play])
+    )
+    assert "| 3.13 | 2.14.1 | never |" in versions.page([play])
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
