@@ -1,4 +1,4 @@
-"""A torch whose process groups work in another way is refused, and accuses nobody."""
+"""An unknown way of torch with process groups is refused, and no subject is accused."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A torch on which a right program fails is refused, and accuses nobody."""
+"""A torch on which a right program fails is refused, and no subject is accused."""
 
 import subprocess
 import sys
