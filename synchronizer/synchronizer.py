@@ -279,6 +279,7 @@ class GradientSynchronizer(Accumulation):
                 nothing has changed.
             LifecycleError: It is not bound, has no count, or was waited for and has a scale now.
             BucketNotReadyError: A gradient is missing; nothing has changed.
+            GradientMismatchError: A parameter was exchanged for a tensor without hooks.
             ReplacedGradientError: A `.grad` is not the tensor that is being summed.
             ReductionFailedError: A process group reported a failure, or a comm hook
                 failed, a `CommHookError`.
@@ -393,6 +394,7 @@ class GradientSynchronizer(Accumulation):
         module = self._known_module()
         if module is not None:
             refusals.refuse_replaced_parameters(sequence, module)
+        refusals.refuse_exchanged_parameters(sequence)
 
     def _known_module(self) -> nn.Module | None:
         return None if self._module is None else self._module()

@@ -27,6 +27,7 @@ from syncverify.synchronizer.contract.errors import (
 )
 
 from .backward_watch import running_node
+from .exchanged_tensors import address, reconnect_hooks
 from .partial_gradients import arrival_hook, may_arrive_partial
 
 
@@ -57,6 +58,8 @@ class Attachments:
         self._handles: list[RemovableHandle] = []
         # By number of the parameter: the hook after its accumulation.
         self._counting: list[RemovableHandle] = []
+        # By number of the parameter: the tensor that has the hooks, by its address.
+        self._hooked: list[int] = []
         # Numbers of the parameters with a hook of the user behind ours, now or before.
         self._overtaken: set[int] = set()
         # The callback must not reference this object, so it gets the two lists. Both are
@@ -98,10 +101,18 @@ class Attachments:
         """Install hooks on every parameter with a view; reference `listener` weakly."""
         reference = weakref.ref(listener)
         for parameter, number in self._numbers.items():
+            reconnect_hooks(parameter)  # those of an earlier bind() may be disconnected
             is_reduced = may_arrive_partial(self.views[number].plan)
             handles = _hooks(parameter, number, reference, is_reduced=is_reduced)
             self._handles += handles
             self._counting.append(handles[-1])
+            self._hooked.append(address(parameter))
+
+    def exchanged(self) -> list[GradientView]:
+        """List the views of parameters that have lost their hooks."""
+        now = (address(parameter) for parameter in self._numbers)
+        trios = zip(self.views, self._hooked, now, strict=True)
+        return [view for view, before, after in trios if before != after]
 
     def runs_last(self, number: int, listener: Listener) -> bool:
         """Tell whether no hook of the user comes after the one that runs now.
@@ -126,6 +137,7 @@ class Attachments:
     def remove_hooks(self) -> None:
         """Remove all hooks from all parameters."""
         self._counting.clear()
+        self._hooked.clear()
         _remove_all(self._handles)
 
     def forget(self) -> None:

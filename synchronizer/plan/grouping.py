@@ -364,7 +364,7 @@ def _lay_out(
     itemsize = key.grad_dtype.itemsize
     *offsets, end = aligned_starts([plan.local_numel for plan in plans], itemsize)
     flags_start = None
-    if config.unused == "keep_none" and end and key.scope:
+    if config.unused == "keep_none" and key.scope:  # of empty gradients too
         flags_start, end = end, end + aligned_end(len(plans), itemsize)
     scope = key.scope if config.mode == "reduce_scatter" else None
     num_shards = len(scope.ranks) if scope else 1

@@ -10,6 +10,7 @@ from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import (
     BucketNotReadyError,
+    GradientMismatchError,
     LifecycleError,
     NonFiniteGradientError,
     ReplacedGradientError,
@@ -53,6 +54,21 @@ def refuse_replaced_parameters(sequence: BucketSequence, module: nn.Module) -> N
             expected="the same parameters, as load_state_dict(assign=False) keeps them",
             got=f"another parameter at {', '.join(replaced)}",
             where="no bucket: nothing would sum its gradient",
+        )
+
+
+def refuse_exchanged_parameters(sequence: BucketSequence) -> None:
+    """Refuse to end a step in which gradients may have come past the hooks."""
+    exchanged = sequence.exchanged()
+    if exchanged:
+        raise GradientMismatchError(
+            "a parameter was exchanged for another tensor after bind()",
+            expected="the tensors that bind() gave its hooks to",
+            got="others, without hooks, at "
+            + ", ".join(view.plan.name for view in exchanged),
+            where="no bucket: nothing would count their gradients",
+            hint="call unbind() before module.to(), which exchanges each DTensor, and bind()"
+            " after it",
         )
 
 

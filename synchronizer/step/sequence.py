@@ -100,6 +100,12 @@ class BucketSequence:
         observed, self._observed = self._observed or {}, None
         return [self._views[number].plan.parameter for number in observed]
 
+    def exchanged(self) -> list[GradientView]:
+        """List the views of parameters that got no gradient, and have lost their hooks."""
+        if not any(bucket.unfinished() for bucket in self.buckets):
+            return []
+        return self._attachments.exchanged()
+
     def refuse_failed_step(self) -> None:
         """Refuse to continue a step in which some gradient is wrong."""
         if self._failure:

@@ -28,10 +28,9 @@ from syncverify.synchronizer import (
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopting.md"
-# The page's own programs for two of its rows.
-_, UNEVEN, COPIES, _ = re.findall(
-    r"```python\n(.+?)```", PAGE.read_text("utf-8"), re.DOTALL
-)
+# The page's own programs for two of its rows, by their first words.
+(UNEVEN,) = re.findall(r"```python\n(while True:.+?)```", PAGE.read_text(), re.DOTALL)
+(COPIES,) = re.findall(r"```python\n(copies = .+?)```", PAGE.read_text(), re.DOTALL)
 WORLD_SECONDS = 120
 INPUTS = torch.arange(24.0).reshape(2, 4, 3).flip(2) / 8  # by rank
 

@@ -209,3 +209,22 @@ def test_flags_are_part_of_the_plan(ranks) -> None:
         ]
 
     assert ranks.run(2, program)[0] == [0, 0, 128]
+
+
+def test_ranks_agree_on_gradients_without_elements(ranks):
+    def program(rank: int) -> list[bool]:
+        mesh = init_device_mesh("cpu", (2,))
+        empty = [DTensor.from_local(torch.empty(0), mesh, [Replicate()]) for _ in "ab"]
+        a, b = (nn.Parameter(each) for each in empty)
+        with GradientSynchronizer(
+            [[a, b]], 1, 1, config=SynchronizerConfig(unused="keep_none")
+        ) as synchronizer:
+            if rank == 0:
+                a.to_local().sum().backward()
+                synchronizer.wait()
+            else:
+                synchronizer.flush()
+                synchronizer.wait()
+            return [a.grad is None, b.grad is None]
+
+    assert ranks.run(2, program) == [[False, True]] * 2

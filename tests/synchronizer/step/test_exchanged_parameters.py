@@ -1,0 +1,94 @@
+"""Parameters that are other tensors than at `bind()`, behind the same Python objects."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+
+from syncverify.synchronizer import (
+    GradientMismatchError,
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
+from syncverify.synchronizer.backward.exchanged_tensors import address, reconnect_hooks
+
+MODES = ["error", "zeros", "keep_none"]
+
+
+def module_of_both() -> nn.Module:
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    module = nn.Module()
+    whole = DTensor.from_local(torch.ones(4), mesh, [Replicate()])
+    module.p, module.q = nn.Parameter(whole), nn.Parameter(torch.ones(2))
+    return module
+
+
+def backward(module: nn.Module) -> None:
+    (module.p.to_local().sum() + module.q.sum()).backward()
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("unused", MODES)
+@pytest.mark.parametrize("ends", ["wait", "flush"])
+def test_an_exchanged_parameter_is_named(unused: str, ends: str) -> None:
+    module = module_of_both()
+    synchronizer = GradientSynchronizer(
+        [[module.p, module.q]], 1, 1, config=SynchronizerConfig(unused=unused)
+    )
+    synchronizer.bind()
+    module._apply(torch.clone)
+    backward(module)
+    with pytest.raises(GradientMismatchError, match="at group 0 parameter 0 ") as error:
+        getattr(synchronizer, ends)()
+    assert "unbind() before module.to()" in str(error.value)
+    synchronizer.unbind()
+    module.zero_grad()
+    synchronizer.bind()
+    backward(module)
+    synchronizer.wait()
+    assert module.p.grad.to_local().tolist() == [1] * 4
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("unused", MODES)
+def test_a_parameter_with_other_memory_is_no_other_tensor(unused: str) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    synchronizer = GradientSynchronizer(
+        [[parameter]], 1, 1, config=SynchronizerConfig(unused=unused)
+    )
+    synchronizer.bind()
+    parameter.data = parameter.data.clone()
+    parameter.sum().backward()
+    synchronizer.wait()
+    assert parameter.grad is not None
+    assert parameter.grad.tolist() == [1, 1]
+
+
+def test_the_address_tells_an_exchange_and_nothing_else() -> None:
+    """What torch promises nowhere: `_cdata` goes with the hooks that autograd runs."""
+    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    before = address(one), address(other)
+    one.data = torch.zeros(3)
+    assert (address(one), address(other)) == before
+    torch.utils.swap_tensors(one, other)
+    assert (address(one), address(other)) == before[::-1]
+
+
+def test_hooks_of_an_exchanged_parameter_are_connected_once() -> None:
+    parameter, called = nn.Parameter(torch.ones(2)), list[str]()
+    handle = parameter.register_post_accumulate_grad_hook(
+        lambda _: called.append("old")
+    )
+    torch.utils.swap_tensors(parameter, nn.Parameter(torch.ones(2)))
+    parameter.register_post_accumulate_grad_hook(lambda _: called.append("new"))
+    parameter.sum().backward()
+    assert called == []
+    reconnect_hooks(parameter)
+    reconnect_hooks(parameter)
+    parameter.register_hook(lambda _: called.append("arrival"))
+    parameter.sum().backward()
+    assert called == ["arrival", "old", "new"]
+    handle.remove()
+    parameter.sum().backward()
+    assert called[3:] == ["arrival", "new"]
