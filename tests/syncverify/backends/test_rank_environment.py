@@ -13,6 +13,7 @@ from syncverify.program.rank_environment import RANK_VARIABLES
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.rank_environment import rank_environment
 from syncverify.subjects.subject import resolve
 
 
@@ -46,6 +47,18 @@ class ReadsItsRank:
         self.parameter.grad = None
 
     def unbind(self) -> None: ...
+
+
+def test_blocks_may_end_in_any_order() -> None:
+    """A run that hangs is left, and its block may end while another run plays."""
+    read = type(os.environ).__getitem__
+    left, later = rank_environment(), rank_environment()
+    left.__enter__()
+    later.__enter__()
+    left.__exit__(None, None, None)
+    assert type(os.environ).__getitem__ is not read
+    later.__exit__(None, None, None)
+    assert type(os.environ).__getitem__ is read
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
