@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
 import re
 import sys
@@ -15,7 +16,9 @@ from syncverify.judge.violation import Violation
 from syncverify.report.checkout import checkout, path_in_checkout
 
 # As `syncverify.trace.source_lines` writes places: the end of a path, and a number.
-_PLACE = re.compile(r"([^\s'\"(,;]+\.py):(\d+)")
+_PLACE = re.compile(r"([^\n]+?\.py):(\d+)")
+# Where a path may begin. A path may have such characters itself.
+_BEFORE_PATH = re.compile(r"[\s'\"(,;]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,28 @@ def place_in_checkout(violation: Violation) -> SourceLine | None:
         the working directory.
     """
     for text in _texts([violation.summary, violation.evidence]):
-        for written, number in _PLACE.findall(text):
-            for folder in (Path.cwd(), checkout()):
+        for ends, number in _written_places(text):
+            for written, folder in itertools.product(ends, (Path.cwd(), checkout())):
                 if (file := folder / written).is_file() and path_in_checkout(file):
-                    return SourceLine(file.resolve(), int(number))
+                    return SourceLine(file.resolve(), number)
     return None
 
 
 def _places(violation: Violation) -> Iterator[SourceLine]:
+    files = _loaded_files()
     for text in _texts([violation.summary, violation.evidence]):
-        for written, number in _PLACE.findall(text):
-            file = _loaded_file(written)
-            if file is not None:
-                yield SourceLine(file, int(number))
+        for ends, number in _written_places(text):
+            found = (_one_of(files, written) for written in ends)
+            if file := next(filter(None, found), None):
+                yield SourceLine(file, number)
+
+
+def _written_places(text: str) -> Iterator[tuple[list[str], int]]:
+    """Yield what may be a path, the longest first, and the number of each line in a text."""
+    for found in _PLACE.finditer(text):
+        before = found[1]
+        starts = [0, *(each.end() for each in _BEFORE_PATH.finditer(before))]
+        yield [before[start:] for start in starts], int(found[2])
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -94,11 +106,15 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _loaded_file(written: str) -> Path | None:
-    """Return the file of the one loaded module whose path ends as written, or None."""
+def _loaded_files() -> set[Path]:
+    """Return the files of all loaded modules."""
     # A module may be of a class that answers `getattr` by importing something.
     paths = {vars(each).get("__file__") for each in _modules()}
-    files = {Path(path).absolute() for path in paths if isinstance(path, str)}
+    return {Path(path).absolute() for path in paths if isinstance(path, str)}
+
+
+def _one_of(files: set[Path], written: str) -> Path | None:
+    """Return the one file whose path ends as written, or None."""
     ends = Path(written).parts
     found = {file.resolve() for file in files if file.parts[-len(ends) :] == ends}
     return found.pop() if len(found) == 1 else None
@@ -115,7 +131,7 @@ def _resolved(path: object) -> Path | None:
 def _definition(subject: str) -> Iterator[SourceLine]:
     """Yield the first line of the class or function that a path of a subject names."""
     written, _, attribute = subject.partition(":")
-    file = _loaded_file(written) if written.endswith(".py") else None
+    file = _one_of(_loaded_files(), written) if written.endswith(".py") else None
     for module in _modules():
         own, name = vars(module).get("__file__"), vars(module).get("__name__")
         if name != written and (file is None or _resolved(own) != file):

@@ -1,7 +1,9 @@
 """The line to which a violation points, and SARIF, which names it."""
 
 import inspect
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,6 +37,20 @@ def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     line = guilty_line(violation("report/test_guilty_line.py:7"), "ddp")
     assert line == SourceLine(HERE, 7)
     assert line.path == "report/test_guilty_line.py"
+
+
+@pytest.mark.parametrize("folder", ["a b", "a,b", "a (b", "it's", "a;b"])
+def test_a_path_may_have_signs_that_end_a_word(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / folder / "p q.py"
+    module = ModuleType("with_signs")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "with_signs", module)
+    line = guilty_line(
+        violation(f"first write, at {folder}/p q.py:6"), "absent:Subject"
+    )
+    assert line == SourceLine(file, 6)
 
 
 @pytest.mark.parametrize(
