@@ -69,6 +69,11 @@ def require_known_torch(mechanisms: tuple[Mechanism, ...] | None = None) -> None
         )
 
 
+def fault_since_the_start() -> str | None:
+    """Return how a mechanism fails by now, if it worked at first; None if it still works."""
+    return None if dist.is_initialized() else first_fault.__wrapped__(MECHANISMS)
+
+
 def require_tested_torch() -> None:
     """Refuse a release that is older than those on which the tests run.
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,30 @@ def test_another_outcome_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None
         "another outcome. Nothing was judged. Use a release of torch that syncverify was "
         "tested with"
     )
+
+
+_DELETES = """
+import torch.distributed.distributed_c10d as c10d
+
+del c10d._resolve_process_group
+
+class Sums:
+    def __init__(self, groups, size_mb, count): ...
+    def bind(self): ...
+    def wait(self): ...
+    def zero_grad(self): ...
+    def unbind(self): ...
+"""
+
+
+@pytest.mark.long
+def test_a_subject_that_takes_a_name_from_torch_is_told_in_one_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "deletes.py").write_text(_DELETES)
+    command = (sys.executable, "-m", "syncverify", "run", "deletes.py:Sums", "-q")
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    (said,) = ended.stderr.splitlines()
+    assert "or what it imports, has changed torch" in said
+    assert "'_resolve_process_group'. Nothing was judged" in said
