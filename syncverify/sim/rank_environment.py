@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,17 +13,7 @@ import torch.distributed as dist
 from syncverify.program.rank_environment import RANK_VARIABLES
 from syncverify.sim.network.threaded_world import own_world
 
-_ENVIRON: Final[Any] = type(os.environ)
-_READ: Final = _ENVIRON.__getitem__
-_LOCK: Final = threading.Lock()
 _OPEN: Final[list[object]] = []
-
-
-def _read_for_rank(environ: os._Environ[str], name: str) -> str:
-    variable = RANK_VARIABLES.get(name)
-    if variable and own_world() is not None and dist.is_initialized():
-        return str(variable())
-    return str(_READ(environ, name))
 
 
 @contextmanager
@@ -33,14 +23,29 @@ def rank_environment() -> Iterator[None]:
     `os.environ` itself stays, since a subject may have imported it by name. Blocks of several
     threads may end in any order.
     """
+    _change_reading()
     block = object()
-    with _LOCK:
-        _OPEN.append(block)
-        _ENVIRON.__getitem__ = _read_for_rank
+    _OPEN.append(block)
     try:
         yield
     finally:
-        with _LOCK:
-            _OPEN.remove(block)
-            if not _OPEN:
-                _ENVIRON.__getitem__ = _READ
+        _OPEN.remove(block)
+
+
+@functools.cache
+def _change_reading() -> None:
+    """Change how variables are read, once in a process.
+
+    Python 3.13 goes on to call the method that it has cached, once a class has been changed
+    1,000 times.
+    """
+    kind: Any = type(os.environ)
+    read = kind.__getitem__
+
+    def read_for_rank(environ: os._Environ[str], name: str) -> str:
+        variable = RANK_VARIABLES.get(name) if _OPEN else None
+        if variable and own_world() is not None and dist.is_initialized():
+            return str(variable())
+        return str(read(environ, name))
+
+    kind.__getitem__ = read_for_rank

@@ -13,6 +13,10 @@ from syncverify.program.rank_environment import RANK_VARIABLES
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.sim.network.threaded_world import (
+    init_fake_process_group,
+    thread_local_world,
+)
 from syncverify.sim.rank_environment import rank_environment
 from syncverify.subjects.subject import resolve
 
@@ -49,16 +53,19 @@ class ReadsItsRank:
     def unbind(self) -> None: ...
 
 
-def test_blocks_may_end_in_any_order() -> None:
+def test_blocks_may_end_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that hangs is left, and its block may end while another run plays."""
-    read = type(os.environ).__getitem__
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
     left, later = rank_environment(), rank_environment()
-    left.__enter__()
-    later.__enter__()
-    left.__exit__(None, None, None)
-    assert type(os.environ).__getitem__ is not read
-    later.__exit__(None, None, None)
-    assert type(os.environ).__getitem__ is read
+    with thread_local_world():
+        init_fake_process_group(rank=1, world_size=2)
+        left.__enter__()
+        later.__enter__()
+        left.__exit__(None, None, None)
+        assert os.environ["LOCAL_RANK"] == "1"
+        later.__exit__(None, None, None)
+        assert "LOCAL_RANK" not in os.environ
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
