@@ -27,7 +27,6 @@ from syncverify.command.process_exit import (
 )
 from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
 from syncverify.plain_text import plain
-from syncverify.sim.known_torch import fault_since_the_start
 from syncverify.trace.source_lines import working_directory
 
 _CHANGED = "the subject, or what it imports, has changed torch so that it does not work"
@@ -71,6 +70,10 @@ def main() -> None:
 def _complain_of_a_fault() -> NoReturn:
     """Report a fault of ours, in an `except` block."""
     with suppress(Exception):  # a second fault explains no first one
+        from syncverify.sim.known_torch import (  # the help needs no torch
+            fault_since_the_start,
+        )
+
         if fault := fault_since_the_start():
             complain(
                 COMMAND_NAME, f"{_CHANGED}: {fault}. Nothing was judged", BAD_USAGE
