@@ -197,6 +197,10 @@ class GradientView:
         # another stream, for instance after `module.to()`, so its allocator waits for the
         # current stream.
         side.record_use_on_current(local_tensor(given))
+        # `module.to()` gave the tensor of the view new memory, which autograd has read where
+        # it put a sum in the place of the tensor; `attach()` drops that memory.
+        if local_tensor(self.gradient).data_ptr() != self.address:
+            side.record_use_on_current(local_tensor(self.gradient))
         source = local_tensor(gradient)
         # A gradient of `create_graph=True` requires grad. `detach` is faster than `no_grad`.
         return source.detach() if source.requires_grad else source

@@ -18,3 +18,16 @@ def test_a_moved_gradient_outlives_the_copy_on_another_stream() -> None:
     found = resolve("synchronizer")
     run = SimBackend().run(scenario, found)
     assert check(scenario, run, found.capabilities) == []
+
+
+def test_a_moved_gradient_outlives_the_sum_that_takes_its_place() -> None:
+    """With a graph, autograd reads it on the stream of the step, and makes a new tensor."""
+    plain = Scenario(
+        MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), None),), (1,), 1 << 20
+    )
+    scenario = replace(
+        plain, events=("move",), launch="step_on_new_stream", backward="create_graph"
+    )
+    found = resolve("synchronizer")
+    run = SimBackend().run(scenario, found)
+    assert check(scenario, run, found.capabilities) == []
