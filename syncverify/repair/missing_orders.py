@@ -233,4 +233,15 @@ def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
         case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
             yield Edit.after(path, node, f"{ast.unparse(target)}.wait()")
         case _:
-            return
+            yield from _waited_in_place(path, node)
+
+
+def _waited_in_place(path: str, statement: ast.stmt) -> Iterator[Edit]:
+    """Wait for each asynchronous call inside of a statement, such as a comprehension."""
+    source = source_of(path)
+    if source is None:
+        return
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(keywords=keywords) if "async_op" in {k.arg for k in keywords}:
+                yield from Edit.part(source, node, f"{ast.unparse(node)}.wait()")

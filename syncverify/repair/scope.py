@@ -22,6 +22,8 @@ from syncverify.sim.network.work import SimulatedWork
 _MAX_DEPTH: Final = 3
 _MAX_OBJECTS: Final = 400
 _HANDLES: Final = SimulatedWork, DroppableHandle
+# Whose objects hold no name of a subject: torch, and what stands in the place of its objects.
+_FOREIGN: Final = ("torch", "syncverify.sim")
 _LEAVES: Final = (str, bytes, int, float, bool, type(None), torch.Tensor, type)
 NOTE: Final = f"__import__({__name__!r}, fromlist=['note']).note(locals())"
 
@@ -122,7 +124,8 @@ def _parts(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, Any]
         if not name.loop:
             yield from _elements(name, value, taken)
         return
-    if (type(value).__module__ or "").partition(".")[0] == "torch":
+    module = type(value).__module__ or ""
+    if any(module == each or module.startswith(f"{each}.") for each in _FOREIGN):
         return
     for key, part in getattr(value, "__dict__", {}).items():
         is_optional = isinstance(part, _HANDLES)

@@ -45,6 +45,7 @@ class TwoStagingBuffers(SideStreams):
     trigger="2 ranks, 3 buckets through 2 buffers",
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
+    or_cause="accumulated_unordered",  # on one rank: a copy reads the buffer, no collective
     uses_streams=True,
 )
 class RefillsStagingEarly(TwoStagingBuffers):

@@ -126,6 +126,31 @@ def test_no_change_mends_what_one_play_does_not_show() -> None:
     assert find_fix(by_chance, subject, BACKEND) is None
 
 
+class DropsHandles(PlainGrads):
+    """Sums on a new group, and waits for no sum."""
+
+    capabilities = Capabilities(tensors="local", device="cuda", reduction="sum")
+
+    @override
+    def bind(self) -> None:
+        super().bind()
+        self.group = dist.new_group()
+
+    @override
+    def wait(self) -> None:
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        [dist.all_reduce(g, group=self.group, async_op=True) for g in grads]
+
+
+def test_a_fix_names_nothing_that_the_harness_holds() -> None:
+    subject = resolve(DropsHandles)
+    found = violation(subject)
+    assert found is not None
+    fix = find_fix(found, subject, BACKEND)
+    assert fix is not None
+    assert "async_op=True).wait()" in fix.lines[1]
+
+
 class SendsFullBuckets:
     """Sums a bucket when it is full, and never the last one."""
 
