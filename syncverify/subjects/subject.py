@@ -20,7 +20,12 @@ from syncverify.subjects.contract_choice import (
     contract_of_project,
 )
 from syncverify.subjects.subject_api import SETS_COUNT, Synchronizer, check_methods
-from syncverify.subjects.subject_options import narrowed, split_options, with_options
+from syncverify.subjects.subject_options import (
+    check_is_no_path,
+    narrowed,
+    split_options,
+    with_options,
+)
 from syncverify.subjects.subject_path import (
     classes_in,
     imported,
@@ -242,9 +247,27 @@ def _misfit(factory: SubjectFactory, *given: object) -> Exception | None:
 
 def _load(name: str) -> SubjectFactory:
     """Find the factory of a built-in name, with its options, or of a path."""
+    check_is_no_path(name)
     base, options = split_options(name)
-    factory = _imported(BUILT_IN_SUBJECTS.get(base, base))
+    try:
+        factory = _imported(BUILT_IN_SUBJECTS.get(base, base))
+    except SubjectError as error:
+        if not (options := _meant_as_options(name, error)):
+            raise
+        base = name.partition(":")[0]
+        factory = _imported(BUILT_IN_SUBJECTS[base])
     return with_options(factory, base, options) if options else factory
+
+
+def _meant_as_options(name: str, error: SubjectError) -> tuple[str, ...]:
+    """Return the options of a name without "=", such as `fsdp2:reshard`.
+
+    A module that has the name of a built-in subject is found first.
+    """
+    base, _, rest = name.partition(":")
+    missing = getattr(error.__cause__, "name", "")
+    is_meant = base in BUILT_IN_SUBJECTS and missing == base
+    return tuple(rest.split(",")) if is_meant else ()
 
 
 def _imported(path: str) -> SubjectFactory:

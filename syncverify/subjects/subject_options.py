@@ -53,6 +53,18 @@ def split_options(name: str) -> tuple[str, tuple[str, ...]]:
     return (base, tuple(rest.split(","))) if "=" in rest else (name, ())
 
 
+def check_is_no_path(name: str) -> None:
+    """Refuse options behind a path, such as `file.py:Class:x=1`.
+
+    Raises:
+        SubjectError: The name is a path with options.
+    """
+    path = name.partition("=")[0].rpartition(":")[0]
+    if "=" in name and ("." in path or ":" in path):
+        options = name.removeprefix(f"{path}:")
+        raise SubjectError(f"subject {path!r} takes no options, got {options!r}")
+
+
 @functools.cache  # one class for equal options, so that equal subjects are equal
 def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
     """Return a class with options.
@@ -72,8 +84,8 @@ def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
         )
     options = dict[str, Any]()
     for text in given:
-        name, _, value = text.partition("=")
-        if name not in accepted or name in options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in accepted or name in options:
             raise SubjectError(
                 f"subject {base!r}: expected each of the options {', '.join(accepted)} "
                 f"at most once, as name=value; got {text!r}"
