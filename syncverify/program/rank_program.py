@@ -219,10 +219,10 @@ class _RankProgram:
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
         if isinstance(synchronizer, VariesAccumulations):
-            with self._calling("zero_grad", step):
-                synchronizer.set_required_accumulations(
-                    num_backwards(self._scenario, step)
-                )
+            count = num_backwards(self._scenario, step)
+            moment = Moment("zero_grad", step)
+            with calling(self._recorder, moment, "set_required_accumulations"):
+                synchronizer.set_required_accumulations(count)
 
     def _run_backwards(self, synchronizer: Synchronizer, step: int) -> None:
         agreed = step_plan.num_agreed_micro_batches(self._scenario, step)

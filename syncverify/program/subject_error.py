@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch.distributed as dist
 
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import Moment
+from syncverify.trace.records import Moment, Phase
 
 
 class SubjectRaisedError(Exception):
@@ -32,8 +33,12 @@ class SubjectRaisedError(Exception):
 
 
 @contextmanager
-def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
+def calling(
+    recorder: Recorder, moment: Moment, method: Phase | None = None
+) -> Iterator[None]:
     """Record a call of the subject, and tell its exceptions from the harness's.
+
+    `method` is the name for exceptions where it is not the phase of the moment.
 
     Raises:
         SubjectRaisedError: The subject raised, or destroyed the default process group.
@@ -41,6 +46,7 @@ def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
         RunEndedError: The run has ended, or the subject says so; its cause is the
             `SubjectRaisedError` that holds in the second case.
     """
+    called = moment if method is None else replace(moment, phase=method)
     try:
         with recorder.calling(moment):
             yield
@@ -48,12 +54,12 @@ def calling(recorder: Recorder, moment: Moment) -> Iterator[None]:
     except SyncverifyError:
         raise
     except RunEndedError as error:  # who ended the run knows whether it has
-        raise RunEndedError from SubjectRaisedError(moment, error)
+        raise RunEndedError from SubjectRaisedError(called, error)
     # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and no
     # rank plays there.
     except BaseException as error:  # the subject's, of any class
         in_hook = recorder.was_raised_in_tensor_hook(error)
-        raise SubjectRaisedError(moment, error, in_tensor_hook=in_hook) from error
+        raise SubjectRaisedError(called, error, in_tensor_hook=in_hook) from error
 
 
 def raised_by_subject(error: SubjectRaisedError | RunEndedError) -> SubjectRaisedError:

@@ -16,7 +16,17 @@ from syncverify.trace.operations import POINT_TO_POINT, UNEVEN_OPERATIONS
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 
-Phase = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
+# An exception alone has the phase "set_required_accumulations": records of that call have
+# "zero_grad", since the caller announces between `zero_grad()` and the next backward.
+Phase = Literal[
+    "bind",
+    "backward",
+    "wait",
+    "zero_grad",
+    "unbind",
+    "after_unbind",
+    "set_required_accumulations",
+]
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself

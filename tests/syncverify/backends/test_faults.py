@@ -1,5 +1,8 @@
 """A fault is one sentence, whatever the subject's exception says."""
 
+from dataclasses import replace
+
+import pytest
 from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
@@ -24,4 +27,20 @@ def test_an_exception_of_several_lines_is_told_in_one() -> None:
     assert fault is not None
     assert fault.summary == (
         "rank 0 raised ValueError in step 0, wait: expected one rank | got two"
+    )
+
+
+class RefusesCounts(PlainGrads):
+    @override
+    def set_required_accumulations(self, count: int) -> None:
+        raise ValueError(f"no {count}")
+
+
+@pytest.mark.parametrize("synchronizers", ["one", "two"])
+def test_an_exception_of_the_announcement_names_its_method(synchronizers: str) -> None:
+    played = replace(SCENARIO, accumulations=(1, 2), synchronizers=synchronizers)
+    fault = SimBackend().run(played, resolve(RefusesCounts)).fault
+    assert fault is not None
+    assert fault.summary == (
+        "rank 0 raised ValueError in step 1, set_required_accumulations: no 2"
     )
