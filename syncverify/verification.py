@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
+from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.backends.choice import (
     AnyBackend,
     features_not_played,
@@ -185,6 +186,7 @@ def run_search(
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
     notes = limits_of(backend.name, subject.capabilities)
+    subject = with_announced_counts(subject, backend.name, notes)
     not_played = features_not_played(backend.name, subject.capabilities)
     outside = subject.capabilities.outside | not_played
     subject = replace(

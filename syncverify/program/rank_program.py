@@ -57,8 +57,8 @@ from syncverify.subjects.subject_api import (
     Resets,
     RunsMicroBatches,
     Synchronizer,
-    VariesAccumulations,
     check_methods,
+    takes_new_counts,
 )
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
@@ -218,7 +218,7 @@ class _RankProgram:
             change_parameters(self._scenario, step, self._model.parameters)
 
     def _announce_count(self, synchronizer: Synchronizer, step: int) -> None:
-        if isinstance(synchronizer, VariesAccumulations):
+        if takes_new_counts(synchronizer):
             count = num_backwards(self._scenario, step)
             moment = Moment("zero_grad", step)
             with calling(self._recorder, moment, "set_required_accumulations"):

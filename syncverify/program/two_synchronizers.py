@@ -12,7 +12,7 @@ from syncverify.subjects.subject_api import (
     OwnsGradients,
     Resets,
     RunsMicroBatches,
-    VariesAccumulations,
+    takes_new_counts,
 )
 
 Groups = list[list[nn.Parameter]]
@@ -62,7 +62,7 @@ class TwoSynchronizers:
     def set_required_accumulations(self, require_accumulations: int) -> None:
         """Announce a number of micro-batches to those that take it."""
         for one in self.each:
-            if isinstance(one, VariesAccumulations):
+            if takes_new_counts(one):
                 one.set_required_accumulations(require_accumulations)
 
     def flush(self) -> None:

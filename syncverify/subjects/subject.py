@@ -19,6 +19,7 @@ from syncverify.subjects.contract_choice import (
     chosen_contract,
     contract_of_project,
 )
+from syncverify.subjects.count_setter import setter_of
 from syncverify.subjects.subject_api import SETS_COUNT, Synchronizer, check_methods
 from syncverify.subjects.subject_options import (
     check_is_no_path,
@@ -76,6 +77,8 @@ class Subject:
         contract_choice: Name or file of the contract that replaced the subject's own, or "".
         not_observed: Features, as `topic=value`, that the class does not hand on to the
             synchronizer behind it, each with the reason. Their word would be about the class.
+        may_announce: Whether an instance with `set_required_accumulations()` would take
+            other numbers of micro-batches; the factory does not show whether it has one.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Subject:
     capabilities: Capabilities
     contract_choice: str = ""
     not_observed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    may_announce: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -164,7 +168,12 @@ def _inspected(
     capabilities = narrowed(factory, _contract(factory, name, contract))
     check_names(capabilities, subject=name)
     chosen = str(contract) if isinstance(contract, str | Path) else ""
-    return Subject(name, factory, capabilities, chosen, _not_observed(factory, name))
+    observed = _not_observed(factory, name)
+    if capabilities.varying_accumulations or setter_of(factory) != "instance":
+        return Subject(name, factory, capabilities, chosen, observed)
+    announcing = _contract(factory, name, contract, announces=True)
+    announces = announcing.varying_accumulations  # a contract may say that it does not
+    return Subject(name, factory, capabilities, chosen, observed, announces)
 
 
 def _not_observed(factory: SubjectFactory, name: str) -> Mapping[str, str]:
@@ -180,10 +189,14 @@ def _not_observed(factory: SubjectFactory, name: str) -> Mapping[str, str]:
 
 
 def _contract(
-    factory: SubjectFactory, name: str, choice: ContractChoice | None
+    factory: SubjectFactory,
+    name: str,
+    choice: ContractChoice | None,
+    *,
+    announces: bool = False,
 ) -> Capabilities:
     """Return the contract: the chosen one, the subject's own, the project's, or plain."""
-    own = _own_contract(factory, name)
+    own = _own_contract(factory, name, announces=announces)
     base, _ = split_options(name)
     if choice is None and base in BUILT_IN_SUBJECTS:
         return built_in_contract(base, own)
@@ -203,7 +216,9 @@ def _feature_attributes(factory: SubjectFactory) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, _DATA)}
 
 
-def _own_contract(factory: SubjectFactory, name: str) -> Capabilities:
+def _own_contract(
+    factory: SubjectFactory, name: str, *, announces: bool
+) -> Capabilities:
     declared = getattr(factory, "capabilities", None)
     if isinstance(declared, Capabilities):
         return declared
@@ -213,12 +228,18 @@ def _own_contract(factory: SubjectFactory, name: str) -> Capabilities:
                 f"expected `capabilities` as Capabilities, got {declared!r}"
             )
         return Capabilities(
-            varying_accumulations=callable(getattr(factory, SETS_COUNT, None)),
+            varying_accumulations=announces or _has_to_announce(factory),
             overlaps_backward=getattr(factory, "overlaps_backward", False),
             **_feature_attributes(factory),
         )
     except UsageError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
+
+
+def _has_to_announce(factory: SubjectFactory) -> bool:
+    """Tell whether all instances have the setter; without a count they are refused otherwise."""
+    has_no_count = _misfit(factory, [], 1.0, 1) is not None
+    return has_no_count or setter_of(factory) == "class"
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:
@@ -227,7 +248,7 @@ def _check_signature(factory: SubjectFactory, name: str) -> None:
         return
     hint = ""
     if _misfit(factory, [], 1.0) is None:
-        if not inspect.isclass(factory) or hasattr(factory, SETS_COUNT):
+        if setter_of(factory) != "none":
             return
         hint = f"; without require_accumulations it needs {SETS_COUNT}()"
     raise SubjectError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import nn
@@ -89,6 +89,12 @@ class OwnsGradients(Protocol):
         Each rank owns the gradients that no other rank's gradients are summed with: those
         of ordinary parameters (no DTensors), and of parameters that are sharded over every axis.
         """
+
+
+def takes_new_counts(synchronizer: object) -> TypeGuard[VariesAccumulations]:
+    """Tell whether an instance has the setter, by its class, a property or `__getattr__`."""
+    # `isinstance` with a protocol does not see what `__getattr__` returns, from Python 3.12 on.
+    return callable(getattr(synchronizer, SETS_COUNT, None))
 
 
 def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:
