@@ -16,17 +16,9 @@ from syncverify.trace.operations import POINT_TO_POINT, UNEVEN_OPERATIONS
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
 
-# An exception alone has the phase "set_required_accumulations": records of that call have
-# "zero_grad", since the caller announces between `zero_grad()` and the next backward.
-Phase = Literal[
-    "bind",
-    "backward",
-    "wait",
-    "zero_grad",
-    "unbind",
-    "after_unbind",
-    "set_required_accumulations",
-]
+_Recorded = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
+# Records of an announcement have "zero_grad", and an exception of it names the method.
+Phase = _Recorded | Literal["set_required_accumulations"]
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself

@@ -1,4 +1,4 @@
-"""A setter that only an instance shows: a property, what a function makes, `__getattr__`."""
+"""A setter that only an instance shows: by a property, by `__getattr__`, or from a function."""
 
 import functools
 from collections.abc import Callable
