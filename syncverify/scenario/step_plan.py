@@ -30,13 +30,14 @@ def announces_count(scenario: Scenario, step: int) -> bool:
     A number that stays need not be said again, and may be.
 
     Returns:
-        Whether the number changes, an event came before, such as `unbind()` and `bind()`, or
-        the step is even.
+        Whether the number changes, an event other than `unbind()` and `bind()` came before, or
+        the step is even. A number is kept over `unbind()` and `bind()`.
     """
     if step == 0:  # told as the synchronizer is made and bound
         return False
-    if (event := scenario.step_event(step - 1)) != PLAIN:
-        return base_word(event) != "rebind_announced"
+    event = base_word(scenario.step_event(step - 1))
+    if event not in {PLAIN, "rebind", "unbind_early"}:
+        return event != "rebind_announced"
     return _changes_count(scenario, step) or step % 2 == 0
 
 
