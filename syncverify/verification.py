@@ -57,6 +57,7 @@ from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
 from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
+from syncverify.subjects.subject_options import check_worlds
 
 _MAX_SEED = 2**32
 
@@ -183,6 +184,7 @@ def run_search(
     """
     started = time.monotonic()
     _check_numbers(backend, ranks, examples, jobs, time_limit_seconds)
+    check_worlds(subject.factory, subject.name, ranks)
     choice = check_schedules(schedules, backend.name)
     chosen_seed = draw_seed() if seed is None else seed
     notes = limits_of(backend.name, subject.capabilities)

@@ -32,6 +32,7 @@ from syncverify.search.judge import Judge
 from syncverify.search.needed_features import with_needed_features
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject_options import check_worlds
 from syncverify.verification import run_search
 
 
@@ -179,6 +180,7 @@ def _probe(
 ) -> Report:
     """Play some plain training steps, then each feature."""
     check_ranks(backend.name, options.ranks)
+    check_worlds(subject.factory, subject.name, options.ranks)
     progress.console.print(
         f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
         f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "

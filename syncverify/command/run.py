@@ -30,6 +30,7 @@ from syncverify.report.sarif import sarif_log
 from syncverify.report.text import diagnosis
 from syncverify.scenario.focus import check_focus
 from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject_options import check_worlds
 from syncverify.verification import (
     check_schedules,
     draw_seed,
@@ -128,6 +129,7 @@ def _search(
     most = backend.world_size if isinstance(backend, TorchrunBackend) else DEFAULT_RANKS
     ranks = options.ranks or most
     check_ranks(backend.name, ranks)
+    check_worlds(subject.factory, subject.name, ranks)
     if options.focus:
         check_focus(options.focus, subject.capabilities, ranks)
     seed = draw_seed() if options.seed is None else options.seed

@@ -122,6 +122,7 @@ class FullyShardedSubject(ParameterHolder):
     capabilities = replace(LOCAL_MEAN, scalars=False)
     takes_options: ClassVar[Mapping[str, SubjectOption]] = OPTIONS
     options: ClassVar[Mapping[str, Any]] = {}
+    options_in_ranks: ClassVar[tuple[str, ...]] = ("shard_size",)
     not_observed: ClassVar[Mapping[str, str]] = dict.fromkeys(
         _NOT_OBSERVED, _WHY_NOT_OBSERVED
     )

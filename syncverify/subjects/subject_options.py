@@ -6,7 +6,8 @@ A class takes options if it has these attributes:
 * `takes_options`: what each option accepts, by its name;
 * `options`: the chosen values, by their names; a class with options is a subclass of the
   original with another value of this attribute;
-* `narrowed(contract)`: a class method that returns the contract under these options.
+* `narrowed(contract)`: a class method that returns the contract under these options;
+* `options_in_ranks`: names of options that a world with fewer ranks than their value ignores.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from syncverify.errors import SubjectError
+from syncverify.errors import SubjectError, UsageError
 from syncverify.scenario.contract import Capabilities
 
 
@@ -101,6 +102,21 @@ def narrowed(factory: Any, contract: Capabilities) -> Capabilities:
         return contract
     narrow: Callable[[Capabilities], Capabilities] = factory.narrowed
     return narrow(contract)
+
+
+def check_worlds(factory: Any, name: str, num_ranks: int) -> None:
+    """Refuse an option that no world of a search is large enough for.
+
+    Raises:
+        UsageError: An option has no effect on so few ranks.
+    """
+    for option in getattr(factory, "options_in_ranks", ()):
+        value = factory.options.get(option, 1)
+        if value > num_ranks:
+            raise UsageError(
+                f"subject {name!r}: expected ranks >= {value}, got {num_ranks}: "
+                f"{option}={value} has no effect on fewer"
+            )
 
 
 def _parsed(base: str, name: str, value: str, option: SubjectOption) -> Any:

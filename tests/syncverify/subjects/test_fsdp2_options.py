@@ -5,6 +5,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
+from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.report.verdict_errors import PropertyViolation
@@ -70,6 +71,16 @@ def test_one_division_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
             scenario(1),
         )
         == []
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_group_larger_than_every_world_is_refused(ranks: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        verify("hsdp:shard_size=4,reshard=last", ranks=ranks, examples=1, seed=0)
+    assert str(caught.value) == (
+        f"subject 'hsdp:shard_size=4,reshard=last': expected ranks >= 4, got {ranks}: "
+        "shard_size=4 has no effect on fewer"
     )
 
 
