@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Final, TextIO
 
 # DTensor advises here to flatten the axes of a mesh, for speed. Scenarios are no jobs to speed up,
@@ -11,6 +14,8 @@ from typing import Final, TextIO
 _ADVICE: Final = "torch.distributed.tensor._redistribute"
 # DTensor tries an operator on shapes alone first, and logs an error that it raises as well.
 _RAISED_TOO: Final = "torch._subclasses.fake_tensor"
+# FSDP2 prints the texts and the stacks of some errors that it raises as well.
+_PRINTED_TOO: Final = "torch.distributed.fsdp._fully_shard._fsdp_common"
 
 
 def show_warnings_once() -> None:
@@ -23,6 +28,7 @@ def show_warnings_once() -> None:
     """
     logging.getLogger(_ADVICE).setLevel(logging.ERROR)
     logging.getLogger(_RAISED_TOO).setLevel(logging.CRITICAL)
+    _print_no_error_of_fsdp()
     warnings.filterwarnings("ignore", "Error detected in ", UserWarning)
     shown = set[tuple[str, str, int]]()
     show = warnings.showwarning
@@ -41,3 +47,11 @@ def show_warnings_once() -> None:
             show(message, category, filename, lineno, file, line)
 
     warnings.showwarning = once
+
+
+def _print_no_error_of_fsdp() -> None:
+    """Hide `print` and `print_stack` from one module: its function stays in tracebacks."""
+    with suppress(ImportError):  # a private module, which a release may move
+        names = vars(importlib.import_module(_PRINTED_TOO))
+        names["print"] = lambda *_, **__: None
+        names["traceback"] = SimpleNamespace(print_stack=lambda: None)
