@@ -142,6 +142,7 @@ class DropsHandles(PlainGrads):
         [dist.all_reduce(g, group=self.group, async_op=True) for g in grads]
 
 
+@pytest.mark.long
 def test_a_fix_names_nothing_that_the_harness_holds() -> None:
     subject = resolve(DropsHandles)
     found = violation(subject)
