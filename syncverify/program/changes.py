@@ -12,21 +12,22 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import nn
 
+from syncverify.program.training_program import Change
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 
 
 def change_parameters(
-    scenario: Scenario, step: int, parameters: Mapping[str, nn.Parameter]
+    scenario: Scenario, change: Change, parameters: Mapping[str, nn.Parameter]
 ) -> None:
-    """Freeze, train, cast or move a rank's parameters, as the event of a step says."""
-    match scenario.step_event(step):
-        case "cast" | "cast_before_zero":
+    """Freeze, train, cast or move a rank's parameters."""
+    match change.kind:
+        case "cast":
             nn.ParameterList(parameters.values()).double()
         case "move":
             _move(parameters.values())
-        case _:
-            freeze(scenario, step, parameters)
+        case "freeze":
+            freeze(scenario, change.step, parameters)
 
 
 def freeze(

@@ -10,39 +10,12 @@ from collections.abc import Iterable
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import (
-    BEFORE_STEP,
-    FREEZING,
-    PLAIN,
-    WITHOUT_BACKWARD,
-    base_word,
-)
+from syncverify.scenario.vocabulary import FREEZING, WITHOUT_BACKWARD
 
 
 def num_agreed_micro_batches(scenario: Scenario, step: int) -> int:
     """Count the micro-batches that the subject was told to expect."""
     return scenario.accumulations[step] if step < scenario.num_steps else 1
-
-
-def announces_count(scenario: Scenario, step: int) -> bool:
-    """Tell whether the caller says the number of micro-batches before a step.
-
-    A number that stays need not be said again, and may be.
-
-    Returns:
-        Whether the number changes, an event other than `unbind()` and `bind()` came before, or
-        the step is even. A number is kept over `unbind()` and `bind()`.
-    """
-    if step == 0:  # told as the synchronizer is made and bound
-        return False
-    event = base_word(scenario.step_event(step - 1))
-    if event not in {PLAIN, "rebind", "unbind_early"}:
-        return event != "rebind_announced"
-    return _changes_count(scenario, step) or step % 2 == 0
-
-
-def _changes_count(scenario: Scenario, step: int) -> bool:
-    return scenario.accumulations[step] != scenario.accumulations[step - 1]
 
 
 def num_micro_batches(scenario: Scenario, step: int) -> int:
@@ -118,12 +91,6 @@ def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
         last = min(step, scenario.num_steps - 1)
         return _freezable(scenario).index(spec) > last - before[-1]
     return scenario.events[before[-1]] == "freeze"
-
-
-def changes_parameters(scenario: Scenario, step: int) -> bool:
-    """Tell whether the caller changes parameters before a step."""
-    in_turn = "unfreeze_in_turn" in scenario.events[:step]
-    return in_turn or scenario.step_event(step) in BEFORE_STEP
 
 
 def may_freeze(scenario: Scenario, spec: ParameterSpec) -> bool:

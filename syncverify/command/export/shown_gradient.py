@@ -5,39 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple
 
 import torch
-from typing_extensions import override
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import Reference
 from syncverify.judge.violation import Violation
+from syncverify.program.training_program import Observe
 from syncverify.scenario import step_plan
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.trace.run import Observation, ObservationPoint
-
-
-class Moment(NamedTuple):
-    """A point of the training program at which gradients are read."""
-
-    point: ObservationPoint
-    step: int
-    micro_batch: int | None
-
-    @override
-    def __str__(self) -> str:
-        """Say the moment in words."""
-        match self.point:
-            case "accumulated":
-                return f"after micro-batch {self.micro_batch} of step {self.step}"
-            case "reduced":
-                return f"after wait() of step {self.step}"
-            case "zeroed":
-                return f"after zero_grad() of step {self.step}"
-        return "after unbind() and one more backward"
+from syncverify.trace.run import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +32,7 @@ class ShownGradient:
     """
 
     spec: ParameterSpec
-    moment: Moment
+    moment: Observe
     expected: Mapping[int, torch.Tensor]
     may_be_missing: bool
     is_wrong: bool
@@ -80,7 +59,7 @@ def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:
     observations = (rank.observations for rank in judgement.run.ranks)
     for observed in zip_longest(*observations):  # a fault ends some ranks early
         first = next(each for each in observed if each is not None)
-        moment = Moment(first.point, first.step, first.micro_batch)
+        moment = Observe(first.point, first.step, first.micro_batch)
         for spec in judgement.scenario.parameters:
             pairs = {
                 rank: (expected, each)

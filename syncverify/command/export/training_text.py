@@ -4,32 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 
 from syncverify.command.export.literals import tensor_by_rank
 from syncverify.command.export.parameters_text import local_in_graph
-from syncverify.command.export.shown_gradient import Moment
-from syncverify.program.graphs.backwards import num_backwards
 from syncverify.program.graphs.uses import USES
 from syncverify.program.optimizer import GRADIENT_SCALE
 from syncverify.program.rank_program import BYTES_PER_MB
+from syncverify.program.training_program import (
+    Action,
+    Backward,
+    Call,
+    Change,
+    Drop,
+    Make,
+    Observe,
+    PlainBackward,
+    Recover,
+    Replace,
+    Step,
+    Update,
+    training_program,
+)
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.scenario.vocabulary import (
-    BEFORE_ZERO,
-    DROPPING,
-    PLAIN,
-    REBINDING,
-    REPLACING,
-    WITHOUT_WAIT,
-)
+from syncverify.scenario.vocabulary import PLAIN
+from syncverify.subjects.subject_api import REQUIRED_METHODS
 
 _CPU = 'torch.device("cpu")'
-Segment = tuple[list[str], Moment | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,111 +61,70 @@ class TrainingText:
     takes_count: bool
     pauses: bool
 
-    def up_to(self, end: Moment) -> Iterator[str]:
+    def up_to(self, end: Observe) -> Iterator[str]:
         """Yield the lines up to a moment."""
-        for lines, moment in self._segments():
-            yield from lines
-            if moment == end:
+        for action in self._actions():
+            if action == end:
                 return
+            yield from self._lines(action)
 
-    def _segments(self) -> Iterator[Segment]:
-        """Yield lines, each with the moment that they lead to; see `rank_program`."""
-        first = [] if self.takes_count else [*self._announced(0)]
-        yield [f"synchronizer = {self._made(0)}", "synchronizer.bind()", *first], None
-        for step in range(self.scenario.num_steps):
-            yield ["", f"# step {step}", *self._before_step(step)], None
-            yield from self._backwards(step)
-            yield from self._after_backwards(step)
-        last = self.scenario.num_steps
-        lines = ["synchronizer.unbind()", *self._drop_gradients()]
-        lines += self._own_backward(last, 0)
-        yield lines, Moment("unbound", last, None)
+    def _actions(self) -> Iterator[Action | Step]:
+        program = training_program(self.scenario, takes_count=self.takes_count)
+        yield from program.start
+        for step in program.steps:
+            yield from (step, *step.before, *step.within, *step.after)
+        yield from (program.unbind, *program.after_unbind)
 
-    def _made(self, step: int) -> str:
-        count = f", {num_backwards(self.scenario, step)}" if self.takes_count else ""
-        return f"{self.make}{count})"
+    def _lines(self, action: Action | Step) -> Iterator[str]:
+        match action:
+            case Step(number=number):
+                yield from ("", f"# step {number}")
+            case Make(count=count):
+                given = "" if count is None else f", {count}"
+                yield f"synchronizer = {self.make}{given})"
+            case Call():
+                yield from self._call(action)
+            case Backward():
+                yield from self._micro_batch(action)
+            case Recover(call=call):
+                yield from self._call(call)
+            case Change():
+                yield from self._change(action)
+            case Replace(factor=factor):
+                yield from self._replace(factor)
+            case Drop(every=every):
+                for name in [*self.variables.values()][::every]:
+                    yield f"{name}.grad = None"
+            case Update():
+                yield from self._optimizer()
+            case PlainBackward(step=step):
+                yield from self._own_backward(Backward(step, 0, agreed=1))
+            case Observe():
+                pass
+            case _:
+                assert_never(action)
 
-    def _before_step(self, step: int) -> Iterator[str]:
-        if step_plan.changes_parameters(self.scenario, step):
-            yield from self._changes(step)
-        if step_plan.announces_count(self.scenario, step):
-            yield from self._announced(step)
+    def _call(self, call: Call) -> Iterator[str]:
+        has_it = call.method in self.methods or call.method in REQUIRED_METHODS
+        method = call.method if has_it else call.otherwise
+        if method is not None:
+            yield f"synchronizer.{method}({', '.join(map(str, call.arguments))})"
 
-    def _announced(self, step: int) -> Iterator[str]:
-        if "set_required_accumulations" in self.methods:
-            count = num_backwards(self.scenario, step)
-            yield f"synchronizer.set_required_accumulations({count})"
-
-    def _backwards(self, step: int) -> Iterator[Segment]:
-        event = self.scenario.step_event(step)
-        agreed = step_plan.num_agreed_micro_batches(self.scenario, step)
-        for micro_batch in range(step_plan.num_micro_batches(self.scenario, step)):
-            is_last = micro_batch >= agreed - 1
-            moment = None if is_last else Moment("accumulated", step, micro_batch)
-            yield [*self._micro_batch(step, micro_batch, is_last=is_last)], moment
-            if event == "set_to_none/replaced_while_accumulating" and not is_last:
-                yield [*self._replaced(event)], None
-
-    def _after_backwards(self, step: int) -> Iterator[Segment]:
-        event = self.scenario.step_event(step)
-        zeroed = Moment("zeroed", step, None)
-        if event == "unbind_early":
-            yield from self._rebound(step, zeroed)
-            return
-        if event == "raise_in_backward":
-            reset = "reset" if "reset" in self.methods else "zero_grad"
-            yield [f"synchronizer.{reset}()"], zeroed
-        else:
-            if event == "tail" and "flush" in self.methods:
-                yield ["synchronizer.flush()"], None
-            if event not in WITHOUT_WAIT:
-                times = 2 if event == "wait_twice" else 1
-                yield ["synchronizer.wait()"] * times, Moment("reduced", step, None)
-                yield [*self._optimizer()], None
-            if event == "set_to_none/replaced":
-                yield [*self._replaced(event)], None
-            if event in BEFORE_ZERO:
-                yield [*self._changes(step)], None
-            yield ["synchronizer.zero_grad()"], zeroed
-        if event in DROPPING:
-            yield [*self._drop_gradients(DROPPING[event])], None
-        if event in REBINDING:
-            yield from self._rebound(step, None)
-
-    def _rebound(self, step: int, moment: Moment | None) -> Iterator[Segment]:
-        event = self.scenario.step_event(step)
-        following = min(step + 1, self.scenario.num_steps - 1)
-        lines = list[str]()
-        if event == "rebind_announced":
-            lines += self._announced(following)
-        lines.append("synchronizer.unbind()")
-        if event == "rebind_announced/unbound":
-            lines += self._announced(following)
-        if event == "unbind_early":
-            lines += self._drop_gradients()
-        if event == "remade":
-            lines.append(f"synchronizer = {self._made(following)}")
-        yield [*lines, "synchronizer.bind()"], moment
-
-    def _drop_gradients(self, every: int = 1) -> Iterator[str]:
-        for name in [*self.variables.values()][::every]:
-            yield f"{name}.grad = None"
-
-    def _replaced(self, event: str) -> Iterator[str]:
+    def _replace(self, factor: float) -> Iterator[str]:
         for name in self.variables.values():
             yield f"if {name}.grad is not None:"
-            yield f"    {name}.grad = {name}.grad * {REPLACING[event]}"
+            yield f"    {name}.grad = {name}.grad * {factor}"
 
-    def _changes(self, step: int) -> Iterator[str]:
+    def _change(self, change: Change) -> Iterator[str]:
         listed = ", ".join(self.variables.values())
-        match self.scenario.step_event(step):
-            case "cast" | "cast_before_zero":
+        match change.kind:
+            case "cast":
                 yield f"nn.ParameterList([{listed}]).double()"
             case "move":
                 # `to()` itself moves nothing on one device; `_apply` copies what it would move.
                 yield f"nn.ParameterList([{listed}])._apply(torch.clone)"
-            case _:
-                yield from self._frozen(step)
+            case "freeze":
+                yield from self._frozen(change.step)
 
     def frozen_at_first(self) -> Iterator[str]:
         """Yield the lines that freeze parameters before `bind()`."""
@@ -186,31 +152,21 @@ class TrainingText:
         if not self.capabilities.owns_parameters:
             yield "            local(parameter).add_(1)"
 
-    def _micro_batch(
-        self, step: int, micro_batch: int, *, is_last: bool
-    ) -> Iterator[str]:
-        agreed = step_plan.num_agreed_micro_batches(self.scenario, step)
+    def _micro_batch(self, backward: Backward) -> Iterator[str]:
         lines = (
-            self._handed_over(step, micro_batch, is_last=is_last)
+            self._handed_over(backward)
             if "run_micro_batch" in self.methods
-            else self._own_backward(step, micro_batch, self.scenario.backward)
+            else self._own_backward(backward, self.scenario.backward)
         )
-        yield f"# micro-batch {micro_batch} of {agreed}"
-        if micro_batch and self.pauses:
+        yield f"# micro-batch {backward.micro_batch} of {backward.agreed}"
+        if backward.micro_batch and self.pauses:
             yield "time.sleep(0.5)  # a real forward takes longer than a reduction beside it"
-        if self._fails(step, micro_batch):
+        if backward.fails:
             yield from ("try:", *_indented(lines), "except InjectedError:", "    pass")
         else:
             yield from lines
 
-    def _fails(self, step: int, micro_batch: int) -> bool:
-        last = step_plan.num_agreed_micro_batches(self.scenario, step) - 1
-        raises = self.scenario.step_event(step) == "raise_in_backward"
-        return raises and micro_batch == last
-
-    def _own_backward(
-        self, step: int, micro_batch: int, word: str = PLAIN
-    ) -> Iterator[str]:
+    def _own_backward(self, backward: Backward, word: str = PLAIN) -> Iterator[str]:
         """Yield the lines of a forward and its backward, which the script runs itself."""
 
         def lines(terms: Mapping[str, str]) -> Iterator[str]:
@@ -227,11 +183,9 @@ class TrainingText:
             yield from (f"loss = loss + {each}" for each in others)
             yield "loss.backward()"
 
-        yield from self._on_each_rank(step, micro_batch, lines)
+        yield from self._on_each_rank(backward, lines)
 
-    def _handed_over(
-        self, step: int, micro_batch: int, *, is_last: bool
-    ) -> Iterator[str]:
+    def _handed_over(self, backward: Backward) -> Iterator[str]:
         """Yield the lines of a micro-batch that the synchronizer runs."""
         word = self.scenario.backward
 
@@ -243,24 +197,25 @@ class TrainingText:
                 value = f"{{{_pairs(terms)}}}"
                 how = f", run_backward=lambda terms: {word}({_losses('terms', owned)})"
             yield "synchronizer.run_micro_batch("
-            yield f"    lambda: {value}, is_last={is_last}{how}"
+            yield f"    lambda: {value}, is_last={backward.is_last}{how}"
             yield ")"
 
-        yield from self._on_each_rank(step, micro_batch, lines)
+        yield from self._on_each_rank(backward, lines)
 
     def _on_each_rank(
         self,
-        step: int,
-        micro_batch: int,
+        backward: Backward,
         lines: Callable[[Mapping[str, str]], Iterator[str]],
     ) -> Iterator[str]:
         """Yield lines made of the terms of a loss; ranks with other terms get other lines."""
         alike: dict[tuple[str, ...], list[int]] = {}
         for rank in range(self.scenario.mesh.num_ranks):
-            used = step_plan.used_parameters(self.scenario, rank, step, micro_batch)
+            used = step_plan.used_parameters(
+                self.scenario, rank, backward.step, backward.micro_batch
+            )
             alike.setdefault(tuple(spec.name for spec in used), []).append(rank)
         texts = [
-            (ranks, [*lines(self._terms(names, ranks, step, micro_batch))])
+            (ranks, [*lines(self._terms(names, ranks, backward))])
             for names, ranks in alike.items()
         ]
         if len(texts) == 1:
@@ -271,34 +226,36 @@ class TrainingText:
             yield from _indented(text)
 
     def _terms(
-        self, names: tuple[str, ...], ranks: list[int], step: int, micro_batch: int
+        self, names: tuple[str, ...], ranks: list[int], backward: Backward
     ) -> dict[str, str]:
         """Return the terms of a loss as expressions, by the name of their parameter."""
         specs = {spec.name: spec for spec in self.scenario.parameters}
         terms = dict[str, str]()
         for position, name in enumerate(names):
-            if self._fails(step, micro_batch) and position == len(names) // 2:
+            if backward.fails and position == len(names) // 2:
                 terms[""] = f"failing_term({_CPU})"
-            if not step_plan.is_frozen(self.scenario, specs[name], step):
-                terms[name] = self._term(specs[name], ranks, step, micro_batch)
+            if not step_plan.is_frozen(self.scenario, specs[name], backward.step):
+                terms[name] = self._term(specs[name], ranks, backward)
         for spec in self.scenario.parameters:
             if spec.used == "undefined" and spec.requires_grad:
                 terms[f"{spec.name}, undefined"] = (
                     f"undefined_gradient({self._part(spec)})"
                 )
-        if not names and self._fails(step, micro_batch):
+        if not names and backward.fails:
             terms[""] = f"failing_term({_CPU})"
         return terms or {"": "torch.zeros((), requires_grad=True)"}
 
-    def _term(
-        self, spec: ParameterSpec, ranks: list[int], step: int, micro_batch: int
-    ) -> str:
+    def _term(self, spec: ParameterSpec, ranks: list[int], backward: Backward) -> str:
         """Return a term whose gradient is the contribution of this rank and micro-batch."""
         scale = magnitude(self.scenario, spec)
         in_constant = scale if spec.use == PLAIN else 1
         constants = dict[int, torch.Tensor]()
         for rank in ranks:
-            at = {"rank": rank, "step": step, "micro_batch": micro_batch}
+            at = {
+                "rank": rank,
+                "step": backward.step,
+                "micro_batch": backward.micro_batch,
+            }
             constant = contribution(self.scenario, spec, **at)
             constant = with_overflow(constant, self.scenario, spec, **at)
             constants[rank] = constant * in_constant
