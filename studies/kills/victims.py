@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+import psutil
+
 MARK = "SYNCVERIFY_KILLS"
+_TEMPLATE = "syncverify.processes.template"
 
 Kind = Literal["owner", "child", "template", "worker"]
 
@@ -24,9 +26,11 @@ class Victim:
 
 def living(mark: str, owner: int) -> list[Victim]:
     """List the processes with a mark in their environment, zombies left out."""
-    folders = Path("/proc").glob("[0-9]*")
-    marked = [int(each.name) for each in folders if _has_mark(each, mark)]
-    return [Victim(pid, _kind(pid, owner)) for pid in sorted(marked)]
+    return [
+        Victim(each.pid, _kind(each, owner))
+        for each in psutil.process_iter(["environ"])
+        if (each.info["environ"] or {}).get(MARK) == mark
+    ]
 
 
 def send(victim: Victim, number: signal.Signals) -> bool:
@@ -37,24 +41,12 @@ def send(victim: Victim, number: signal.Signals) -> bool:
     return False
 
 
-def _has_mark(process: Path, mark: str) -> bool:
-    with contextlib.suppress(OSError):  # it has just ended, or is another user's
-        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(
-            b"\0"
-        )
-    return False
-
-
-def _kind(pid: int, owner: int) -> Kind:
-    if pid == owner:
+def _kind(process: psutil.Process, owner: int) -> Kind:
+    if process.pid == owner:
         return "owner"
-    with contextlib.suppress(OSError):
-        process = Path(f"/proc/{pid}")
-        if b"syncverify.processes.template" in (process / "cmdline").read_bytes():
-            parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-            is_forked = (
-                b"syncverify.processes.template"
-                in Path(f"/proc/{parent}/cmdline").read_bytes()
-            )
+    with contextlib.suppress(psutil.Error):  # it has just ended
+        if _TEMPLATE in process.cmdline():
+            parent = process.parent()
+            is_forked = parent is not None and _TEMPLATE in parent.cmdline()
             return "worker" if is_forked else "template"
     return "child"

@@ -30,8 +30,8 @@ from syncverify.backends.messages import (
 )
 from syncverify.backends.pool import WorkerProcess, await_any
 from syncverify.errors import InternalError, SubjectError
-from syncverify.processes.descendants import Work
 from syncverify.processes.hang_detector import Finding, HangDetector
+from syncverify.processes.process_state import Work
 from syncverify.trace.run import Fault, RankRun
 
 

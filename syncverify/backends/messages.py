@@ -23,7 +23,7 @@ import cloudpickle
 import torch
 
 from syncverify.errors import InternalError
-from syncverify.processes.descendants import Work
+from syncverify.processes.process_state import Work
 from syncverify.subjects.subject import Subject
 from syncverify.trace import engine_log, records, regions, run, slots
 from syncverify.trace.records import CollectiveLaunch

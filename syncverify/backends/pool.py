@@ -13,12 +13,13 @@ from multiprocessing.connection import Connection, wait
 from syncverify.backends.messages import Ready
 from syncverify.errors import InternalError
 from syncverify.processes.child_process import interrupts_blocked
-from syncverify.processes.descendants import Work, work_of_descendants
 from syncverify.processes.forked_process import start_process
 from syncverify.processes.process_state import (
+    Work,
     is_stopped,
     processor_seconds,
     why_silent,
+    work_of_descendants,
 )
 from syncverify.processes.stack_dump import take_dump
 from syncverify.trace.source_lines import frames_in_dump

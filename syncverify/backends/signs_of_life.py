@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from syncverify.backends.messages import SignOfLife, pack_sign, unpack_sign
 from syncverify.backends.rank_status import status_of
-from syncverify.processes.descendants import Work, work_of_descendants
+from syncverify.processes.process_state import Work, work_of_descendants
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
 

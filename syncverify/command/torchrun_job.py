@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 from syncverify.command.process_exit import (
     BAD_USAGE,
@@ -52,10 +54,9 @@ def _refuse(words: str, code: int) -> None:
 
 def _arguments_of_parent() -> str:
     """Return torchrun's arguments, each with a zero after it; "" where nothing tells."""
-    try:
-        return Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
+    with suppress(psutil.Error):
+        return "\0".join([*psutil.Process(os.getppid()).cmdline(), ""])
+    return ""
 
 
 def _numbers_of_machines(arguments: str) -> tuple[str, ...] | None:

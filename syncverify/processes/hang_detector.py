@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from syncverify.processes.descendants import Work, work_of_descendants
+from syncverify.processes.process_state import Work, work_of_descendants
 from syncverify.processes.thread_demand import ThreadDemand
 
 # Share of a window, which other threads of the process (a progress bar) do not reach.

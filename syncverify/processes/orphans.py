@@ -3,18 +3,16 @@
 A process that starts a session of its own is in no process group that the owner ends. On
 Linux the owner adopts it instead: the kernel makes a subreaper the parent of orphans.
 
-Source: PR_SET_CHILD_SUBREAPER in prctl(2), and proc_pid_task(5) for the children.
+Source: PR_SET_CHILD_SUBREAPER in prctl(2).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import signal
 import sys
 
-from syncverify.processes.process_state import children
+import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -27,9 +25,8 @@ def adopt_orphans() -> None:
 
 def end_orphans() -> None:
     """End all children of this process, and their children, which it adopts then."""
-    while found := children("self"):
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+    while found := psutil.Process().children():
+        for each in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+                each.wait()

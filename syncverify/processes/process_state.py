@@ -1,60 +1,74 @@
-"""Signs of life of a process, as the kernel shows them.
+"""Signs of life of a process and of its descendants, as the system shows them.
 
-Where there is no `/proc` (macOS), a process seems to run and to use its time up.
+A process that is gone uses no processor time and is not ready.
+
+Note [A rank may wait for a process]
+    A rank that builds an extension waits for a compiler. It uses no processor time then, and
+    is as slow as the compiler, and no hang. So work of its descendants counts as work, up to
+    the bound for a rank that sleeps and wakes. It never counts as time that the rank has
+    spent itself: a build takes longer than a loop that has an end.
+
+    A look lists all processes of the machine, so it is made only where a rank is otherwise
+    idle for a window. The first look of a run has none before it, and takes all the time that
+    descendants ever used for work of this window. So a hang is told one window later where a
+    process of an earlier scenario has worked, and at the bound beside one that still spins.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
 
 STOPPED = "does not answer: a signal has stopped it"
+_IF_IT_LIVES = suppress(psutil.Error)
+_READY = {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP}
+_HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of all descendants of a process.
+
+    Attributes:
+        seconds: Processor time that they have used so far. It shrinks when one ends that
+            nobody waits for.
+        is_ready: Whether one runs, queues for a processor, or waits for a disk.
+    """
+
+    seconds: float = 0.0
+    is_ready: bool = False
+
+
+def work_of_descendants(pid: int) -> Work:
+    """Return the work of the descendants of a process."""
+    seconds, is_any_ready = 0.0, False
+    with _IF_IT_LIVES:
+        process = psutil.Process(pid)
+        seconds = sum(process.cpu_times()[2:4])  # of children that have ended
+        for each in process.children(recursive=True):
+            with _IF_IT_LIVES:
+                seconds += sum(each.cpu_times()[:4])
+                is_any_ready |= each.status() in _READY
+    return Work(seconds, is_any_ready)
 
 
 def processor_seconds(pid: int) -> float:
     """Return the processor time of a process so far, without that of its children."""
-    fields = _fields(pid)
-    if fields is None:
-        return time.monotonic()
-    return _seconds(fields[11:13])
-
-
-def processor_seconds_of_ended(pid: int) -> float:
-    """Return the processor time of the children that ended and that a process waited for.
-
-    Their own children count with them. The time is 0.0 where it is not known.
-    """
-    fields = _fields(pid)
-    return 0.0 if fields is None else _seconds(fields[13:15])
-
-
-def processor_seconds_with_ended(pid: int) -> float:
-    """Return the processor time of a process and of its children that have ended."""
-    fields = _fields(pid)
-    return 0.0 if fields is None else _seconds(fields[11:15])
+    with _IF_IT_LIVES:
+        return sum(psutil.Process(pid).cpu_times()[:2])
+    return 0.0
 
 
 def is_ready(pid: int) -> bool:
     """Tell whether a process runs, queues for a processor, or waits for a disk."""
-    fields = _fields(pid)
-    return fields is not None and fields[0] in {"R", "D"}
-
-
-def children(pid: int | str) -> list[int]:
-    """List the children of a process; none where the kernel does not tell them."""
-    try:
-        threads = [*Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return []
-    texts = (_read(pid, f"task/{thread.name}/children") for thread in threads)
-    return [int(child) for text in texts for child in text.split()]
+    return _status(pid) in _READY
 
 
 def is_stopped(pid: int) -> bool:
     """Tell whether a signal such as SIGSTOP, or a debugger, keeps a process from running."""
-    fields = _fields(pid)
-    return fields is not None and fields[0] in {"T", "t"}
+    return _status(pid) in _HALTED
 
 
 def why_silent(pid: int) -> str:
@@ -64,20 +78,7 @@ def why_silent(pid: int) -> str:
     return "does not answer: it is in C code that keeps Python from running"
 
 
-def _seconds(fields: list[str]) -> float:
-    """Add times: of the user and of the kernel for it, then the same of ended children."""
-    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
-
-
-def _fields(pid: int) -> list[str] | None:
-    """Return the fields of proc_pid_stat(5) from the third on; None if they cannot be read."""
-    # The second field is a name in brackets, which may hold blanks and brackets.
-    return _read(pid, "stat").rpartition(")")[2].split() or None
-
-
-def _read(pid: int | str, name: str) -> str:
-    """Return a file of a process, or "" if it cannot be read: it may have ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text()
-    except OSError:
-        return ""
+def _status(pid: int) -> str:
+    with _IF_IT_LIVES:
+        return psutil.Process(pid).status()
+    return ""

@@ -7,8 +7,11 @@ other bound ends it.
 
 from __future__ import annotations
 
-from syncverify.processes.descendants import work_of_descendants
-from syncverify.processes.process_state import is_ready, processor_seconds
+from syncverify.processes.process_state import (
+    is_ready,
+    processor_seconds,
+    work_of_descendants,
+)
 
 _WINDOW_SECONDS = 5.0
 # Far more than the threads of a process use that say that it lives.

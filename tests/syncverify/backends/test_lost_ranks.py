@@ -5,8 +5,8 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
+import psutil
 import pytest
 import torch.distributed as dist
 from torch import nn
@@ -80,13 +80,13 @@ def group_of(backend: GlooBackend, rank: int) -> int:
     return backend._pool._workers[rank].process.pid
 
 
-def members(group: int) -> list[str]:
+def members(group: int) -> list[psutil.Process]:
     """List the living processes of a group."""
-    states = [
-        path.read_text().rpartition(")")[2].split()
-        for path in Path("/proc").glob("[0-9]*/stat")
+    return [
+        each
+        for each in psutil.process_iter(["status"])
+        if each.info["status"] != psutil.STATUS_ZOMBIE and os.getpgid(each.pid) == group
     ]
-    return [state[0] for state in states if int(state[2]) == group and state[0] != "Z"]
 
 
 @pytest.mark.long(30)

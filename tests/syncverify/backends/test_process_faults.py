@@ -23,7 +23,7 @@ from syncverify.backends.messages import (
     pack_result,
 )
 from syncverify.errors import InternalError
-from syncverify.processes.descendants import Work
+from syncverify.processes.process_state import Work
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

@@ -4,7 +4,7 @@ import pytest
 
 from syncverify.backends import signs_of_life
 from syncverify.backends.signs_of_life import Helpers
-from syncverify.processes.descendants import Work
+from syncverify.processes.process_state import Work
 
 
 def test_descendants_are_looked_at_only_while_the_rank_is_idle(

@@ -16,7 +16,7 @@ from syncverify.backends.messages import (
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError
-from syncverify.processes.descendants import Work
+from syncverify.processes.process_state import Work
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from syncverify.processes import hang_detector
-from syncverify.processes.descendants import Work
 from syncverify.processes.hang_detector import HangDetector
+from syncverify.processes.process_state import Work
 
 WINDOW_SECONDS = 5.0
 

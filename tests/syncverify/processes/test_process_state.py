@@ -3,15 +3,13 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 
+import psutil
 import pytest
 
-from syncverify.processes import descendants, process_state
-from syncverify.processes.descendants import Work, work_of_descendants
-
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="other kernels show no children"
-)
+from syncverify.processes import process_state
+from syncverify.processes.process_state import Work, work_of_descendants
 
 SECONDS = 0.2
 COUNTED_SECONDS = 0.1  # the kernel rounds the times of each process down
@@ -42,24 +40,41 @@ def test_the_work_of_descendants_counts_while_they_live_and_when_they_have_ended
     assert work_of_descendants(os.getpid()).seconds > before + COUNTED_SECONDS
 
 
+@dataclass
+class Shown:
+    """A process as psutil shows it."""
+
+    times: tuple[float, ...]
+    state: str = psutil.STATUS_SLEEPING
+    descendants: list["Shown"] = field(default_factory=list)
+
+    def cpu_times(self) -> tuple[float, ...]:
+        return self.times
+
+    def status(self) -> str:
+        return self.state
+
+    def children(self, *, recursive: bool) -> list["Shown"]:
+        assert recursive
+        return self.descendants
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (psutil.STATUS_RUNNING, True),
+        (psutil.STATUS_DISK_SLEEP, True),
+        (psutil.STATUS_ZOMBIE, False),
+    ],
+)
 def test_a_descendant_that_waits_for_a_processor_is_ready(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, state: str, *, expected: bool
 ) -> None:
-    """State, then times of the process and of its ended children, in hundredths."""
-    processes = {1: "S 100 100 30 40", 2: "S 1 2 3 4", 3: "R 5 0 0 0"}
-    parents = {1: [2], 2: [3], 3: list[int]()}
-    nothing = ["0"] * 10
-
-    def fields(pid: int) -> list[str]:
-        state, *times = processes[pid].split()
-        return [state, *nothing, *times]
-
-    monkeypatch.setattr(process_state, "_fields", fields)
-    monkeypatch.setattr(process_state.os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(descendants, "children", parents.__getitem__)
-    assert work_of_descendants(1) == Work(pytest.approx(0.85), is_ready=True)
-    processes[3] = "Z 5 0 0 0"
-    assert work_of_descendants(1) == Work(pytest.approx(0.85), is_ready=False)
+    """Times: of the user and of the kernel, then the same of ended children, and of a disk."""
+    found = [Shown((0.01, 0.02, 0.03, 0.04, 9.0)), Shown((0.05, 0, 0, 0, 9.0), state)]
+    parent = Shown((1.0, 1.0, 0.3, 0.4, 9.0), psutil.STATUS_RUNNING, found)
+    monkeypatch.setattr(process_state.psutil, "Process", lambda _: parent)
+    assert work_of_descendants(1) == Work(pytest.approx(0.85), is_ready=expected)
 
 
 def test_a_process_that_is_gone_has_no_descendants() -> None:
