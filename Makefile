@@ -32,7 +32,7 @@ long: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m prose
+	$(BIN)/python -m studies.prose
 
 type: $(INSTALLED)
 	$(BIN)/mypy
@@ -47,8 +47,8 @@ check: lint type coverage long
 # d9d's metadata asks for a newer torch than ours, though its synchronizer runs on it.
 bench: $(INSTALLED)
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps d9d
-	$(BIN)/python -m benchmarks.synchronizer --json bench.json
-	$(BIN)/python -m benchmarks.harness --json bench-harness.json
+	$(BIN)/python -m studies.benchmarks.synchronizer --json bench.json
+	$(BIN)/python -m studies.benchmarks.harness --json bench-harness.json
 
 # Other projects' synchronizers; what they are known for is in docs/findings.md. Each peer is
 # the newest of studies/results/releases.json, in an environment with the newest torch, which
@@ -56,12 +56,12 @@ bench: $(INSTALLED)
 PEERS := build/peers/bin
 PEERS_INSTALLED := build/peers/.installed
 peers: $(PEERS_INSTALLED)
-	OMP_NUM_THREADS=1 $(PEERS)/python -m peers --store
+	OMP_NUM_THREADS=1 $(PEERS)/python -m studies.peers --store
 
 # Compares each sentence of the pages about releases with the package index;
 # ARGS=--update stores what is newest and fills it in.
 releases: $(INSTALLED)
-	$(BIN)/python -m releases $(ARGS)
+	$(BIN)/python -m studies.releases $(ARGS)
 
 # Our synchronizer in the place of d9d's, in d9d's own trainer; writes docs/in-d9d.md with
 # TESTS=FOLDER, a checkout of github.com/d9d-project/d9d. In an environment of its own, since d9d
@@ -69,37 +69,37 @@ releases: $(INSTALLED)
 in-d9d:
 	test -x build/in-d9d/bin/python || $(PYTHON) -m venv build/in-d9d
 	build/in-d9d/bin/pip install -qq --disable-pip-version-check -e '.[test]' d9d==0.24.0
-	OMP_NUM_THREADS=1 build/in-d9d/bin/python -m in_d9d $(if $(TESTS),--tests $(TESTS))
+	OMP_NUM_THREADS=1 build/in-d9d/bin/python -m studies.in_d9d $(if $(TESTS),--tests $(TESTS))
 
 # The scripts of findings, with the Python of the environment; docs/findings.md gets their table.
 findings: $(INSTALLED)
-	$(BIN)/python -m findings
+	$(BIN)/python -m studies.findings
 
 # Hours of two cores for 96,000 scenarios; goes on where it was cut off. After a change of the
 # harness, delete the file first. Twins are played by `syncverify bank --twin-examples 1000`.
 soak: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pages.soak studies/results/soak.jsonl \
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --jobs 2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
 	  syncverify.bugbank.bases.view_buckets:ViewBuckets=18000
-	OMP_NUM_THREADS=1 $(BIN)/python -m pages.soak studies/results/soak.jsonl \
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --backend gloo synchronizer=5000 ddp=5000
-	OMP_NUM_THREADS=1 $(BIN)/python -m pages.soak studies/results/soak.jsonl \
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --backend fake --jobs 2 synchronizer=10000
 
 # Features that each synchronizer takes, in the environment of `make peers`: plays the columns
 # that are not stored with these releases, a minute or two each; writes docs/conformance.md.
 conformance: $(PEERS_INSTALLED)
-	OMP_NUM_THREADS=1 $(PEERS)/python -m pages.conformance
+	OMP_NUM_THREADS=1 $(PEERS)/python -m studies.pages.conformance
 
 # The checks that need a GPU, ten minutes on one; writes docs/gpu.md. As far as possible on a CPU.
 gpu: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m gpu --markdown docs/gpu.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.gpu --markdown docs/gpu.md
 
 # Real defects of real releases: downloads and plays all pairs, half an hour, and writes
 # docs/timemachine.md. ARGS="--only NAME" plays one pair, ARGS="" what is not stored yet.
 timemachine: ARGS ?= --again
 timemachine: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m timemachine $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.timemachine $(ARGS)
 
 # Mistakes put into the harness, one at a time; see docs/mutants.md. mutmut leaves a folder of
 # the name of one of our packages, so it works on links. Goes on where it was cut off.
@@ -108,18 +108,18 @@ mutation: $(INSTALLED)
 	mkdir -p build/mutation
 	ln -sfn $(addprefix ../../,pyproject.toml syncverify tests) build/mutation/
 	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
-	$(BIN)/python -m mutants.general build/mutation
+	$(BIN)/python -m studies.mutants.general build/mutation
 
 catalogue: $(INSTALLED)
-	PYTHONPATH=tests/quality $(BIN)/python -m pages.property_catalogue
-	PYTHONPATH=tests/quality $(BIN)/python -m pages.feature_catalogue
-	$(BIN)/python -m pages.cause_page
-	PYTHONPATH=tests/quality $(BIN)/python -m pages.bank_page
-	PYTHONPATH=tests/quality $(BIN)/python -m pages.alarms_page
-	$(BIN)/python -m pages.cases_page
-	$(BIN)/python -m pages.gallery
-	$(BIN)/python -m pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md
-	$(BIN)/python -m pages.conformance --render
+	$(BIN)/python -m studies.pages.property_catalogue
+	$(BIN)/python -m studies.pages.feature_catalogue
+	$(BIN)/python -m studies.pages.cause_page
+	$(BIN)/python -m studies.pages.bank_page
+	$(BIN)/python -m studies.pages.alarms_page
+	$(BIN)/python -m studies.pages.cases_page
+	$(BIN)/python -m studies.pages.gallery
+	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md
+	$(BIN)/python -m studies.pages.conformance --render
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;
 # make coverage ARGS=tests/syncverify/sim measures a part.
@@ -148,7 +148,7 @@ clean:
 
 $(PEERS_INSTALLED): pyproject.toml constraints.txt studies/results/releases.json | $(INSTALLED)
 	@$(PYTHON) -m venv --clear build/peers
-	@$(BIN)/python -m releases.requirements \
+	@$(BIN)/python -m studies.releases.requirements \
 	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') > build/peers/peers.txt
 	@sed -E '/^(torch|setuptools)==/d' constraints.txt > build/peers/constraints.txt
 	@echo "installing into build/peers; minutes, and 5 GB where torch is a CUDA build"

@@ -50,7 +50,9 @@ def tests(session: nox.Session, torch: str) -> None:
     finally:  # the page tells of failures too
         if file.exists():
             kind = "quick" if chosen else "all"
-            session.run("python", "-m", "pages.versions", str(file), "--tests", kind)
+            session.run(
+                "python", "-m", "studies.pages.versions", str(file), "--tests", kind
+            )
 
 
 @nox.session(python=PAIRS[0][0])

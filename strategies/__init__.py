@@ -41,12 +41,12 @@ which takes longer than one draw from it.
 
 from __future__ import annotations
 
-from syncverify.short_names import stand_in
-
 if __name__ == "strategies":  # as it lies in a checkout
-    stand_in(__name__, __file__)
+    raise ImportError(
+        f"expected the name 'syncverify.{__name__}', got {__name__!r}, the folder of a "
+        f"checkout at {__file__}; import syncverify.{__name__}"
+    )
 
-# All by long names: with the short one, `.` may be a package of a user by now.
 from syncverify.strategies.accumulations import accumulations
 from syncverify.strategies.bucket_caps import bucket_caps
 from syncverify.strategies.meshes import meshes

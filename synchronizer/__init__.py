@@ -28,12 +28,12 @@ The way of a gradient through a step:
    (`step/rebuild.py`).
 """
 
-from syncverify.short_names import stand_in
-
 if __name__ == "synchronizer":  # as it lies in a checkout
-    stand_in(__name__, __file__)
+    raise ImportError(
+        f"expected the name 'syncverify.{__name__}', got {__name__!r}, the folder of a "
+        f"checkout at {__file__}; import syncverify.{__name__}"
+    )
 
-# All by long names: with the short one, `.` may be a package of a user by now.
 from syncverify.synchronizer.contract.comm_hook import CommHook, HookBucket
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import (

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from syncverify.synchronizer.contract import arguments, parameter_groups
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
 from syncverify.synchronizer.contract.errors import LifecycleError, ReductionFailedError
 from syncverify.synchronizer.plan.explanation import Explanation
@@ -25,14 +26,12 @@ from syncverify.synchronizer.plan.plan_agreement import (
     refuse_different_plans,
 )
 from syncverify.synchronizer.ranks.rendezvous import open_rendezvous
+from syncverify.synchronizer.step import refusals
 from syncverify.synchronizer.step.accumulation import Accumulation
 from syncverify.synchronizer.step.rebuild import Rebuild
 from syncverify.synchronizer.step.replicas import broadcast
 from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.step.sequence import BucketSequence
-
-from .contract import arguments, parameter_groups
-from .step import refusals
 
 MIB_BYTES = 2**20
 

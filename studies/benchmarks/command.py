@@ -17,9 +17,13 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from benchmarks.document import InvalidDocumentError, place_of_tables, replace_tables
-from benchmarks.measure import Measure
-from benchmarks.report import Report
+from studies.benchmarks.document import (
+    InvalidDocumentError,
+    place_of_tables,
+    replace_tables,
+)
+from studies.benchmarks.measure import Measure
+from studies.benchmarks.report import Report
 from syncverify.command import process_exit
 
 FAILED = 1

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.rounds import Times
+from studies.benchmarks.rounds import Times
 
 
 @dataclass(frozen=True, slots=True)

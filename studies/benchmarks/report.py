@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from benchmarks.measure import Measure
+from studies.benchmarks.measure import Measure
 
 NUMBERS = ("median", "middle half", "target")
 COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")

@@ -1,4 +1,4 @@
 """Compare other methods with syncverify on the defects of the bug bank.
 
-`python -m comparison`.
+`python -m studies.comparison`.
 """

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import torch
 
-from comparison.cases import case_of
-from comparison.document import page
-from comparison.methods.all_methods import METHODS
-from comparison.outcomes import (
+from studies.comparison.cases import case_of
+from studies.comparison.document import page
+from studies.comparison.methods.all_methods import METHODS
+from studies.comparison.outcomes import (
     Outcome,
     Task,
     compared,
@@ -84,4 +84,4 @@ def _line(outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m comparison")
+    run_command(main, "python -m studies.comparison")

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from comparison.methods.all_methods import METHODS
-from comparison.methods.method import Method
-from comparison.outcomes import Outcome
+from studies.comparison.methods.all_methods import METHODS
+from studies.comparison.methods.method import Method
+from studies.comparison.outcomes import Outcome
 
 _OPENING = """\
 # Comparison with other methods
 
-<!-- Made by `python -m comparison --markdown docs/comparison.md`; do not edit. -->
+<!-- Made by `python -m studies.comparison --markdown docs/comparison.md`; do not edit. -->
 
 The methods in use today to check that gradients are synchronized correctly, applied to the
 defects of the bug bank. Each method is given each defect in the smallest scenario that shows
@@ -25,7 +25,7 @@ other methods on that day where the smallest scenario had changed and the machin
 else on 2026-11-22.
 
 ```console
-$ python -m comparison --jobs 2 --json studies/results/comparison.json --markdown docs/comparison.md
+$ python -m studies.comparison --jobs 2 --json studies/results/comparison.json --markdown docs/comparison.md
 ```
 
 The search of `syncverify` finds the scenarios and shrinks them; `syncverify bank --json` keeps

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch._ops import OpOverload
 from torch.utils._debug_mode import DebugMode
 
-from comparison.one_worker import HANG_TIMEOUT_SECONDS, Answer, hang, packed
+from studies.comparison.one_worker import HANG_TIMEOUT_SECONDS, Answer, hang, packed
 from syncverify.backends.faults import raised_fault
 from syncverify.backends.messages import pack_result
 from syncverify.program.rank_program import play

@@ -1,10 +1,10 @@
-"""A process that forks ranks which hash: `python -m comparison.hashes_worker`."""
+"""A process that forks ranks which hash: `python -m studies.comparison.hashes_worker`."""
 
 import importlib
 import sys
 
-from comparison.hashes import play_with_hashes
-from comparison.one_worker import serve
+from studies.comparison.hashes import play_with_hashes
+from studies.comparison.one_worker import serve
 
 
 def main(descriptor: int) -> None:

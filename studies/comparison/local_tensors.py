@@ -17,7 +17,7 @@ from torch.distributed import _local_tensor
 from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
 from torch.testing._internal.distributed import fake_pg
 
-from comparison.one_worker import Answer, packed
+from studies.comparison.one_worker import Answer, packed
 from syncverify.backends.faults import raised_fault
 from syncverify.program import leftovers, model
 from syncverify.program.rank_program import play

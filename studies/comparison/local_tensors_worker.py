@@ -1,9 +1,9 @@
-"""A process for one program on LocalTensors: `python -m comparison.local_tensors_worker`."""
+"""A process for one program on LocalTensors: `python -m studies.comparison.local_tensors_worker`."""
 
 import sys
 
-from comparison.local_tensors import play_on_local_tensors
-from comparison.one_worker import serve
+from studies.comparison.local_tensors import play_on_local_tensors
+from studies.comparison.one_worker import serve
 
 
 def main(descriptor: int) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from comparison.cases import Case
-from comparison.methods.all_methods import METHODS
-from comparison.methods.method import Method
-from comparison.rigs import Rigs
-from comparison.verdicts import Verdict, how_they_end
+from studies.comparison.cases import Case
+from studies.comparison.methods.all_methods import METHODS
+from studies.comparison.methods.method import Method
+from studies.comparison.rigs import Rigs
+from studies.comparison.verdicts import Verdict, how_they_end
 from syncverify.bugbank.entry import Entry
 from syncverify.judge.properties.judgement import Judgement
 

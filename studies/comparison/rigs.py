@@ -8,11 +8,11 @@ from unittest import mock
 
 from torch import nn
 
-from comparison.cases import Case
-from comparison.methods.method import RigName
-from comparison.one_worker import OneWorker
-from comparison.training import trained
-from stand_ins import idle_streams
+from studies.comparison.cases import Case
+from studies.comparison.methods.method import RigName
+from studies.comparison.one_worker import OneWorker
+from studies.comparison.training import trained
+from studies.stand_ins import idle_streams
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties.determinism import subject_is_deterministic
@@ -28,9 +28,9 @@ from syncverify.trace.run import Run
 _DETAIL = "TORCH_DISTRIBUTED_DEBUG"
 # Places that are one process, and the module of each.
 _WORKERS: Final[dict[RigName, str]] = {
-    "threads": "comparison.threads_worker",
-    "local tensors": "comparison.local_tensors_worker",
-    "gloo with hashes": "comparison.hashes_worker",
+    "threads": "studies.comparison.threads_worker",
+    "local tensors": "studies.comparison.local_tensors_worker",
+    "gloo with hashes": "studies.comparison.hashes_worker",
 }
 
 

@@ -5,8 +5,8 @@ import threading
 
 import torch.distributed as dist
 
-from comparison.one_worker import Answer, packed
-from stand_ins.threaded_rank import play_threaded_rank
+from studies.comparison.one_worker import Answer, packed
+from studies.stand_ins.threaded_rank import play_threaded_rank
 from syncverify.backends.faults import raised_fault
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scenario.scenario import Scenario

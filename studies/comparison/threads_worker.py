@@ -1,9 +1,9 @@
-"""A process for ranks that are threads: `python -m comparison.threads_worker`."""
+"""A process for ranks that are threads: `python -m studies.comparison.threads_worker`."""
 
 import sys
 
-from comparison.one_worker import serve
-from comparison.threads import play_on_threads
+from studies.comparison.one_worker import serve
+from studies.comparison.threads import play_on_threads
 
 
 def main(descriptor: int) -> None:

@@ -1,1 +1,1 @@
-"""Plays the scripts of `examples/findings` under several releases of torch: `python -m findings`."""
+"""Plays the scripts of `examples/findings` under several releases of torch: `python -m studies.findings`."""

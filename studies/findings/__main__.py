@@ -1,10 +1,10 @@
 """Play the scripts of findings, store the results and write their table.
 
-    python -m findings                                   # with this Python
-    python -m findings --python /envs/new/bin/python     # with others; may be repeated
-    python -m findings --only fsdp2_divides_twice        # one script
-    python -m findings --front --python /envs/new/bin/python   # the finding of the front page
-    python -m findings --render                          # the pages alone
+    python -m studies.findings                                   # with this Python
+    python -m studies.findings --python /envs/new/bin/python     # with others; may be repeated
+    python -m studies.findings --only fsdp2_divides_twice        # one script
+    python -m studies.findings --front --python /envs/new/bin/python   # the finding of the front page
+    python -m studies.findings --render                          # the pages alone
 
 Exit codes: 0 every script ended with a verdict, 1 one did not, 2 bad usage.
 """
@@ -16,9 +16,15 @@ from pathlib import Path
 
 import click
 
-from findings import front
-from findings.playing import FAILED, Environment, environment_of, played, scripts
-from findings.table import PAGE, page, store, stored, with_result
+from studies.findings import front
+from studies.findings.playing import (
+    FAILED,
+    Environment,
+    environment_of,
+    played,
+    scripts,
+)
+from studies.findings.table import PAGE, page, store, stored, with_result
 from syncverify.command.process_exit import run_command
 
 _NAMES = [script.stem for script in scripts()]
@@ -61,4 +67,4 @@ def _play(script: Path, environment: Environment) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m findings")
+    run_command(main, "python -m studies.findings")

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from findings.playing import ROOT, Environment
+from studies.findings.playing import ROOT, Environment
 
 README: Final = ROOT / "README.md"
 STORED: Final = ROOT / "studies" / "results" / "front.json"

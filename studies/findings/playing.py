@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from findings.patching import PatchError, patched_folder
+from studies.findings.patching import PatchError, patched_folder
 
 ROOT: Final = Path(__file__).parents[2]
 SCRIPTS: Final = ROOT / "examples" / "findings"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from findings.playing import NOT_SHOWN, ROOT, Environment, Played, scripts
+from studies.findings.playing import NOT_SHOWN, ROOT, Environment, Played, scripts
 
 STORED: Final = ROOT / "studies" / "results" / "findings.json"
 PAGE: Final = ROOT / "docs" / "findings.md"

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import torch
 
-from gpu.all_parts import PARTS
-from gpu.document import page, summary
-from gpu.installation import versions
-from gpu.part import Part, Result, device_of_parts
+from studies.gpu.all_parts import PARTS
+from studies.gpu.document import page, summary
+from studies.gpu.installation import versions
+from studies.gpu.part import Part, Result, device_of_parts
 from syncverify.command.process_exit import run_command
 
 FAILED = 1
@@ -61,4 +61,4 @@ def _result(part: Part) -> Result:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m gpu")
+    run_command(main, "python -m studies.gpu")

@@ -1,6 +1,6 @@
 """All parts, in the order of the page."""
 
-from gpu import (
+from studies.gpu import (
     bank,
     commands,
     host_waits,
@@ -10,7 +10,7 @@ from gpu import (
     traces,
     words,
 )
-from gpu.part import Part
+from studies.gpu.part import Part
 
 PARTS: tuple[Part, ...] = (
     installation.PART,

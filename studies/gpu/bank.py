@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from comparison.cases import Case, case_of
-from gpu.part import Part, Result, table
-from gpu.real_streams.playing import verdicts_on_streams
-from gpu.shared_device import said_on_sim
+from studies.comparison.cases import Case, case_of
+from studies.gpu.part import Part, Result, table
+from studies.gpu.real_streams.playing import verdicts_on_streams
+from studies.gpu.shared_device import said_on_sim
 from syncverify.bugbank.catalogue import entries
 
 ENTRIES = 20

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import torch
 
-from gpu.part import Part, Result, environment, transport_of
+from studies.gpu.part import Part, Result, environment, transport_of
 
 ROOT = Path(__file__).parents[2]
 SUBJECTS = ("synchronizer", "ddp")

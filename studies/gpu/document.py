@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from gpu.part import Part, Result, table
+from studies.gpu.part import Part, Result, table
 
 _OPENING = """\
 # On a GPU
 
-<!-- Made by `python -m gpu`; do not edit. -->
+<!-- Made by `python -m studies.gpu`; do not edit. -->
 
 The checks that need a GPU, in one command of about ten minutes on one device:
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import torch
 
-from gpu.one_rank import world_of_one
-from gpu.part import Part, Result
-from gpu.shared_device import drawn
-from gpu.training import step_of_ours
+from studies.gpu.one_rank import world_of_one
+from studies.gpu.part import Part, Result
+from studies.gpu.shared_device import drawn
+from studies.gpu.training import step_of_ours
 from syncverify.backends.sim import SimBackend
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import HostWait

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gpu.part import Part, Result
+from studies.gpu.part import Part, Result
 
 _SLEEP_CYCLES = 50_000_000
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from gpu.part import transport_of
+from studies.gpu.part import transport_of
 from syncverify.backends.messages import JobOutcome, unpack_result
 from syncverify.backends.process_rank import Membership, play_rank
 from syncverify.backends.rank_groups import KeptTransports

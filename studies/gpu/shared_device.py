@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from hypothesis import Phase
 
-from gpu.part import Part, Result
-from gpu.real_streams.lanes import KINDS
-from gpu.real_streams.playing import judged, verdicts_on_streams
+from studies.gpu.part import Part, Result
+from studies.gpu.real_streams.lanes import KINDS
+from studies.gpu.real_streams.playing import judged, verdicts_on_streams
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Draw, Drawing

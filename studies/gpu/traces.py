@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpu.part import Part, Result, table
-from gpu.real_streams.playing import StreamedRun, judged, play_on_streams
-from gpu.shared_device import drawn
+from studies.gpu.part import Part, Result, table
+from studies.gpu.real_streams.playing import StreamedRun, judged, play_on_streams
+from studies.gpu.shared_device import drawn
 from syncverify.backends.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from gpu.one_rank import wrong_in
-from gpu.part import Part, Result
+from studies.gpu.one_rank import wrong_in
+from studies.gpu.part import Part, Result
 from syncverify.backends.rank_groups import KeptTransports
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

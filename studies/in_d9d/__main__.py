@@ -1,6 +1,6 @@
 """Put our synchronizer in the place of d9d's, and play d9d's trainer and tests with it.
 
-    python -m in_d9d --tests CHECKOUT
+    python -m studies.in_d9d --tests CHECKOUT
 
 Writes studies/results/in_d9d.json and docs/in-d9d.md. Exit codes: 0 all is right, 1 a gradient
 is wrong or a test fails, 2 d9d or what it needs is missing, 130 interrupted.
@@ -20,10 +20,10 @@ from typing import Any
 
 import click
 
-from in_d9d import cpu_copy, document, suite
-from in_d9d.layouts import LAYOUTS, Layout
-from in_d9d.outcomes import Outcome, outcome_of
-from in_d9d.trial import run
+from studies.in_d9d import cpu_copy, document, suite
+from studies.in_d9d.layouts import LAYOUTS, Layout
+from studies.in_d9d.outcomes import Outcome, outcome_of
+from studies.in_d9d.trial import run
 from syncverify.command.process_exit import run_command
 from syncverify.errors import UsageError
 
@@ -97,4 +97,4 @@ def _write(outcomes: Sequence[Outcome], results: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m in_d9d")
+    run_command(main, "python -m studies.in_d9d")

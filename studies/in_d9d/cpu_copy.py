@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stand_ins import idle_streams
+from studies.stand_ins import idle_streams
 
 _LITERALS = {'"cuda"': '"cpu"', "'cuda'": "'cpu'", 'f"cuda:{': 'f"cpu:{'}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from in_d9d.suite import EDITS
+from studies.in_d9d.suite import EDITS
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from in_d9d.model import expected
-from in_d9d.trial import Steps, Trial
+from studies.in_d9d.model import expected
+from studies.in_d9d.trial import Steps, Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,16 @@ from d9d.model_state.mapper.compose import ModelStateMapperParallel
 from d9d.module.parallelism.api import parallelize_hsdp
 from typing_extensions import override
 
-from in_d9d.model import BATCH, DTYPE, NUM_LAYERS, STEPS, WIDTH, MicroBatch, Stage, pack
+from studies.in_d9d.model import (
+    BATCH,
+    DTYPE,
+    NUM_LAYERS,
+    STEPS,
+    WIDTH,
+    MicroBatch,
+    Stage,
+    pack,
+)
 
 
 class PipelinedStage(Stage):

@@ -19,8 +19,8 @@ import pytest
 import torch.multiprocessing
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-from in_d9d import cpu_copy, place
-from in_d9d.trial import process_group
+from studies.in_d9d import cpu_copy, place
+from studies.in_d9d.trial import process_group
 
 TESTS = "d9d_test/internals/grad_sync"
 # Processes of each mark of d9d's tests; "distributed" ones ask for a mesh of 8 ranks, and

@@ -12,9 +12,9 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.multiprocessing import ProcessRaisedException
 
-from in_d9d import cpu_copy, place
-from in_d9d.layouts import Layout
-from in_d9d.model import Gradients, RoundedSgd, Stage, gradients_of
+from studies.in_d9d import cpu_copy, place
+from studies.in_d9d.layouts import Layout
+from studies.in_d9d.model import Gradients, RoundedSgd, Stage, gradients_of
 
 AFTER_STEP = 2  # the trainer sleeps
 WHOSE = ("d9d", "ours")
@@ -103,7 +103,7 @@ def _train(layout: Layout, folder: Path) -> Steps:
     from d9d.core.dist_context import DeviceMeshParameters
     from d9d.loop.run import TrainingConfigurator
 
-    from in_d9d import providers
+    from studies.in_d9d import providers
 
     found: Steps = []
 

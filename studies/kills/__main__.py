@@ -1,6 +1,6 @@
 """Disturb commands at random moments, and judge how each one ends.
 
-    python -m kills kills.jsonl --trials 500 --jobs 2
+    python -m studies.kills kills.jsonl --trials 500 --jobs 2
 
 Linux only. Each line of the file is one command; a run continues the file. The exit code is
 1 if any command ended as it should not.
@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from kills.trial import line_of
+from studies.kills.trial import line_of
 from syncverify.command.process_exit import run_command
 from syncverify.search.process_pool import run_in_processes
 
@@ -60,4 +60,4 @@ def _summary(lines: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m kills")
+    run_command(main, "python -m studies.kills")

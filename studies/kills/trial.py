@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from kills.victims import MARK, living, send
+from studies.kills.victims import MARK, living, send
 
 RIGHT = "synchronizer"
 WRONG = "syncverify.bugbank.numerics.double_accumulation_division:DividesByMicroBatches"

@@ -1,8 +1,8 @@
 """Play the mistakes, and write the page.
 
-    python -m mistakes --jobs 2
-    python -m mistakes --only counter-not-reset
-    python -m mistakes --render
+    python -m studies.mistakes --jobs 2
+    python -m studies.mistakes --only counter-not-reset
+    python -m studies.mistakes --render
 
 Prints a line a mistake and the figures. Named mistakes are printed with their reports. The
 exit code is 1 if a mistake is not found, a certain cause is wrong, or a fix is none.
@@ -16,9 +16,9 @@ import sys
 
 import click
 
-from mistakes.corpus import mistakes
-from mistakes.document import PAGE, page, stored, summary, write
-from mistakes.scoring import EXAMPLES, Score, right_programs, scored
+from studies.mistakes.corpus import mistakes
+from studies.mistakes.document import PAGE, page, stored, summary, write
+from studies.mistakes.scoring import EXAMPLES, Score, right_programs, scored
 from syncverify.command.process_exit import run_command
 from syncverify.search.process_pool import run_in_processes
 
@@ -69,4 +69,4 @@ def _line(score: Score) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m mistakes")
+    run_command(main, "python -m studies.mistakes")

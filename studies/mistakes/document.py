@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from mistakes.corpus import KINDS, Mistake, mistakes
-from mistakes.fixes import NUM_SCENARIOS
-from mistakes.scoring import EXAMPLES, Score
+from studies.mistakes.corpus import KINDS, Mistake, mistakes
+from studies.mistakes.fixes import NUM_SCENARIOS
+from studies.mistakes.scoring import EXAMPLES, Score
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "one-line-mistakes.md"
@@ -18,7 +18,7 @@ FIGURES: Final = ROOT / "studies" / "results" / "mistakes.json"
 _HEAD: Final = f"""\
 # One-line mistakes
 
-Written by `python -m mistakes` from `studies/mistakes/`; a test compares. Two right
+Written by `python -m studies.mistakes` from `studies/mistakes/`; a test compares. Two right
 synchronizers, a class with buckets and a wrapper in the style of DDP, get forty mistakes of
 one line each. `syncverify` plays each of them: {EXAMPLES} scenarios on `sim`, seed 0.
 
@@ -31,8 +31,8 @@ one line each. `syncverify` plays each of them: {EXAMPLES} scenarios on `sim`, s
   no wait during backward, not more memory.
 
 ```console
-$ python -m mistakes --jobs 2                     # all of them
-$ python -m mistakes --only counter-not-reset     # one, with its report
+$ python -m studies.mistakes --jobs 2                     # all of them
+$ python -m studies.mistakes --only counter-not-reset     # one, with its report
 ```
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
-from mistakes.playing import subject_from
+from studies.mistakes.playing import subject_from
 from syncverify.backends.sim import SimBackend
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.judge.properties import check

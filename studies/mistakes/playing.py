@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from mistakes.corpus import subject_of
+from studies.mistakes.corpus import subject_of
 from syncverify.backends.choice import open_backend
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.program.warnings_once import show_warnings_once

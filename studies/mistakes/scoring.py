@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mistakes.corpus import SUBJECTS, Mistake, base_source, mistake_named
-from mistakes.fixes import Played, applied, compared, played
-from mistakes.playing import Told, told_about
+from studies.mistakes.corpus import SUBJECTS, Mistake, base_source, mistake_named
+from studies.mistakes.fixes import Played, applied, compared, played
+from studies.mistakes.playing import Told, told_about
 from syncverify.witness.fix import Fix
 
 EXAMPLES: Final = 40

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from mutants.generation import Mutant, mutants, unchanged
-from mutants.results import Outcomes, reasons, store, stored, survivors, table
-from mutants.trial import Outcome, Trial, tried
+from studies.mutants.generation import Mutant, mutants, unchanged
+from studies.mutants.results import Outcomes, reasons, store, stored, survivors, table
+from studies.mutants.trial import Outcome, Trial, tried
 from syncverify.command.process_exit import run_command
 from syncverify.search.process_pool import run_in_processes
 
@@ -89,4 +89,4 @@ def _summary(
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m mutants")
+    run_command(main, "python -m studies.mutants")

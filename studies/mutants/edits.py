@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mutants.source import Source
+from studies.mutants.source import Source
 
 Node = ast.expr | ast.stmt
 

@@ -1,6 +1,6 @@
 """Count the general mutants of the harness by outcome, and list the survivors.
 
-    python -m mutants.general build/mutation
+    python -m studies.mutants.general build/mutation
 
 Run by `make mutation` after mutmut, in the environment of mutmut. The exit code is 1 if
 `general_equivalent.toml` does not explain a survivor, or explains a mutant that is none.

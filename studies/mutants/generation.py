@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants import arithmetic, ordering, state
-from mutants.edits import Edit, Operator
-from mutants.source import Source
-from mutants.targets import TARGETS
+from studies.mutants import arithmetic, ordering, state
+from studies.mutants.edits import Edit, Operator
+from studies.mutants.source import Source
+from studies.mutants.targets import TARGETS
 
 PACKAGE = Path(__file__).parents[2] / "synchronizer"
 

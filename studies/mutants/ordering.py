@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from mutants.edits import Edit, called, dropped, neighbours, swapped
-from mutants.source import Source
+from studies.mutants.edits import Edit, called, dropped, neighbours, swapped
+from studies.mutants.source import Source
 
 WAITS = frozenset(
     {"wait", "_wait", "wait_stream", "wait_for", "release_to", "finish", "synchronize"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mutants.generation import Mutant
-from mutants.trial import Outcome
+from studies.mutants.generation import Mutant
+from studies.mutants.trial import Outcome
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 Outcomes = dict[str, Outcome]

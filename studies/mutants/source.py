@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mutants.targets import LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES
+from studies.mutants.targets import LEFT_OUT_FUNCTIONS, LEFT_OUT_NAMES
 
 
 @dataclass(frozen=True)

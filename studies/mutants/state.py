@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from mutants.edits import Edit, called, dropped
-from mutants.source import Source
+from studies.mutants.edits import Edit, called, dropped
+from studies.mutants.source import Source
 
 VIEWS = frozenset(
     {"attach", "detach", "copy_", "_copy", "drop", "drop_unused", "drop_scattered"}

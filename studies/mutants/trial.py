@@ -22,9 +22,9 @@ from time import monotonic
 import pytest
 
 import syncverify
-from mutants.first_violation import FirstViolation, ViolationFoundError
-from mutants.generation import PACKAGE, Mutant
-from mutants.targets import TARGETS
+from studies.mutants.first_violation import FirstViolation, ViolationFoundError
+from studies.mutants.generation import PACKAGE, Mutant
+from studies.mutants.targets import TARGETS
 from syncverify.search.process_pool import end_with_parent
 from syncverify.subjects.subject import resolve
 from syncverify.verification import run_search

@@ -4,10 +4,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
-
-from pages.bank_page import figures
-from pages.soak import lines, sums
+from studies.pages.bank_page import figures
+from studies.pages.soak import lines, sums
+from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "false-alarms.md"

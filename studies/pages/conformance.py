@@ -1,4 +1,4 @@
-"""Observe each feature of each synchronizer, and write the table: `python -m pages.conformance`.
+"""Observe each feature of each synchronizer, and write the table: `python -m studies.pages.conformance`.
 
 A column that was observed already is left as it is, so that the command goes on where it was
 cut off; it is observed again where a newer release of its package, or of torch, is installed.
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pages.conformance_columns import (
+from studies.pages.conformance_columns import (
     COLUMNS,
     Cell,
     Column,
@@ -24,8 +24,8 @@ from pages.conformance_columns import (
     installed_torch,
     observed_columns,
 )
-from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
-from pages.front_table import README, readme
+from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+from studies.pages.front_table import README, readme
 
 _SEED: Final = 0
 _PATIENCE_SECONDS: Final = 240.0
@@ -62,7 +62,7 @@ def _probed(column: Column, num_scenarios: int, seconds: float) -> str:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         words = [column.subject, column.backend, num_scenarios, _SEED, report]
-        command = ["pages.conformance_probe", *map(str, words)]
+        command = ["studies.pages.conformance_probe", *map(str, words)]
         try:
             done = subprocess.run(
                 [sys.executable, "-m", *command],

@@ -58,11 +58,13 @@ def _built_in(names: str, package: str, backend: str = "sim") -> list[Column]:
 
 COLUMNS: Final = [
     *_built_in("synchronizer", ""),
-    Column("reduce_scatter", "stand_ins.modes:ScattersAndGathers", ""),
-    Column("comm_hook", "stand_ins.modes:SumsInAHook", ""),
-    Column("keep_none", "stand_ins.modes:TellsWhatItUsed", ""),
+    Column("reduce_scatter", "studies.stand_ins.modes:ScattersAndGathers", ""),
+    Column("comm_hook", "studies.stand_ins.modes:SumsInAHook", ""),
+    Column("keep_none", "studies.stand_ins.modes:TellsWhatItUsed", ""),
     *_built_in("ddp ddp-bucket-view ddp-comm-hook ddp-find-unused", "torch"),
-    Column("ddp-static-graph", "stand_ins.one_backward:StaticGraphOfOneBackward"),
+    Column(
+        "ddp-static-graph", "studies.stand_ins.one_backward:StaticGraphOfOneBackward"
+    ),
     *_built_in("replicate replicate-fsdp fsdp2 hsdp", "torch"),
     *_built_in("d9d", "d9d"),
     *_built_in("megatron megatron-shards", "megatron-core"),

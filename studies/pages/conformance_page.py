@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
-from releases.facts import facts
-from releases.marks import filled, marked
-from releases.release_table import ReleaseTable
+from studies.pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
+from studies.releases.facts import facts
+from studies.releases.marks import filled, marked
+from studies.releases.release_table import ReleaseTable
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 
@@ -20,7 +20,7 @@ SCENARIOS_PAGE = _DOCS / "reference" / "conformance.md"
 _HEAD = """\
 # Conformance
 
-Written by `python -m pages.conformance` from `studies/results/conformance`; a test compares.
+Written by `python -m studies.pages.conformance` from `studies/results/conformance`; a test compares.
 Rows are the features of training programs beyond plain steps; [training
 programs](training-programs.md) and the [feature catalogue](reference/features.md) describe
 them. Columns are synchronizers. A cell says what happens in scenarios in which the feature is
@@ -57,10 +57,10 @@ package is missing is left as it is.
 _SCENARIOS_HEAD = """\
 # Scenarios of the conformance table
 
-Written by `python -m pages.conformance`; a test compares. Each entry is a cell of the
+Written by `python -m studies.pages.conformance`; a test compares. Each entry is a cell of the
 [conformance table](../conformance.md) that is neither right nor refused: the word, in how many
 scenarios of the feature, one sentence about the simplest, and a line that plays it again. Modes
-of our synchronizer need `PYTHONPATH=studies` for that.
+of our synchronizer are played from a checkout.
 """
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Parameters and meshes": (

@@ -1,6 +1,6 @@
 """The observation of one column, in a process of its own.
 
-    python -m pages.conformance_probe SUBJECT BACKEND SCENARIOS SEED FILE
+    python -m studies.pages.conformance_probe SUBJECT BACKEND SCENARIOS SEED FILE
 
 plays some plain training steps and then each feature alone. `syncverify probe` goes on from
 there: it mixes the features that were right, and corrects words. A cell is about one feature.

@@ -1,6 +1,6 @@
 """The engine matrix: each feature of autograd, played on real subjects.
 
-python -m pages.engine_matrix [FILE]
+python -m studies.pages.engine_matrix [FILE]
 
 writes the table of the documentation anew. It takes a few minutes, and a C++ compiler.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pages import overflow
+from studies.pages import overflow
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -51,7 +51,7 @@ The last row is no word of a scenario, but a separate training program: it says 
 rank's `GradScaler` skips a step in which the gradient of one rank is not finite, and whether
 the next step is right.
 
-This page is written by `python -m pages.engine_matrix`.
+This page is written by `python -m studies.pages.engine_matrix`.
 """
 OVERFLOW: Final = (
     "step",

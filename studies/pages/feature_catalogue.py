@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planted.feature_bank import FeatureDefect
-from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
-from planted.lifecycle_bank import LIFECYCLE_DEFECTS
-from planted.modules import MODULE_DEFECTS
-from planted.space import SPACE
-
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.vocabulary import RARE
+from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN
+from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from tests.quality.planted.modules import MODULE_DEFECTS
+from tests.quality.planted.space import SPACE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "features.md"
 HEAD = """\

@@ -8,7 +8,7 @@ A page consists of text and of fenced blocks:
 | `diff title="FILE"` | change FILE |
 | `console` | run the command after `$`, and show its output in the rest of the block |
 
-`python -m pages.followed docs/tutorial.md` follows a page in an empty folder and rewrites it.
+`python -m studies.pages.followed docs/tutorial.md` follows a page in an empty folder and rewrites it.
 Other blocks are left alone.
 """
 

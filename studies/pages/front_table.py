@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pages.conformance_columns import observed_columns
+from studies.pages.conformance_columns import observed_columns
 
 README: Final = Path(__file__).parents[2] / "README.md"
-_BEGIN: Final = "<!-- Written by `python -m pages.conformance`; a test compares. -->\n"
+_BEGIN: Final = (
+    "<!-- Written by `python -m studies.pages.conformance`; a test compares. -->\n"
+)
 _BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)})(?:\\|.*\n)*")
 _COUNTS: Final = re.compile(r"has \d+ features of \d+ synchronizers")
 _COLUMNS: Final = {

@@ -1,7 +1,7 @@
 """The page of ten defects of ten kinds, each with the diagnosis that a user reads.
 
-Run `python -m pages.gallery` to write it. The scenarios are those of the bank's results. With a
-folder, `python -m pages.gallery FOLDER` also writes the HTML report of each there and takes the
+Run `python -m studies.pages.gallery` to write it. The scenarios are those of the bank's results. With a
+folder, `python -m studies.pages.gallery FOLDER` also writes the HTML report of each there and takes the
 pictures anew, by Chromium and by `cwebp`.
 """
 

@@ -1,4 +1,4 @@
-"""Sample scenarios, and write how likely a search meets each feature: `python -m pages.power`.
+"""Sample scenarios, and write how likely a search meets each feature: `python -m studies.pages.power`.
 
 A defect whose trigger is one feature is met by each scenario that has it. Scenarios of a search
 are drawn independently, so that n of them miss a feature with probability (1 - p)^n, where p is
@@ -34,7 +34,7 @@ _RULE_OF_THREE = 3
 _HEAD = """\
 # Power
 
-Written by `python -m pages.power` from scenarios that the strategies draw; a test compares. A
+Written by `python -m studies.pages.power` from scenarios that the strategies draw; a test compares. A
 defect hides behind a trigger: a mesh, a number, a word. Each row is a value of a dimension of the
 space, and the probability that a search meets a scenario with it, at least once, in 200 and in
 2,000 examples. *Meeting* a trigger is necessary to find its defect, and not sufficient.

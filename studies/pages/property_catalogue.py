@@ -10,14 +10,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from planted import forms, remains
-from planted.bank import DEFECTS
-from planted.modules import MODULE_DEFECTS, ModuleGrads
-from planted.stream_bank import STREAM_DEFECTS
-from planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
-
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.registry import Property
+from tests.quality.planted import forms, remains
+from tests.quality.planted.bank import DEFECTS
+from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
+from tests.quality.planted.stream_bank import STREAM_DEFECTS
+from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "properties.md"
 HEAD = """\

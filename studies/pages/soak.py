@@ -1,7 +1,7 @@
 """Soak: a long search for false alarms, with correct subjects and seed after seed.
 
-    python -m pages.soak soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
-    python -m pages.soak soak.jsonl --backend gloo synchronizer=10000
+    python -m studies.pages.soak soak.jsonl --jobs 2 synchronizer=6000 ddp=6000
+    python -m studies.pages.soak soak.jsonl --backend gloo synchronizer=10000
 
 Each line of the file is one finished search, so a soak continues the file; start a new file
 after a change of the harness. The exit code is 1 if any line has a violation.

@@ -1,7 +1,7 @@
 """Store how the tests went on a pair of Python and torch, and write the page of all pairs.
 
-    pytest --junit-xml=junit.xml -m "not long"; python -m pages.versions junit.xml
-    python -m pages.versions
+    pytest --junit-xml=junit.xml -m "not long"; python -m studies.pages.versions junit.xml
+    python -m studies.pages.versions
 
 Both run in the environment of the pair; `make versions` does that for each pair. Without a file
 the page alone is written. The pairs are a table of pyproject.toml.
@@ -30,7 +30,7 @@ Play = dict[str, Any]
 _HEAD: Final = """\
 # Versions
 
-Written by `python -m pages.versions` from stored results; a test compares. Each row is a pair of
+Written by `python -m studies.pages.versions` from stored results; a test compares. Each row is a pair of
 Python and torch in the table `[tool.versions]` of `pyproject.toml`, with the last time that the
 tests were played on it. `make versions` plays all pairs whose Python is installed, and CI plays
 each pair for each change.

@@ -1,1 +1,1 @@
-"""Verifies the synchronizers of other projects, all by one command: `python -m peers`."""
+"""Verifies the synchronizers of other projects, all by one command: `python -m studies.peers`."""

@@ -1,6 +1,6 @@
 """Verify all peers that are installed, and print a table.
 
-python -m peers [--examples N] [--store] [NAME ...]
+python -m studies.peers [--examples N] [--store] [NAME ...]
 
 Exit codes: 0 every violation is known (`Peer.known`), 1 there is another one, 2 bad usage,
 130 interrupted.
@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from peers.peer_result import PeerResult, play
-from peers.roster import PEERS
-from peers.stored_runs import PAGE, page, store
+from studies.peers.peer_result import PeerResult, play
+from studies.peers.roster import PEERS
+from studies.peers.stored_runs import PAGE, page, store
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
 from syncverify.subjects.subject import resolve
@@ -75,4 +75,4 @@ def _table(rows: list[PeerResult]) -> Table:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m peers")
+    run_command(main, "python -m studies.peers")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from peers.roster import Peer
+from studies.peers.roster import Peer
 from syncverify.backends.choice import AnyBackend
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.subjects.subject import Subject

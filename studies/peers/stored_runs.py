@@ -7,14 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from peers.peer_result import PeerResult
-from peers.roster import PEERS
-from releases.marks import marked
+from studies.peers.peer_result import PeerResult
+from studies.peers.roster import PEERS
+from studies.releases.marks import marked
 
 _ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = _ROOT / "docs" / "findings.md"
 STORED: Final = _ROOT / "studies" / "results" / "peers.json"
-_BEGIN: Final = "<!-- Written by `python -m peers --store`; a test compares. -->\n"
+_BEGIN: Final = (
+    "<!-- Written by `python -m studies.peers --store`; a test compares. -->\n"
+)
 _BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)}).*?(?=\n## )", re.DOTALL)
 
 

@@ -1,1 +1,1 @@
-"""Prose of the repository, counted: `python -m prose` is a part of `make lint`."""
+"""Prose of the repository, counted: `python -m studies.prose` is a part of `make lint`."""

@@ -1,10 +1,17 @@
-"""Count pronoun words, and fail where they are too many: `python -m prose`."""
+"""Count pronoun words, and fail where they are too many: `python -m studies.prose`."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from prose.counting import MOST_PER_THOUSAND, Count, comments, count, docstrings, pages
+from studies.prose.counting import (
+    MOST_PER_THOUSAND,
+    Count,
+    comments,
+    count,
+    docstrings,
+    pages,
+)
 
 PACKAGES = ("synchronizer", "syncverify", "strategies", "studies", "tests")
 

@@ -1,7 +1,7 @@
 """Play the red team and score it.
 
-    python -m redteam --examples 500 --jobs 2
-    python -m redteam --only averages-at-bind
+    python -m studies.redteam --examples 500 --jobs 2
+    python -m studies.redteam --only averages-at-bind
 
 Prints a line a program and the sums; `--write` also writes the page docs/redteam.md and its
 figures. The exit code is 1 if a wrong program was missed or a right one accused.
@@ -15,9 +15,9 @@ import sys
 
 import click
 
-from redteam.catalogue import program_named, programs
-from redteam.document import write
-from redteam.scoring import Score, score_of
+from studies.redteam.catalogue import program_named, programs
+from studies.redteam.document import write
+from studies.redteam.scoring import Score, score_of
 from syncverify.search.process_pool import run_in_processes
 
 

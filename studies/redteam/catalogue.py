@@ -7,8 +7,8 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-import redteam
-from redteam.program import BLIND_SPOTS, Program, program_of
+from studies import redteam
+from studies.redteam.program import BLIND_SPOTS, Program, program_of
 from syncverify.errors import UsageError
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from redteam.catalogue import programs
-from redteam.program import BLIND_SPOTS, Program
-from redteam.scoring import Score
+from studies.redteam.catalogue import programs
+from studies.redteam.program import BLIND_SPOTS, Program
+from studies.redteam.scoring import Score
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "redteam.md"
@@ -18,15 +18,15 @@ FIGURES = ROOT / "studies" / "results" / "redteam.json"
 _HEAD = """\
 # Red team
 
-Written by `python -m redteam --write` from `studies/redteam/`; a test compares. The programs
+Written by `python -m studies.redteam --write` from `studies/redteam/`; a test compares. The programs
 were written after reading the harness, in order to get past it: wrong synchronizers with a
 defect where a search may not look, and right ones that do something unusual. None is an entry
 of the [bug bank](bug-bank.md). A wrong program has to be *caught*, by any violation; a right one
 has to be *silent*, or *not judged* with a reason.
 
 ```console
-$ python -m redteam --jobs 2                       # all of them
-$ python -m redteam --only averages-at-bind        # one
+$ python -m studies.redteam --jobs 2                       # all of them
+$ python -m studies.redteam --only averages-at-bind        # one
 ```
 """
 

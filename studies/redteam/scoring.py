@@ -7,8 +7,8 @@ from typing import Literal
 
 import torch
 
-from redteam.catalogue import program_named
-from redteam.program import Program
+from studies.redteam.catalogue import program_named
+from studies.redteam.program import Program
 from syncverify.backends.sim import SimBackend
 from syncverify.defaults import DEFAULT_SCHEDULES
 from syncverify.errors import SyncverifyError

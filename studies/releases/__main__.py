@@ -1,8 +1,8 @@
 """Compare what our pages say of releases with the package index.
 
-    python -m releases             # compare with the index of today
-    python -m releases --update    # store what the index says, fill it in, and compare
-    python -m releases --render    # fill in what is stored; ask nothing
+    python -m studies.releases             # compare with the index of today
+    python -m studies.releases --update    # store what the index says, fill it in, and compare
+    python -m studies.releases --render    # fill in what is stored; ask nothing
 
 Exit codes: 0 each sentence is true, 1 one is not, 2 bad usage, or the index does not answer.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import click
 
-from releases.facts import ROOT, facts
-from releases.marks import filled, problems
-from releases.package_index import asked
-from releases.release_table import ReleaseTable
+from studies.releases.facts import ROOT, facts
+from studies.releases.marks import filled, problems
+from studies.releases.package_index import asked
+from studies.releases.release_table import ReleaseTable
 from syncverify.command.process_exit import run_command
 
 PAGES = [
@@ -81,4 +81,4 @@ def _known(
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m releases")
+    run_command(main, "python -m studies.releases")

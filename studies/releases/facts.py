@@ -9,7 +9,7 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
-from releases.release_table import ReleaseTable
+from studies.releases.release_table import ReleaseTable
 
 ROOT: Final = Path(__file__).parents[2]
 

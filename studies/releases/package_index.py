@@ -23,7 +23,7 @@ from packaging.utils import (
 )
 from packaging.version import Version
 
-from releases.release_table import Release, ReleaseTable
+from studies.releases.release_table import Release, ReleaseTable
 
 _INDEX: Final = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
 _JSON: Final = "application/vnd.pypi.simple.v1+json"

@@ -1,6 +1,6 @@
 """Requirements of an environment with the newest release of each peer.
 
-    python -m releases.requirements 3.12
+    python -m studies.releases.requirements 3.12
 
 prints the releases of the stored table that Python 3.12 takes, and names the others on stderr.
 The peers are the extra `peers` of pyproject.toml.
@@ -14,8 +14,8 @@ import tomllib
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from releases.facts import ROOT
-from releases.release_table import ReleaseTable
+from studies.releases.facts import ROOT
+from studies.releases.release_table import ReleaseTable
 
 
 def peers() -> list[str]:

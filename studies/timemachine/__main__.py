@@ -1,9 +1,9 @@
 """Play the pairs and write the page.
 
-    python -m timemachine                         # all sides that are not stored yet
-    python -m timemachine --again                 # all sides
-    python -m timemachine --only megatron-3670    # one, again
-    python -m timemachine --render                # the page alone
+    python -m studies.timemachine                         # all sides that are not stored yet
+    python -m studies.timemachine --again                 # all sides
+    python -m studies.timemachine --only megatron-3670    # one, again
+    python -m studies.timemachine --render                # the page alone
 
 Exit codes: 0 every pair is as the table says, 1 one is not, 2 bad usage.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import click
 
+from studies.timemachine.page import PAGE, page
+from studies.timemachine.pairs import Pair, table
+from studies.timemachine.playing import ROOT
+from studies.timemachine.releases import Releases
+from studies.timemachine.results import Result, store, stored, with_side
 from syncverify.command.process_exit import run_command
-from timemachine.page import PAGE, page
-from timemachine.pairs import Pair, table
-from timemachine.playing import ROOT
-from timemachine.releases import Releases
-from timemachine.results import Result, store, stored, with_side
 
 _NAMES = [pair.name for pair in table().played]
 
@@ -72,4 +72,4 @@ def _line(pair: Pair, side: str, result: Result) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main, "python -m timemachine")
+    run_command(main, "python -m studies.timemachine")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from releases.facts import facts
-from releases.marks import filled, marked
-from releases.release_table import ReleaseTable
-from timemachine.pairs import Pair, Table
-from timemachine.playing import ROOT, Played
-from timemachine.results import Result
+from studies.releases.facts import facts
+from studies.releases.marks import filled, marked
+from studies.releases.release_table import ReleaseTable
+from studies.timemachine.pairs import Pair, Table
+from studies.timemachine.playing import ROOT, Played
+from studies.timemachine.results import Result
 
 PAGE: Final = ROOT / "docs" / "timemachine.md"
 _HEAD: Final = """\
 # The time machine
 
-Written by `python -m timemachine` from `studies/timemachine/pairs.toml` and
+Written by `python -m studies.timemachine` from `studies/timemachine/pairs.toml` and
 `studies/results/timemachine.json`; a test compares. Each pair is a defect that a project released
 and reported: the release with the defect, the release that repairs it, the newest release on
 <!-- asked --><!-- / -->, and the remedy of the report applied to the release with the defect.
@@ -25,7 +25,7 @@ tells when there is a newer one.
 
 ```console
 $ make timemachine                                      # downloads and plays all, half an hour
-$ .venv/bin/python -m timemachine --only megatron-3670  # one pair, again
+$ .venv/bin/python -m studies.timemachine --only megatron-3670  # one pair, again
 ```
 
 *Caught* means: the search, from seed 0, met the defect in a scenario that it drew, and the first

@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 import click
 
+from studies.timemachine.pairs import FOLDER, Pair
 from syncverify.defaults import DEFAULT_RANKS
-from timemachine.pairs import FOLDER, Pair
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from timemachine.pairs import Edit
+from studies.timemachine.pairs import Edit
 
 # Of a package's name and version, pip makes the name of a file in one of these forms.
 _ARCHIVES: Final = ("*.whl", "*.tar.gz", "*.zip")

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Self
 
-from releases.release_table import ReleaseTable
-from timemachine.pairs import Pair, table
-from timemachine.playing import ROOT, Played, play
-from timemachine.releases import Releases
+from studies.releases.release_table import ReleaseTable
+from studies.timemachine.pairs import Pair, table
+from studies.timemachine.playing import ROOT, Played, play
+from studies.timemachine.releases import Releases
 
 # Scenarios in which a fixed release has to be silent, and a remedy beside a fixed release.
 EXAMPLES: Final = 300

@@ -19,16 +19,18 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
+from syncverify.synchronizer.backward.backward_watch import running_node
+from syncverify.synchronizer.backward.exchanged_tensors import address, reconnect_hooks
+from syncverify.synchronizer.backward.partial_gradients import (
+    arrival_hook,
+    may_arrive_partial,
+)
 from syncverify.synchronizer.bucket.bucket import Bucket
 from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.contract.errors import (
     GradientMismatchError,
     InvalidArgumentError,
 )
-
-from .backward_watch import running_node
-from .exchanged_tensors import address, reconnect_hooks
-from .partial_gradients import arrival_hook, may_arrive_partial
 
 
 class Listener(Protocol):

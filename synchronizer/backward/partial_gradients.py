@@ -31,10 +31,9 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
+from syncverify.synchronizer.backward.backward_watch import is_accumulating
 from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.plan.grouping import ParameterPlan, local_tensor
-
-from .backward_watch import is_accumulating
 
 
 def arrival_hook(

@@ -21,6 +21,12 @@ from typing import NoReturn
 
 import torch
 
+from syncverify.synchronizer.bucket.finite_check import FiniteCheck
+from syncverify.synchronizer.bucket.gradient_view import GradientView
+from syncverify.synchronizer.bucket.packing import Attachment, pack
+from syncverify.synchronizer.bucket.state import BucketState, excess_error
+from syncverify.synchronizer.bucket.timing import BucketTimes, profiled
+from syncverify.synchronizer.bucket.used_flags import write_flags
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan import ownership
 from syncverify.synchronizer.plan.grouping import BucketPlan
@@ -28,13 +34,6 @@ from syncverify.synchronizer.plan.norm_plan import NormRun, norm_runs
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
 from syncverify.synchronizer.transport.streams import SideStream, Stream
-
-from .finite_check import FiniteCheck
-from .gradient_view import GradientView
-from .packing import Attachment, pack
-from .state import BucketState, excess_error
-from .timing import BucketTimes, profiled
-from .used_flags import write_flags
 
 
 class Bucket:

@@ -5,10 +5,9 @@ from operator import attrgetter, is_
 
 import torch
 
+from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.contract.errors import ReplacedGradientError
 from syncverify.synchronizer.transport.streams import SideStream
-
-from .gradient_view import GradientView
 
 _grad = attrgetter("grad")
 _address = torch.Tensor.data_ptr

@@ -2,9 +2,8 @@
 
 from enum import Enum, auto
 
+from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.contract.errors import LateAccumulationError
-
-from .gradient_view import GradientView
 
 
 class BucketState(Enum):

@@ -11,7 +11,7 @@ from typing import Literal, NoReturn, get_args
 import torch
 from torch.distributed.tensor import DTensor
 
-from .errors import InvalidArgumentError
+from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
 UnusedPolicy = Literal["error", "zeros", "keep_none"]
 AxisReduction = Literal["sum", "avg", "none"]

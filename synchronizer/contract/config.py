@@ -6,9 +6,15 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from . import arguments
-from .arguments import AxisReduction, GroupReduction, Mode, Scaling, UnusedPolicy
-from .comm_hook import CommHook
+from syncverify.synchronizer.contract import arguments
+from syncverify.synchronizer.contract.arguments import (
+    AxisReduction,
+    GroupReduction,
+    Mode,
+    Scaling,
+    UnusedPolicy,
+)
+from syncverify.synchronizer.contract.comm_hook import CommHook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from .config import SynchronizerConfig
-from .errors import InvalidArgumentError
+from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
 _EXPECTED: Final = "a list of groups, each a list of parameters: [[p0, p1], [p2]]"
 _ONE_GROUP: Final = (

@@ -7,10 +7,9 @@ from typing import Self
 import torch
 from typing_extensions import override
 
+from syncverify.synchronizer.plan.grouping import BucketPlan
+from syncverify.synchronizer.plan.wire_format import WireFormat
 from syncverify.synchronizer.ranks.scope import ReduceScope, rank_list
-
-from .grouping import BucketPlan
-from .wire_format import WireFormat
 
 _HEADER = "bucket parameters dtype bytes padding op wire ranks axes launch"
 

@@ -39,13 +39,16 @@ from syncverify.synchronizer.contract.errors import (
     InvalidArgumentError,
     UnsupportedPlacementError,
 )
+from syncverify.synchronizer.plan.alignment import aligned_end, aligned_starts
+from syncverify.synchronizer.plan.cutting import cut
+from syncverify.synchronizer.plan.reduction import (
+    Reduction,
+    reduction_of,
+    refuse_unknown_axes,
+)
+from syncverify.synchronizer.plan.wire_format import WireFormat
 from syncverify.synchronizer.ranks.fsdp import ranks_summed_by_fsdp
 from syncverify.synchronizer.ranks.scope import ReduceScope, rank_list
-
-from .alignment import aligned_end, aligned_starts
-from .cutting import cut
-from .reduction import Reduction, reduction_of, refuse_unknown_axes
-from .wire_format import WireFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from torch.distributed.tensor import DTensor
 
+from syncverify.synchronizer.plan.grouping import BucketPlan, ParameterPlan
+from syncverify.synchronizer.plan.ownership import owned_part
 from syncverify.synchronizer.ranks.scope import ReduceScope, mesh_scope, shard_axes
-
-from .grouping import BucketPlan, ParameterPlan
-from .ownership import owned_part
 
 
 @dataclass(frozen=True, slots=True)

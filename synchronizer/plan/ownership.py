@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from syncverify.synchronizer.plan.grouping import BucketPlan, ParameterPlan
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-
-from .grouping import BucketPlan, ParameterPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,11 +27,10 @@ from torch.distributed.tensor import DTensor
 
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import PlanMismatchError
+from syncverify.synchronizer.plan.grouping import BucketPlan, ParameterPlan
+from syncverify.synchronizer.plan.wire_format import WireFormat
 from syncverify.synchronizer.ranks.rendezvous import Rendezvous
 from syncverify.synchronizer.ranks.scope import rank_list
-
-from .grouping import BucketPlan, ParameterPlan
-from .wire_format import WireFormat
 
 _AT = " at element "
 

@@ -22,9 +22,8 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
+from syncverify.synchronizer.plan.grouping import Candidate
 from syncverify.synchronizer.ranks.rendezvous import Rendezvous
-
-from .grouping import Candidate
 
 _TOPIC = "readiness"
 

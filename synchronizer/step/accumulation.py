@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from torch import nn
 
 from syncverify.synchronizer.contract import arguments
-
-from . import refusals
-from .reduced_gradients import ReducedGradients
-from .required_count import known_count
+from syncverify.synchronizer.step import refusals
+from syncverify.synchronizer.step.reduced_gradients import ReducedGradients
+from syncverify.synchronizer.step.required_count import known_count
 
 
 class Accumulation(ReducedGradients):

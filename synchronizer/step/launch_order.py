@@ -7,9 +7,8 @@ from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import InFlightWriteError
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.rendezvous import Rendezvous
-
-from .launch_watch import LaunchWatch
-from .peer_launches import match_peer_launches
+from syncverify.synchronizer.step.launch_watch import LaunchWatch
+from syncverify.synchronizer.step.peer_launches import match_peer_launches
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
 

@@ -24,8 +24,7 @@ from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan.grouping import BucketPlan, Candidate, cut_buckets
 from syncverify.synchronizer.plan.readiness import ReadinessOrder
 from syncverify.synchronizer.ranks.rendezvous import Rendezvous
-
-from .sequence import BucketSequence
+from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 class Rebuild:

@@ -9,11 +9,10 @@ from syncverify.synchronizer.bucket.hook_state import HookState
 from syncverify.synchronizer.contract import arguments
 from syncverify.synchronizer.contract.errors import LifecycleError
 from syncverify.synchronizer.plan.ownership import OwnedGradient
-
-from . import refusals
-from .gradient_norm import clip_factor
-from .gradient_norm import grad_norm as measured_norm
-from .sequence import BucketSequence
+from syncverify.synchronizer.step import refusals
+from syncverify.synchronizer.step.gradient_norm import clip_factor
+from syncverify.synchronizer.step.gradient_norm import grad_norm as measured_norm
+from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 class ReducedGradients:

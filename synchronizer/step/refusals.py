@@ -16,9 +16,8 @@ from syncverify.synchronizer.contract.errors import (
     ReplacedGradientError,
     UnfrozenParameterError,
 )
-
-from .required_count import known_count
-from .sequence import BucketSequence
+from syncverify.synchronizer.step.required_count import known_count
+from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 def refuse_unsound_step(sequence: BucketSequence) -> None:

@@ -28,10 +28,9 @@ from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
 from syncverify.synchronizer.ranks.rendezvous import Rendezvous
+from syncverify.synchronizer.step.launch_order import LaunchOrder
+from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.transport.streams import SideStream
-
-from .launch_order import LaunchOrder
-from .required_count import known_count
 
 _LEFT: list[object] = []  # memory of reductions that nobody waits for
 

@@ -5,9 +5,8 @@ import torch
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-
-from .collectives import Pending, choose_transport
-from .comm_hook_transport import HookTransport
+from syncverify.synchronizer.transport.collectives import Pending, choose_transport
+from syncverify.synchronizer.transport.comm_hook_transport import HookTransport
 
 
 class BucketReduction:

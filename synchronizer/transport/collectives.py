@@ -9,8 +9,10 @@ import torch.distributed as dist
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-
-from .comm_hook_transport import HookTransport, padding_of
+from syncverify.synchronizer.transport.comm_hook_transport import (
+    HookTransport,
+    padding_of,
+)
 
 # Its name up to torch 2.12 is deprecated in 2.13.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)

@@ -44,7 +44,7 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 
     Args:
         command: The command.
-        name: How a user starts it, such as `python -m peers`.
+        name: How a user starts it, such as `python -m studies.peers`.
     """
     try:
         with ending_when_interrupted(name):

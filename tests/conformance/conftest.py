@@ -15,7 +15,8 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
     _install_threaded_pg,
     _uninstall_threaded_pg,
 )
-from wrappers import Wrapped, wrapped_by
+
+from tests.conformance.wrappers import Wrapped, wrapped_by
 
 # A rank that waits for one that failed gives up after it.
 STUCK = timedelta(seconds=20)

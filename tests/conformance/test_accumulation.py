@@ -8,7 +8,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.futures import Future
-from training import (
+
+from syncverify.synchronizer import (
+    CommHookError,
+    GradientSynchronizer,
+    InvalidArgumentError,
+    LateAccumulationError,
+    SynchronizerConfig,
+)
+from tests.conformance.training import (
     assert_averages,
     assert_equal,
     gradients,
@@ -19,15 +27,7 @@ from training import (
     sum_over,
     train_step,
 )
-from wrappers import ours
-
-from syncverify.synchronizer import (
-    CommHookError,
-    GradientSynchronizer,
-    InvalidArgumentError,
-    LateAccumulationError,
-    SynchronizerConfig,
-)
+from tests.conformance.wrappers import ours
 
 one_layer = partial(layers, 2, 2, bias=False)
 

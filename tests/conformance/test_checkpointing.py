@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training import assert_averages, inputs_of, whole_numbers
-from wrappers import ours
+
+from tests.conformance.training import assert_averages, inputs_of, whole_numbers
+from tests.conformance.wrappers import ours
 
 
 class Checkpointed(nn.Module):

@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training import assert_averages, inputs_of, layers
-from wrappers import BySynchronizer, ours
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
     LifecycleError,
     StepFailedError,
 )
+from tests.conformance.training import assert_averages, inputs_of, layers
+from tests.conformance.wrappers import BySynchronizer, ours
 
 
 @pytest.mark.nightly  # the compiler takes ten seconds

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
-from training import refused
 
 from syncverify.synchronizer import (
     BucketNotReadyError,
     GradientSynchronizer,
     SynchronizerConfig,
 )
+from tests.conformance.training import refused
 
 SOME_ARE_SHARDED = [
     ((8, 1), Shard(0)),

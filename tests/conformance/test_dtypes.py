@@ -7,7 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
-from training import (
+
+from syncverify.synchronizer import (
+    GradientMismatchError,
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
+from tests.conformance.training import (
     assert_averages,
     assert_equal,
     gradients,
@@ -18,13 +24,7 @@ from training import (
     train_step,
     whole_numbers,
 )
-from wrappers import ours
-
-from syncverify.synchronizer import (
-    GradientMismatchError,
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from tests.conformance.wrappers import ours
 
 
 def losses_of(model: Any, rank: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
-from training import (
+
+from tests.conformance.training import (
     assert_averages,
     assert_equal,
     gradients,
@@ -16,7 +17,7 @@ from training import (
     train_step,
     whole_numbers,
 )
-from wrappers import ours
+from tests.conformance.wrappers import ours
 
 
 def total(outputs: Any) -> torch.Tensor:

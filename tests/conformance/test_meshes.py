@@ -8,9 +8,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.utils.checkpoint import checkpoint
-from training import inputs_of, layers, mean_over_ranks
 
 from syncverify.synchronizer import GradientSynchronizer
+from tests.conformance.training import inputs_of, layers, mean_over_ranks
 
 SHARDED = {"0.weight": Shard(0), "1.weight": Shard(1)}
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch import nn
-from training import LEARNING_RATE, inputs_of, layers, refused
-from wrappers import ours
 
 from syncverify.synchronizer import ReplacedGradientError
+from tests.conformance.training import LEARNING_RATE, inputs_of, layers, refused
+from tests.conformance.wrappers import ours
 
 
 @pytest.mark.parametrize("is_bound_first", [False, True])

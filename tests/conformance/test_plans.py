@@ -3,9 +3,15 @@
 import pytest
 import torch
 import torch.distributed as dist
-from test_graphs import fail
 from torch import nn
-from training import (
+
+from syncverify.synchronizer import (
+    GradientSynchronizer,
+    PlanMismatchError,
+    SynchronizerConfig,
+)
+from tests.conformance.test_graphs import fail
+from tests.conformance.training import (
     assert_equal,
     gradients,
     inputs_of,
@@ -16,13 +22,7 @@ from training import (
     two_layers,
     whole_numbers,
 )
-from wrappers import ours
-
-from syncverify.synchronizer import (
-    GradientSynchronizer,
-    PlanMismatchError,
-    SynchronizerConfig,
-)
+from tests.conformance.wrappers import ours
 
 BYTES_MB = 2**-20
 

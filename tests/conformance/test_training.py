@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from training import (
+
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from tests.conformance.training import (
     LEARNING_RATE,
     assert_averages,
     assert_equal,
@@ -21,9 +23,7 @@ from training import (
     train_step,
     whole_numbers,
 )
-from wrappers import ours, wrapped_by
-
-from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from tests.conformance.wrappers import ours, wrapped_by
 
 
 class WithFrozenParts(nn.Module):

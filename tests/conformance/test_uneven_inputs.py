@@ -11,7 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from training import (
+
+from syncverify.synchronizer import (
+    BucketNotReadyError,
+    GradientSynchronizer,
+    SynchronizerConfig,
+)
+from tests.conformance.training import (
     assert_equal,
     descend,
     gradients,
@@ -23,13 +29,7 @@ from training import (
     train_step,
     whole_numbers,
 )
-from wrappers import BySynchronizer, ours
-
-from syncverify.synchronizer import (
-    BucketNotReadyError,
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from tests.conformance.wrappers import BySynchronizer, ours
 
 
 def square_sum(model: Any, rank: int) -> Iterator[torch.Tensor]:

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 from torch.futures import Future
-from training import (
+
+from syncverify.synchronizer import BucketNotReadyError
+from tests.conformance.training import (
     assert_averages,
     assert_equal,
     gradients,
@@ -18,9 +20,7 @@ from training import (
     two_layers,
     whole_numbers,
 )
-from wrappers import ours
-
-from syncverify.synchronizer import BucketNotReadyError
+from tests.conformance.wrappers import ours
 
 
 class Tasks(nn.Module):

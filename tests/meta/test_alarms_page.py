@@ -1,7 +1,7 @@
 """The page about false alarms gives the figures of the soaks."""
 
-from pages.alarms_page import FIGURES, PAGE, page
-from pages.soak import lines, searches, sums
+from studies.pages.alarms_page import FIGURES, PAGE, page
+from studies.pages.soak import lines, searches, sums
 
 
 def test_the_page_is_what_soaks_have_found() -> None:

@@ -1,6 +1,6 @@
 """The page about the bug bank agrees with its entries and figures."""
 
-from pages.bank_page import PAGE, figures, page
+from studies.pages.bank_page import PAGE, figures, page
 from syncverify.bugbank.catalogue import entries
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pages.cases_page import PAGE, SUITES, TESTS, VERDICTS, Case, cases, page
+from studies.pages.cases_page import PAGE, SUITES, TESTS, VERDICTS, Case, cases, page
 
 
 @cache

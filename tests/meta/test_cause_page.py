@@ -1,6 +1,6 @@
 """Each cause has a meaning, a repair and a line of the page."""
 
-from pages.cause_page import PAGE, page
+from studies.pages.cause_page import PAGE, page
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.report.causes import MEANINGS
 from syncverify.report.hints import CAUSES_WITH_HINT

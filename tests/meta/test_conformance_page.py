@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pages import conformance_columns
-from pages.conformance import missing, observed
-from pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
-from pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+from studies.pages import conformance_columns
+from studies.pages.conformance import missing, observed
+from studies.pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
+from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.token import decode
 from syncverify.search.observation import WORDS, features_beyond

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pages.engine_matrix import (
+from studies.pages.engine_matrix import (
     ERROR,
     NOT_SIMULATED,
     OVERFLOW,

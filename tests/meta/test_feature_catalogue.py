@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from planted.graph_bank import NOT_SHOWN
 
-from pages.feature_catalogue import PAGE, catalogue, rows
+from studies.pages.feature_catalogue import PAGE, catalogue, rows
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
+from tests.quality.planted.graph_bank import NOT_SHOWN
 
 EVERYTHING = {
     f"{topic}={value}"
@@ -35,7 +35,7 @@ def test_every_defect_says_what_it_does() -> None:
     "file", sorted({row.test.partition("::")[0] for row in rows()})
 )
 def test_every_test_is_there(file: str) -> None:
-    module = importlib.import_module(file.removesuffix(".py"))
+    module = importlib.import_module(f"tests.quality.{file.removesuffix('.py')}")
     for row in rows():
         own, _, rest = row.test.partition("::")
         name, _, parameter = rest.removesuffix("]").partition("[")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pages.followed import followed, without_times
-from pages.gallery import PAGE, SHOWN, page
+from studies.pages.followed import followed, without_times
+from studies.pages.gallery import PAGE, SHOWN, page
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = ("index.md", "tutorial.md", "reading-a-race.md")
@@ -37,7 +37,9 @@ def test_tutorial_ends_green() -> None:
 @pytest.mark.usefixtures("with_fixes")
 def test_gallery_shows_real_diagnoses() -> None:
     assert len(SHOWN) == 10
-    assert page() == PAGE.read_text(encoding="utf-8"), "run python -m pages.gallery"
+    assert page() == PAGE.read_text(encoding="utf-8"), (
+        "run python -m studies.pages.gallery"
+    )
 
 
 PAGE_WITH_STEPS = """\

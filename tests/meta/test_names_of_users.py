@@ -1,4 +1,4 @@
-"""A user's own packages `strategies` and `synchronizer`, beside a wheel and an editable install.
+"""A wheel, an editable install and a checkout have one name; short names are a user's own.
 
 Each environment has the dependencies of this one by a `.pth` file, so nothing is downloaded.
 """
@@ -35,7 +35,8 @@ def environment(folder: Path) -> Path:
     """Make a virtual environment that has our dependencies, and not our packages."""
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    # Files of this kind are read in order, and that of an editable install needs `editables`.
+    (packages / "0.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin" / "python"
 
 
@@ -134,52 +135,48 @@ def test_folders_without_init(python: Path, tmp_path: Path) -> None:
     run(python, "-c", script, cwd=folder)
 
 
-def test_wheel_has_no_short_names(wheel: Path, tmp_path: Path) -> None:
-    script = (
-        "from importlib.util import find_spec\n"
-        "assert find_spec('strategies') is find_spec('synchronizer') is None\n"
-        "assert find_spec('syncverify.strategies') and find_spec('syncverify.synchronizer')"
-    )
-    run(wheel, "-c", script, cwd=tmp_path)
-
-
-SHORT = """
-import pickle, sys
-import strategies, synchronizer.contract.errors
-from strategies.scenarios import scenarios
-from synchronizer import GradientSynchronizer, SynchronizerError
-from synchronizer.step.sequence import BucketSequence
-import syncverify.strategies, syncverify.synchronizer.step.sequence
-assert strategies is syncverify.strategies
-assert strategies.scenarios is scenarios is syncverify.strategies.scenarios
-assert synchronizer is syncverify.synchronizer
-assert BucketSequence is syncverify.synchronizer.step.sequence.BucketSequence
-assert synchronizer.contract.errors.SynchronizerError is SynchronizerError
-assert pickle.loads(pickle.dumps(GradientSynchronizer)) is GradientSynchronizer
-short = {n for n in sys.modules if n.startswith(("strategies", "synchronizer"))}
-twice = [n for n in short if sys.modules[n] is not sys.modules["syncverify." + n]]
-assert len(short) > 30 and not twice, twice
+FOUND = """
+from importlib.util import find_spec
+for name in {names}:
+    if find_spec(name):
+        print(name)
+assert find_spec("syncverify.strategies") and find_spec("syncverify.synchronizer")
 """
 
 
-def test_editable_install_has_short_names(editable: Path, tmp_path: Path) -> None:
-    run(editable, "-c", SHORT, cwd=tmp_path)
-    (tmp_path / "program.py").write_text(SHORT)
-    run(editable, "-m", "program", cwd=tmp_path)
+def test_the_path_holds_one_name(python: Path, tmp_path: Path) -> None:
+    folders = (ROOT, ROOT / "studies", ROOT / "tests")
+    names = {path.stem for folder in folders for path in folder.iterdir()}
+    names = {*filter(str.isidentifier, names)} - {
+        "build"
+    }  # a package of that name exists
+    script = FOUND.format(names=sorted(names))
+    assert run(python, "-c", script, cwd=tmp_path) == "syncverify\n"
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_short_name_in_a_checkout_names_the_long_one(name: str) -> None:
+    script = f"""
+try:
+    import {name}
+except ImportError as error:
+    print(error)
+"""
+    assert run(sys.executable, "-c", script, cwd=ROOT) == (
+        f"expected the name 'syncverify.{name}', got '{name}', the folder of a checkout at "
+        f"{ROOT / name / '__init__.py'}; import syncverify.{name}\n"
+    )
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "place", ["synchronizer:GradientSynchronizer", "subject.py:Mine"]
-)
 @pytest.mark.parametrize("backend", ["sim", "gloo"])
-def test_subject_may_use_short_names(
-    editable: Path, tmp_path: Path, place: str, backend: str
+def test_subject_plays_in_each_install(
+    python: Path, tmp_path: Path, backend: str
 ) -> None:
     (tmp_path / "subject.py").write_text(
-        "from synchronizer import GradientSynchronizer\n"
+        "from syncverify.synchronizer import GradientSynchronizer\n"
         "class Mine(GradientSynchronizer): ...\n"
     )
     play = [*PLAY, *FEW, "--backend", backend]
-    play[play.index("synchronizer")] = place
-    assert "held all properties" in run(editable, *play, cwd=tmp_path)
+    play[play.index("synchronizer")] = "subject.py:Mine"
+    assert "held all properties" in run(python, *play, cwd=tmp_path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pages.property_catalogue import PAGE, catalogue, parts, witnesses
+from studies.pages.property_catalogue import PAGE, catalogue, parts, witnesses
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.registry import Property
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from findings import front
-from pages.front_table import front_table, readme
+from studies.findings import front
+from studies.pages.front_table import front_table, readme
 from syncverify import PropertyViolation, verify
 from syncverify.judge.properties import ALL_PROPERTIES
 
@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_readme_shows_the_stored_diagnosis_of_a_real_release() -> None:
-    assert front.readme() == README, "run `python -m findings --render`"
+    assert front.readme() == README, "run `python -m studies.findings --render`"
     assert "VIOLATION: " in README.partition("<!-- front -->")[2]
 
 

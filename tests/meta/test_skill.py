@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pages.followed import environment, followed, without_times
+from studies.pages.followed import environment, followed, without_times
 from syncverify.command.options import cli
 
 PAGE = (Path(__file__).parents[2] / "SKILL.md").read_text(encoding="utf-8")

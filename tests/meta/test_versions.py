@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pages import versions
+from studies.pages import versions
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

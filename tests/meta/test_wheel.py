@@ -52,7 +52,7 @@ def test_tools_list_the_same_packages() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     wheel = tools["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["syncverify"]
-    assert wheel["force-include"] == {name: f"syncverify/{name}" for name in INNER}
+    assert tools["hatch"]["build"]["exclude"] == [f"/{name}" for name in sorted(INNER)]
     assert tools["check-wheel-contents"]["toplevel"] == ["syncverify"]
     assert tools["check-wheel-contents"]["package"] == ["syncverify"]
     assert tools["coverage"]["run"]["source_pkgs"] == ["syncverify"]

@@ -5,16 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planted.bank import DEFECTS
-from planted.divergence_bank import DIVERGENCES
-from planted.lifecycle_bank import LIFECYCLE_DEFECTS
-from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
-from planted.stream_bank import STREAM_DEFECTS
-from planted.twins import OF_FEW_SCENARIOS, PLAIN
-
 from syncverify.bugbank.bases.careful import Careful
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.catalogue import entries, entry_of
+from tests.quality.planted.bank import DEFECTS
+from tests.quality.planted.divergence_bank import DIVERGENCES
+from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from tests.quality.planted.side_memory import HoldsUntilJoined, RecordsEachCopy
+from tests.quality.planted.stream_bank import STREAM_DEFECTS
+from tests.quality.planted.twins import OF_FEW_SCENARIOS, PLAIN
 
 PAGE = Path(__file__).parents[2] / "docs" / "known-defects.md"
 # Sections of the page that correspond to sections of the bank.

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from planted.twins import OF_FEW_SCENARIOS, PLAIN
 
 from syncverify import verify
+from tests.quality.planted.twins import OF_FEW_SCENARIOS, PLAIN
 
 every_plain_twin = pytest.mark.parametrize("twin", PLAIN)
 SEEDS = (0, 1)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from planted import counts
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -12,6 +11,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import counts
 
 STEPS = Scenario(
     MeshSpec((2,), ("dp",)),

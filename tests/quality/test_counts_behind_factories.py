@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from planted import counts
 from typing_extensions import override
 
 from syncverify import verify
@@ -15,6 +14,7 @@ from syncverify.report.report import Report
 from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import counts
 
 
 class FirstCountOnly(counts.ToldCount):

@@ -1,12 +1,12 @@
 """No property is decoration: each has a planted defect that violates it."""
 
 import pytest
-from planted import forms, remains
-from planted.bank import DEFECTS
-from planted.modules import MODULE_DEFECTS
-from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify.judge.properties import ALL_PROPERTIES
+from tests.quality.planted import forms, remains
+from tests.quality.planted.bank import DEFECTS
+from tests.quality.planted.modules import MODULE_DEFECTS
+from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
 NAMES = [entry.name for entry in ALL_PROPERTIES]
 # Needs two runs and a bit of luck: see test_timing_defects.py.

@@ -4,9 +4,6 @@ Take a feature out of the strategies, and its defect here is no longer found.
 """
 
 import pytest
-from planted.feature_bank import FeatureDefect
-from planted.first_drawn import first_drawn
-from planted.space import SPACE
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -15,6 +12,9 @@ from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.space import SPACE
 
 FEATURE_DEFECTS = SPACE
 MAX_PLAYED = 80

@@ -1,13 +1,13 @@
 """The harness looks at the form of a gradient, not at its numbers alone."""
 
 import pytest
-from planted.forms import FORM_DEFECTS, PROPERTY, FormDefect, Reforms
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.forms import FORM_DEFECTS, PROPERTY, FormDefect, Reforms
 
 SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)),

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import find, settings
-from planted import watching
-from planted.graph_bank import GRAPH_DEFECTS, GROUPS, NOT_SHOWN, GraphDefect
 
-from pages.engine_matrix import scenario_of
+from studies.pages.engine_matrix import scenario_of
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
@@ -24,6 +22,13 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN, RARE
 from syncverify.strategies import backwards, uses
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import watching
+from tests.quality.planted.graph_bank import (
+    GRAPH_DEFECTS,
+    GROUPS,
+    NOT_SHOWN,
+    GraphDefect,
+)
 
 CORRECT = [
     PlainGrads,

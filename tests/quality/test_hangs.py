@@ -311,7 +311,7 @@ def test_search_for_a_hang_ends(sim: SimBackend) -> None:
 
 TRACED_AFTER_A_HANG = """
 import sys
-import test_hangs as hangs
+from tests.quality import test_hangs as hangs
 
 backend = hangs.SimBackend(hang_timeout_seconds=hangs.PATIENCE_SECONDS)
 subject = hangs.resolve(hangs.WaitsForItself)
@@ -337,7 +337,7 @@ def test_a_rank_that_never_returns_leaves_trace_functions_usable() -> None:
     """
     subprocess.run(
         [sys.executable, "-c", TRACED_AFTER_A_HANG],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[2],
         check=True,
         timeout=40,
     )

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -14,6 +13,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import StorageFreed, TraceRecord
+from tests.quality.planted.side_memory import HoldsUntilJoined, RecordsEachCopy
 
 MANY_BUCKETS = Scenario(
     MeshSpec((2,), ("dp",)),

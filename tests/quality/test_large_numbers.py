@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from planted import large_numbers
-from planted.first_drawn import first_drawn
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.decoding import explain
@@ -20,6 +18,8 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
 from syncverify.subjects.subject import resolve
 from syncverify.verification import verify
+from tests.quality.planted import large_numbers
+from tests.quality.planted.first_drawn import first_drawn
 
 PLAIN_STEPS = Capabilities(varying_accumulations=True)
 SMALL = Capabilities(

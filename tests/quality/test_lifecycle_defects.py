@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from planted.feature_bank import FeatureDefect
-from planted.first_drawn import first_drawn
-from planted.lifecycle_bank import LIFECYCLE_DEFECTS
-from planted.lifecycle_words import HoldsAccumulators
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -24,6 +20,10 @@ from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from tests.quality.planted.lifecycle_words import HoldsAccumulators
 
 MAX_PLAYED = 120
 

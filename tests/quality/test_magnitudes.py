@@ -3,7 +3,15 @@
 from typing import Any
 
 import pytest
-from planted.magnitudes import (
+
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.judge.properties import check
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.subject import resolve
+from tests.quality.planted.magnitudes import (
     ClampsLargeNumbers,
     ClearsByProduct,
     DropsSmallNumbers,
@@ -13,14 +21,6 @@ from planted.magnitudes import (
     SkipsOverflows,
     SpreadsOverflows,
 )
-
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.judge.properties import check
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.subject import resolve
 
 
 def wrong_parameters(subject: type[Any], dtype: str) -> set[str]:

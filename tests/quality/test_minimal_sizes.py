@@ -7,13 +7,13 @@ Those of the bank's defects are in `test_planted_defects.py`.
 import math
 
 import pytest
-from planted.searches import SEARCHES, Search
-from planted.sizes import BEYOND_TWO, LARGER, PLAINEST, SEED, Size
-from test_graph_defects import PLAYED, two_micro_batches
-from test_rank_divergence import two_parameters
-from test_timing_defects import LEAST
 
 from syncverify.scenario.scenario import Scenario
+from tests.quality.planted.searches import SEARCHES, Search
+from tests.quality.planted.sizes import BEYOND_TWO, LARGER, PLAINEST, SEED, Size
+from tests.quality.test_graph_defects import PLAYED, two_micro_batches
+from tests.quality.test_rank_divergence import two_parameters
+from tests.quality.test_timing_defects import LEAST
 
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 

@@ -3,9 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from planted.feature_bank import FeatureDefect
-from planted.first_drawn import first_drawn
-from planted.modules import MODULE_DEFECTS, ModuleGrads
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -14,6 +11,9 @@ from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
+from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
 
 MAX_SEEDS = 12  # one search may have bad luck
 every_defect = pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from planted.modules import ModuleGrads
 from typing_extensions import override
 
 from syncverify import verify
@@ -17,6 +16,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.vocabulary import MODULES
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.modules import ModuleGrads
 
 TRIO, GRID = MeshSpec((3,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
 REPLICATED = [name for name in list(MODULES)[1:] if name != "moe"]

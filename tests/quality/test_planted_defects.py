@@ -4,8 +4,6 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
-from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -17,6 +15,8 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.bank import DEFECTS, LIVE, MATCH, ORDER, WAITS, Defect
+from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
 # Violations of these properties have no gradient to show.
 ABOUT_LINES = {LIVE, WAITS, MATCH, ORDER}

@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 import pytest
-from planted import timing
 
 from syncverify import verify
 from syncverify.report.report import Report
 from syncverify.report.verdict_errors import PropertyViolation
+from tests.quality.planted import timing
 
 NOT_YET = r"query\(\) tells rank \d that it is not done yet"
 

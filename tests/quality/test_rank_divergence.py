@@ -4,8 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from planted.bank import AGREE, ONCE, VALUE
-from planted.divergence_bank import DIVERGENCES
 
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.sim import SimBackend
@@ -15,6 +13,8 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.bank import AGREE, ONCE, VALUE
+from tests.quality.planted.divergence_bank import DIVERGENCES
 
 pytestmark = pytest.mark.slow
 

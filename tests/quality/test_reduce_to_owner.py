@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from planted import owners
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -14,6 +13,7 @@ from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import owners
 
 RIGHT = (
     owners.ReducesToOwner,

@@ -6,15 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from planted.remains import (
-    CAP,
-    REMAINS,
-    RIGHT,
-    CountsCapInElements,
-    JoinsParameters,
-    KeepsCap,
-    Remains,
-)
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads
@@ -23,6 +14,15 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from tests.quality.planted.remains import (
+    CAP,
+    REMAINS,
+    RIGHT,
+    CountsCapInElements,
+    JoinsParameters,
+    KeepsCap,
+    Remains,
+)
 
 SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)),

@@ -17,7 +17,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from planted import bank, timing
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
@@ -30,6 +29,7 @@ from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.strategies import scenarios, schedules
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
+from tests.quality.planted import bank, timing
 
 ROOT = Path(__file__).parents[2]
 FULL = (100, 5)  # reproducers in all, and of one subject at most
@@ -148,8 +148,7 @@ def test_every_recorded_violation_replays_bit_for_bit(
 
 ELSEWHERE = """
 import json, sys
-sys.path[:0] = {paths!r}
-from test_replays import replayed
+from tests.quality.test_replays import replayed
 print(json.dumps([replayed(entry) for entry in json.load(sys.stdin)]))
 """
 
@@ -159,9 +158,8 @@ def test_every_recorded_violation_replays_in_a_fresh_process(
     reproducers: list[Recorded],
 ) -> None:
     """Where sets and dicts of strings hash differently, with or without xdist here."""
-    paths = [str(ROOT / "tests" / "quality")]
     answered = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE.format(paths=paths)],
+        [sys.executable, "-c", ELSEWHERE],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "17"},
         input=json.dumps(reproducers),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from planted import futures, semantics
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -13,6 +12,7 @@ from syncverify.report.verdict_errors import PropertyViolation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import futures, semantics
 
 ON_GLOO = ", on gloo, which runs collectives side by side"
 

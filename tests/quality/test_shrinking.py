@@ -5,10 +5,10 @@ how large the sizes may be that they assert, and why some are larger.
 """
 
 import pytest
-from planted.bank import DEFECTS, Defect
-from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 from syncverify.scenario.features import optional_features
+from tests.quality.planted.bank import DEFECTS, Defect
+from tests.quality.planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 MOST_RANKS, MOST_PARAMETERS, MOST_STEPS = 2, 2, 2
 # Two axes of two ranks each are the least mesh on which axes can be confused.

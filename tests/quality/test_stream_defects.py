@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from planted.lifecycle_words import ForksFromLastGradient
-from planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -16,6 +14,8 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.lifecycle_words import ForksFromLastGradient
+from tests.quality.planted.stream_bank import STREAM_DEFECTS, StreamDefect
 
 every_defect = pytest.mark.parametrize(
     "defect", STREAM_DEFECTS, ids=[d.subject.__name__ for d in STREAM_DEFECTS]

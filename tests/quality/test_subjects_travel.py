@@ -8,20 +8,20 @@ from types import ModuleType
 
 import cloudpickle
 import pytest
-from planted.timing import ReducesInSeededOrder
 
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.messages import pack_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.timing import ReducesInSeededOrder
 
 ONE_RANK = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 2**20
 )
 SOURCE = """
 import math
-from planted.timing import ReducesInSeededOrder
+from tests.quality.planted.timing import ReducesInSeededOrder
 
 FACTOR = 3
 

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from planted import timing
 
 from syncverify import verify
 from syncverify.backends.sim import SimBackend
@@ -24,6 +23,7 @@ from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import timing
 
 pytestmark = pytest.mark.slow
 LEAST = Scenario(

@@ -4,20 +4,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted.stream_bank import ONE
-from planted.updates import (
-    UPDATE_DEFECTS,
-    BroadcastsEverything,
-    ReadsParametersLate,
-    RestoresParameters,
-    UpdateDefect,
-)
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+from tests.quality.planted.stream_bank import ONE
+from tests.quality.planted.updates import (
+    UPDATE_DEFECTS,
+    BroadcastsEverything,
+    ReadsParametersLate,
+    RestoresParameters,
+    UpdateDefect,
+)
 
 
 def identities(found: Subject) -> list[tuple[str, str]]:

@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planted.first_drawn import first_drawn
-from planted.word_variants import VARIANT_DEFECTS, VariantDefect
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
@@ -22,6 +20,8 @@ from syncverify.scenario.vocabulary import (
     base_word,
 )
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.first_drawn import first_drawn
+from tests.quality.planted.word_variants import VARIANT_DEFECTS, VariantDefect
 
 PLAIN_STEPS = Scenario(
     MeshSpec((2,), ("dp",)),

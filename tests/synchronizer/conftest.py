@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from simulated_streams import SimulatedStream, SimulatedStreams
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.distributed.multi_threaded_pg import (
     ProcessLocalGroup,
@@ -15,6 +14,8 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
     _install_threaded_pg,
     _uninstall_threaded_pg,
 )
+
+from tests.synchronizer.simulated_streams import SimulatedStream, SimulatedStreams
 
 JOIN_SECONDS = 30.0
 

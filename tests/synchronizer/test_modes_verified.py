@@ -2,7 +2,7 @@
 
 import pytest
 
-from stand_ins.modes import (
+from studies.stand_ins.modes import (
     ChecksSumsOfAHook,
     LeavesNone,
     MarksByHand,

@@ -1,11 +1,11 @@
-"""The command line: `python -m benchmarks.harness`; exit codes as in `command.py`."""
+"""The command line: `python -m studies.benchmarks.harness`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
 
 import torch
 
-from benchmarks.command import Benchmark, measure_parts, rounds_option
-from benchmarks.harness.measures import (
+from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.harness.measures import (
     SMOKE,
     Sizes,
     measure_detector,
@@ -14,9 +14,9 @@ from benchmarks.harness.measures import (
     measure_threaded,
     measure_warm,
 )
-from benchmarks.harness.players import BrokenRunError
-from benchmarks.measure import Measure
-from benchmarks.report import Machine, Report
+from studies.benchmarks.harness.players import BrokenRunError
+from studies.benchmarks.measure import Measure
+from studies.benchmarks.report import Machine, Report
 from syncverify.errors import SyncverifyError
 
 PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
@@ -37,7 +37,7 @@ def measure_all(rounds: int | None) -> Report:
 
 
 main = Benchmark(
-    name="benchmarks.harness",
+    name="studies.benchmarks.harness",
     summary="Measure the harness beside threads and processes that play the same scenarios.",
     rounds=rounds_option(
         10, 20, "Rounds of every measure that takes less than a second."

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from benchmarks.harness.detector import microseconds_an_access
-from benchmarks.harness.players import (
+from studies.benchmarks.harness.detector import microseconds_an_access
+from studies.benchmarks.harness.players import (
     judge,
     play_on,
     play_simulated,
@@ -15,9 +15,9 @@ from benchmarks.harness.players import (
     play_threaded,
     seconds_of_cores,
 )
-from benchmarks.harness.scenarios import four_ranks, subject, three_axes
-from benchmarks.measure import Measure, ratio, speedup, summary
-from benchmarks.rounds import Rounds, take_turns, timed
+from studies.benchmarks.harness.scenarios import four_ranks, subject, three_axes
+from studies.benchmarks.measure import Measure, ratio, speedup, summary
+from studies.benchmarks.rounds import Rounds, take_turns, timed
 from syncverify.backends.fake import FakeBackend
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from stand_ins.threaded_rank import play_threaded_rank
+from studies.stand_ins.threaded_rank import play_threaded_rank
 from syncverify.backends.gloo import GlooBackend
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check

@@ -1,4 +1,4 @@
-"""The gradient synchronizer beside named peers: `python -m benchmarks.synchronizer`.
+"""The gradient synchronizer beside named peers: `python -m studies.benchmarks.synchronizer`.
 
 Every number is a ratio of contestants that took turns in the same processes, or the cost
 of one hook, and has a target. docs/performance.md explains each number.

@@ -1,19 +1,19 @@
-"""The command line: `python -m benchmarks.synchronizer`; exit codes as in `command.py`."""
+"""The command line: `python -m studies.benchmarks.synchronizer`; exit codes as in `command.py`."""
 
 from collections.abc import Callable
 
-from benchmarks.command import Benchmark, measure_parts, rounds_option
-from benchmarks.measure import Measure
-from benchmarks.report import Machine, Report
-from benchmarks.rounds import Rounds
-from benchmarks.synchronizer.d9d_steps import measure_d9d
-from benchmarks.synchronizer.hooks import measure_hooks
-from benchmarks.synchronizer.links import measure_links
-from benchmarks.synchronizer.memory import memory_of
-from benchmarks.synchronizer.mesh import measure_mesh
-from benchmarks.synchronizer.ranks import RankFailedError
-from benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
-from benchmarks.synchronizer.steps import measure_steps
+from studies.benchmarks.command import Benchmark, measure_parts, rounds_option
+from studies.benchmarks.measure import Measure
+from studies.benchmarks.report import Machine, Report
+from studies.benchmarks.rounds import Rounds
+from studies.benchmarks.synchronizer.d9d_steps import measure_d9d
+from studies.benchmarks.synchronizer.hooks import measure_hooks
+from studies.benchmarks.synchronizer.links import measure_links
+from studies.benchmarks.synchronizer.memory import memory_of
+from studies.benchmarks.synchronizer.mesh import measure_mesh
+from studies.benchmarks.synchronizer.ranks import RankFailedError
+from studies.benchmarks.synchronizer.sizes import FULL, SMOKE, Sizes
+from studies.benchmarks.synchronizer.steps import measure_steps
 
 SMOKE_ROUNDS = Rounds(count=2, warm_up=3)
 PARTS: dict[str, Callable[[Sizes, Rounds], list[Measure]]] = {
@@ -37,7 +37,7 @@ def measure_all(rounds: int | None) -> Report:
 
 
 main = Benchmark(
-    name="benchmarks.synchronizer",
+    name="studies.benchmarks.synchronizer",
     summary="Measure the gradient synchronizer beside DDP, d9d and plain all-reduce.",
     rounds=rounds_option(20, 30, "Rounds of every measure."),
     measure_all=measure_all,

@@ -18,19 +18,19 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from benchmarks.measure import Measure, ratio
-from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
-from benchmarks.synchronizer.models import Training, replicated_training
-from benchmarks.synchronizer.ranks import times_of_ranks
-from benchmarks.synchronizer.sizes import ModelSize, Sizes
-from benchmarks.synchronizer.steps import (
+from studies.benchmarks.measure import Measure, ratio
+from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
+from studies.benchmarks.synchronizer.models import Training, replicated_training
+from studies.benchmarks.synchronizer.ranks import times_of_ranks
+from studies.benchmarks.synchronizer.sizes import ModelSize, Sizes
+from studies.benchmarks.synchronizer.steps import (
     LIMIT,
     NUM_RANKS,
     OURS,
     one_message,
     synchronized,
 )
-from stand_ins import idle_streams
+from studies.stand_ins import idle_streams
 from syncverify.synchronizer import SynchronizerConfig
 
 D9D = "d9d"

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.measure import Measure, summary
-from benchmarks.rounds import Contestant, Rounds, Times, take_turns
-from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.sizes import Sizes
-from benchmarks.synchronizer.steps import OURS
+from studies.benchmarks.measure import Measure, summary
+from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns
+from studies.benchmarks.synchronizer.ranks import run_on_ranks
+from studies.benchmarks.synchronizer.sizes import Sizes
+from studies.benchmarks.synchronizer.steps import OURS
 from syncverify.synchronizer import GradientSynchronizer
 
 EMPTY = "empty hook"

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from benchmarks.synchronizer.sizes import LinkSize
+from studies.benchmarks.synchronizer.sizes import LinkSize
 
 BACKEND_NAME = "simulated_link"
 

@@ -10,13 +10,20 @@ import statistics
 
 import torch.distributed as dist
 
-from benchmarks.measure import Measure, summary
-from benchmarks.rounds import Contestant, Rounds, Times, take_turns
-from benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
-from benchmarks.synchronizer.models import averaging, plain_training
-from benchmarks.synchronizer.ranks import run_on_ranks
-from benchmarks.synchronizer.sizes import Sizes
-from benchmarks.synchronizer.steps import DDP, NUM_RANKS, OURS, alone, ddp, synchronized
+from studies.benchmarks.measure import Measure, summary
+from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns
+from studies.benchmarks.synchronizer.link_group import LinkProcessGroup, make_group
+from studies.benchmarks.synchronizer.models import averaging, plain_training
+from studies.benchmarks.synchronizer.ranks import run_on_ranks
+from studies.benchmarks.synchronizer.sizes import Sizes
+from studies.benchmarks.synchronizer.steps import (
+    DDP,
+    NUM_RANKS,
+    OURS,
+    alone,
+    ddp,
+    synchronized,
+)
 
 ALONE = "no communication"
 TARGET = 1.0

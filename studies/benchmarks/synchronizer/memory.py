@@ -2,8 +2,8 @@
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from benchmarks.synchronizer.models import make_model
-from benchmarks.synchronizer.sizes import ModelSize
+from studies.benchmarks.synchronizer.models import make_model
+from studies.benchmarks.synchronizer.sizes import ModelSize
 from syncverify.synchronizer import GradientSynchronizer
 
 

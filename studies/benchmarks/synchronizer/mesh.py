@@ -14,11 +14,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from benchmarks.measure import Measure, ratio
-from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
-from benchmarks.synchronizer.ranks import times_of_ranks
-from benchmarks.synchronizer.sizes import Sizes
-from benchmarks.synchronizer.steps import OURS
+from studies.benchmarks.measure import Measure, ratio
+from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
+from studies.benchmarks.synchronizer.ranks import times_of_ranks
+from studies.benchmarks.synchronizer.sizes import Sizes
+from studies.benchmarks.synchronizer.steps import OURS
 from syncverify.synchronizer import GradientSynchronizer
 
 MESH_SHAPE = (2, 2)

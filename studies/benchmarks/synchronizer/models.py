@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.func import functional_call
 
-from benchmarks.synchronizer.sizes import ModelSize
+from studies.benchmarks.synchronizer.sizes import ModelSize
 from syncverify.synchronizer import SynchronizerConfig
 
 

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.rounds import Times, slowest_rank
+from studies.benchmarks.rounds import Times, slowest_rank
 from syncverify.processes.child_process import end_when_closed, interrupts_blocked
 
 # The server imports all modules and starts no thread. A fork of it is a rank at once, and
 # inherits the imports only. The first DTensor imports `torch._dynamo`.
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["benchmarks.synchronizer.__main__", "torch._dynamo"])
+_SERVER.set_forkserver_preload(
+    ["studies.benchmarks.synchronizer.__main__", "torch._dynamo"]
+)
 
 
 class RankFailedError(Exception):

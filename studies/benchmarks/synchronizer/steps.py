@@ -23,17 +23,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.measure import Measure, ratio
-from benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
-from benchmarks.synchronizer.models import (
+from studies.benchmarks.measure import Measure, ratio
+from studies.benchmarks.rounds import Contestant, Rounds, Times, take_turns, timed
+from studies.benchmarks.synchronizer.models import (
     Training,
     averaging,
     make_input,
     make_model,
     plain_training,
 )
-from benchmarks.synchronizer.ranks import times_of_ranks
-from benchmarks.synchronizer.sizes import ModelSize, Sizes
+from studies.benchmarks.synchronizer.ranks import times_of_ranks
+from studies.benchmarks.synchronizer.sizes import ModelSize, Sizes
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 
 NUM_RANKS = 2

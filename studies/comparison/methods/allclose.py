@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import trainable
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from torch.cuda._sanitizer import EventHandler
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.trace.records import (
     DEFAULT_STREAM,

@@ -1,8 +1,8 @@
 """The hashes of torch's DebugMode."""
 
-from comparison.hashes import OTHER_OPERATORS
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm, one_line
+from studies.comparison.hashes import OTHER_OPERATORS
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm, one_line
 from syncverify.judge.properties.judgement import Judgement
 
 

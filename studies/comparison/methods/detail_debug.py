@@ -1,7 +1,7 @@
 """`TORCH_DISTRIBUTED_DEBUG=DETAIL`, which compares the collectives of all ranks."""
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict
 from syncverify.judge.properties.judgement import Judgement
 
 

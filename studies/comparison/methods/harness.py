@@ -1,7 +1,7 @@
 """syncverify itself."""
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties import check
 from syncverify.judge.properties.judgement import Judgement
 

@@ -1,8 +1,8 @@
 """Values on torch's LocalTensor, where one program plays all ranks."""
 
-from comparison.methods.method import Method
-from comparison.methods.threaded_group import values_are_right
-from comparison.verdicts import Verdict, one_line
+from studies.comparison.methods.method import Method
+from studies.comparison.methods.threaded_group import values_are_right
+from studies.comparison.verdicts import Verdict, one_line
 from syncverify.judge.properties.judgement import Judgement
 
 

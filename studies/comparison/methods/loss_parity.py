@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import MicroBatchKey, trainable
 from syncverify.scenario import step_plan

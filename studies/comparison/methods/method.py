@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from comparison.verdicts import Verdict
+from studies.comparison.verdicts import Verdict
 from syncverify.judge.properties.judgement import Judgement
 
 # Source of a run; see `comparison.rigs`.

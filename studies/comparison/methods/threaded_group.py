@@ -2,8 +2,8 @@
 
 from itertools import chain
 
-from comparison.methods.method import Method
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.methods.method import Method
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.values import (
     gradient_equals_reference,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from gpu.real_streams.lanes import KINDS, Kind, Lanes, default_streams_of_ranks
-from gpu.real_streams.recorder import StreamRecorder, on_own_thread
+from studies.gpu.real_streams.lanes import KINDS, Kind, Lanes, default_streams_of_ranks
+from studies.gpu.real_streams.recorder import StreamRecorder, on_own_thread
 from syncverify.backends.faults import threads_fault
 from syncverify.judge.properties import judge_run
 from syncverify.program.exact_arithmetic import exact_arithmetic

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from gpu.real_streams.lanes import Lanes
+from studies.gpu.real_streams.lanes import Lanes
 from syncverify.sim.recording.access_recording import AccessRecording, Note
 from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.recording.thread_identity import thread_identity

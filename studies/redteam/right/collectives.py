@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from redteam.program import right
-from redteam.wrong.sizes import local_of, reduce_groups_of
+from studies.redteam.program import right
+from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 

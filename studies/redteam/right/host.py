@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from redteam.program import right
-from redteam.right.collectives import SumsOver
-from redteam.wrong.sizes import local_of, reduce_groups_of
+from studies.redteam.program import right
+from studies.redteam.right.collectives import SumsOver
+from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams

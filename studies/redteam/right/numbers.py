@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from redteam.program import right
-from redteam.right.collectives import SumsOver
-from redteam.wrong.sizes import reduce_groups_of
+from studies.redteam.program import right
+from studies.redteam.right.collectives import SumsOver
+from studies.redteam.wrong.sizes import reduce_groups_of
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
 from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets
 from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from redteam.program import right
+from studies.redteam.program import right
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets

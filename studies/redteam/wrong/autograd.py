@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from redteam.program import wrong
-from redteam.wrong.sizes import local_of, reduce_groups_of
+from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 
 

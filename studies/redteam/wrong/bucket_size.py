@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
 
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams

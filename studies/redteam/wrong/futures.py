@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.view_buckets import Bucket
 

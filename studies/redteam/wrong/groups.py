@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from redteam.program import wrong
-from redteam.wrong.sizes import local_of, reduce_groups_of
+from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of, reduce_groups_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from redteam.program import wrong
-from redteam.wrong.sizes import local_of
+from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from redteam.program import wrong
-from redteam.wrong.sizes import local_of
+from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket

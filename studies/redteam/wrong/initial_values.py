@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import ViewBuckets

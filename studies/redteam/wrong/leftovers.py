@@ -16,8 +16,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from typing_extensions import override
 
-from redteam.program import wrong
-from redteam.wrong.sizes import local_of
+from studies.redteam.program import wrong
+from studies.redteam.wrong.sizes import local_of
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 

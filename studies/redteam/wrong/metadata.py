@@ -6,7 +6,7 @@ import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.main_grads import MainGrads
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads

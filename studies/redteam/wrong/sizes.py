@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from redteam.program import wrong
+from studies.redteam.program import wrong
 from syncverify.bugbank.bases.in_wait import ReducesInWait
 from syncverify.bugbank.bases.placements import reduce_groups
 from syncverify.bugbank.bases.plain_grads import PlainGrads

@@ -4,11 +4,11 @@ import threading
 from typing import Any
 
 import torch
-from planted.graphs import TakesArrivals
-from planted.watching import InterceptsBackward, RunsMicroBatches, roots
 from torch import nn
 
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from tests.quality.planted.graphs import TakesArrivals
+from tests.quality.planted.watching import InterceptsBackward, RunsMicroBatches, roots
 
 
 class HooksFirstInput(InterceptsBackward):

@@ -4,8 +4,9 @@ from collections import Counter
 from typing import Any
 
 import torch
-from planted.watching import RunsMicroBatches, WatchesCalls
 from torch import nn
+
+from tests.quality.planted.watching import RunsMicroBatches, WatchesCalls
 
 
 class TakesDetachForFreezing(WatchesCalls):

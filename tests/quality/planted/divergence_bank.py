@@ -5,7 +5,7 @@ They need no search: any scenario with two buckets shows them.
 
 from typing import Any
 
-from planted.bank import MATCH, ORDER, WAITS
+from tests.quality.planted.bank import MATCH, ORDER, WAITS
 
 # Entry of the bug bank, bytes of the cap, and the first violation with a part of the report:
 # where collectives exchange data, and where they do not.

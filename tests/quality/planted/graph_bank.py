@@ -5,14 +5,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from planted import backward_watches, call_watches, graph_walks, graphs, recomputing
-
 from syncverify.bugbank.autograd.autograd_grad_bypasses_hooks import CountsArrivals
 from syncverify.bugbank.autograd.create_graph_detaches_view import HoldsFirstGradient
 from syncverify.bugbank.autograd.reentrant_checkpoint_fires_twice import (
     CountsCallsOfNestedBackwards,
 )
 from syncverify.scenario.vocabulary import RARE
+from tests.quality.planted import (
+    backward_watches,
+    call_watches,
+    graph_walks,
+    graphs,
+    recomputing,
+)
 
 VALUE = "gradient_equals_reference"
 LIVE = "every_rank_finishes"

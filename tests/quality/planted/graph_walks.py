@@ -4,8 +4,9 @@ import inspect
 from typing import Any
 
 import torch
-from planted.watching import WalksGraph, nodes, roots
 from torch import nn
+
+from tests.quality.planted.watching import WalksGraph, nodes, roots
 
 
 class TakesExpansionForItsProbe(WalksGraph):

@@ -4,9 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from planted import lifecycle_words as words
-from planted.feature_bank import FeatureDefect, each_parameter
-
 from syncverify.bugbank.cross_rank.packs_what_is_used import PacksWhatIsUsed
 from syncverify.bugbank.faults.exception_leaves_reducer_state import (
     KeepsCountsOfFailedStep,
@@ -23,6 +20,8 @@ from syncverify.bugbank.lifecycle.step_without_last_micro_batch import (
 )
 from syncverify.bugbank.lifecycle.tail_window_dropped import LeavesTail
 from syncverify.scenario.scenario import Scenario
+from tests.quality.planted import lifecycle_words as words
+from tests.quality.planted.feature_bank import FeatureDefect, each_parameter
 
 VALUE = "gradient_equals_reference"
 UNREDUCED = (VALUE, "not_reduced")

@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from planted.feature_bank import FeatureDefect
 from torch import nn
 from typing_extensions import override
 
@@ -12,6 +11,7 @@ from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
 from syncverify.bugbank.bases.placements import local
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import PLAIN
+from tests.quality.planted.feature_bank import FeatureDefect
 
 ROUNDING = "gradient_is_within_rounding"
 # Convolutions have weights of 4 dims.

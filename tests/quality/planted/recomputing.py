@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any
 
 import torch
-from planted.watching import WatchesBackwards
 from torch import nn
+
+from tests.quality.planted.watching import WatchesBackwards
 
 
 class CountsRecomputed(WatchesBackwards):

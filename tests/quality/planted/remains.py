@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from planted import growth, process_changes
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 from typing_extensions import override
@@ -16,6 +15,7 @@ from typing_extensions import override
 from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted import growth, process_changes
 
 GROWTH = "memory_does_not_pile_up"
 CAP = "bucket_fits_the_cap"

@@ -5,15 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import Phase
-from planted import semantics, timing
-from planted.bank import EXCLUSIVE, MATCH, READ, VALUE
-from planted.divergence_bank import DIVERGENCES
-from planted.feature_bank import FeatureDefect
-from planted.graph_bank import GRAPH_DEFECTS
-from planted.lifecycle_bank import LIFECYCLE_DEFECTS
-from planted.modules import MODULE_DEFECTS
-from planted.space import SPACE
-from planted.stream_bank import STREAM_DEFECTS
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
@@ -25,6 +16,15 @@ from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
+from tests.quality.planted import semantics, timing
+from tests.quality.planted.bank import EXCLUSIVE, MATCH, READ, VALUE
+from tests.quality.planted.divergence_bank import DIVERGENCES
+from tests.quality.planted.feature_bank import FeatureDefect
+from tests.quality.planted.graph_bank import GRAPH_DEFECTS
+from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
+from tests.quality.planted.modules import MODULE_DEFECTS
+from tests.quality.planted.space import SPACE
+from tests.quality.planted.stream_bank import STREAM_DEFECTS
 
 DETERMINISTIC = "subject_is_deterministic"
 # Violations that a hundred scenarios show, where the fixed scenarios show another one.

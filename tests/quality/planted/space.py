@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from planted.bank import LIVE, LOCAL, VALUE
-from planted.feature_bank import FeatureDefect, each_parameter
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
@@ -25,6 +23,8 @@ from syncverify.bugbank.numerics.partial_double_reduced import RedistributesWhat
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.bank import LIVE, LOCAL, VALUE
+from tests.quality.planted.feature_bank import FeatureDefect, each_parameter
 
 
 class LooksAtTwoAxes(MainGrads):

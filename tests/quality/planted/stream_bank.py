@@ -5,10 +5,9 @@ The fixed scenarios show each violation in every run, so no search is needed.
 
 from dataclasses import dataclass
 
-from planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, OfEntry
-
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from tests.quality.planted.bank import AGREE, EXCLUSIVE, READ, UNBIND, VALUE, OfEntry
 
 FILLED = "reduce_reads_after_accumulation"
 CLEARED = "zero_grad_waits_for_reduce"

@@ -2,10 +2,6 @@
 
 from typing import Any
 
-from planted.divergence_bank import DIVERGENCES
-from planted.side_memory import HoldsUntilJoined, RecordsEachCopy
-from planted.stream_bank import TWINS
-
 from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
 from syncverify.bugbank.bases.view_buckets import (
     AveragedViewBuckets,
@@ -14,6 +10,9 @@ from syncverify.bugbank.bases.view_buckets import (
 )
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.bugbank.cross_rank.two_communicators_unordered import ChecksInTurn
+from tests.quality.planted.divergence_bank import DIVERGENCES
+from tests.quality.planted.side_memory import HoldsUntilJoined, RecordsEachCopy
+from tests.quality.planted.stream_bank import TWINS
 
 
 class ChecksAtTheEnd(ChecksInTurn):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from planted.counts import TellsBoundBucketsAlone, ToldCount
 from torch import nn
 from typing_extensions import override
 
@@ -17,6 +16,7 @@ from syncverify.bugbank.bases.placements import local
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.view_buckets import Bucket
 from syncverify.scenario.contract import Capabilities
+from tests.quality.planted.counts import TellsBoundBucketsAlone, ToldCount
 
 
 class ReducesWhatIsLeft(ReducesInWait):

@@ -9,7 +9,7 @@ import pytest
 LOSES_INTERRUPTS = """
 import os, signal, threading
 import click
-from benchmarks.command import run_command
+from studies.benchmarks.command import run_command
 
 class Finalized:
     def __del__(self):

@@ -11,16 +11,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from benchmarks.harness import players
-from benchmarks.harness.__main__ import main
-from benchmarks.harness.detector import microseconds_an_access, trace
-from benchmarks.harness.players import (
+from studies.benchmarks.harness import players
+from studies.benchmarks.harness.__main__ import main
+from studies.benchmarks.harness.detector import microseconds_an_access, trace
+from studies.benchmarks.harness.players import (
     BrokenRunError,
     judge,
     play_threaded,
     seconds_of_cores,
 )
-from benchmarks.harness.scenarios import four_ranks, subject
+from studies.benchmarks.harness.scenarios import four_ranks, subject
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.subjects.subject import resolve
@@ -40,7 +40,7 @@ def test_command_writes_every_number_and_prints_it_beside_its_target(
 ) -> None:
     written = tmp_path / "bench.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.harness", "--smoke", "--json", str(written)],
+        [sys.executable, "-m", "studies.benchmarks.harness", "--smoke", "--json", str(written)],
         cwd=ROOT, env=os.environ | {"COLUMNS": "120"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -71,13 +71,13 @@ def test_bad_usage_is_one_line_and_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["benchmarks.harness", *arguments])
+    monkeypatch.setattr(sys, "argv", ["studies.benchmarks.harness", *arguments])
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("python -m benchmarks.harness: ")
+    assert err.startswith("python -m studies.benchmarks.harness: ")
     assert complaint in err
     assert err.count("\n") == 1
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.synchronizer.__main__ import main
+from studies.benchmarks.synchronizer.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 MODELS = {"small", "medium", "large"}
@@ -18,7 +18,7 @@ MODELS = {"small", "medium", "large"}
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.synchronizer", *arguments],
+        [sys.executable, "-m", "studies.benchmarks.synchronizer", *arguments],
         cwd=ROOT,
         env=os.environ | {"COLUMNS": "120"},
         stdout=subprocess.PIPE,
@@ -81,7 +81,9 @@ def test_interrupt_leaves_no_process_behind() -> None:
         running.communicate()
         raise
     assert running.returncode == 130
-    assert err.splitlines()[-1] == "python -m benchmarks.synchronizer: interrupted"
+    assert (
+        err.splitlines()[-1] == "python -m studies.benchmarks.synchronizer: interrupted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,12 +104,12 @@ def test_bad_usage_is_one_line_and_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["benchmarks.synchronizer", *arguments])
+    monkeypatch.setattr(sys, "argv", ["studies.benchmarks.synchronizer", *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("python -m benchmarks.synchronizer: ")
+    assert err.startswith("python -m studies.benchmarks.synchronizer: ")
     assert complaint in err
     assert err.count("\n") == 1

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.document import (
+from studies.benchmarks.document import (
     InvalidDocumentError,
     markers,
     replace_tables,
 )
-from benchmarks.measure import Measure, ratio, speedup
-from benchmarks.report import Machine, Report
-from benchmarks.rounds import Rounds, slowest_rank, take_turns
-from benchmarks.synchronizer.memory import memory_of
-from benchmarks.synchronizer.sizes import ModelSize
+from studies.benchmarks.measure import Measure, ratio, speedup
+from studies.benchmarks.report import Machine, Report
+from studies.benchmarks.rounds import Rounds, slowest_rank, take_turns
+from studies.benchmarks.synchronizer.memory import memory_of
+from studies.benchmarks.synchronizer.sizes import ModelSize
 
-START, END = markers("benchmarks.synchronizer")
+START, END = markers("studies.benchmarks.synchronizer")
 
 
 def test_contestants_take_turns_in_an_order_that_rotates() -> None:
@@ -92,7 +92,7 @@ def test_memory_is_exact() -> None:
 def test_tables_replace_what_is_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
-    replace_tables(page, "new", "benchmarks.synchronizer")
+    replace_tables(page, "new", "studies.benchmarks.synchronizer")
     assert page.read_text() == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
 
 
@@ -101,5 +101,5 @@ def test_a_document_without_both_markers_is_refused(tmp_path: Path, text: str) -
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(InvalidDocumentError, match="lacks the lines"):
-        replace_tables(page, "new", "benchmarks.synchronizer")
+        replace_tables(page, "new", "studies.benchmarks.synchronizer")
     assert page.read_text() == text

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from comparison.cases import Case, case_of
-from comparison.rigs import Rigs
+from studies.comparison.cases import Case, case_of
+from studies.comparison.rigs import Rigs
 from syncverify.bugbank.catalogue import entry_of
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from comparison.__main__ import main
-from comparison.methods.all_methods import METHODS
+from studies.comparison.__main__ import main
+from studies.comparison.methods.all_methods import METHODS
 
 ROOT = Path(__file__).parents[3]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "comparison", *arguments],
+        [sys.executable, "-m", "studies.comparison", *arguments],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

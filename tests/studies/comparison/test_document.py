@@ -2,10 +2,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from comparison.document import page
-from comparison.methods.all_methods import METHODS
-from comparison.outcomes import Outcome, stored
-from comparison.verdicts import SILENT, Verdict, alarm
+from studies.comparison.document import page
+from studies.comparison.methods.all_methods import METHODS
+from studies.comparison.outcomes import Outcome, stored
+from studies.comparison.verdicts import SILENT, Verdict, alarm
 from syncverify.bugbank.catalogue import entries
 
 ROOT = Path(__file__).parents[3]

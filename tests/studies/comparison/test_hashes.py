@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from comparison.cases import Case
-from comparison.methods.debug_mode import DEBUG_MODE
-from comparison.rigs import Rigs
+from studies.comparison.cases import Case
+from studies.comparison.methods.debug_mode import DEBUG_MODE
+from studies.comparison.rigs import Rigs
 
 pytestmark = pytest.mark.nightly
 

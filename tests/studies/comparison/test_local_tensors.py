@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch.distributed as dist
 
-from comparison.cases import Case
-from comparison.local_tensors import play_on_local_tensors
-from comparison.methods.local_tensor import LOCAL_TENSOR
-from comparison.training import trained
-from comparison.verdicts import Verdict
+from studies.comparison.cases import Case
+from studies.comparison.local_tensors import play_on_local_tensors
+from studies.comparison.methods.local_tensor import LOCAL_TENSOR
+from studies.comparison.training import trained
+from studies.comparison.verdicts import Verdict
 from syncverify.backends.messages import unpack_result
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference

@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from comparison.methods.all_methods import METHODS
-from comparison.outcomes import Outcome, not_played, store, stored
-from comparison.verdicts import SILENT, alarm
+from studies.comparison.methods.all_methods import METHODS
+from studies.comparison.outcomes import Outcome, not_played, store, stored
+from studies.comparison.verdicts import SILENT, alarm
 from syncverify.bugbank.catalogue import entry_of
 
 OUTCOME = Outcome(

@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from comparison.cases import Case
-from comparison.methods.threaded_group import THREADED_GROUP
-from comparison.one_worker import OneWorker
-from comparison.threads import play_on_threads
+from studies.comparison.cases import Case
+from studies.comparison.methods.threaded_group import THREADED_GROUP
+from studies.comparison.one_worker import OneWorker
+from studies.comparison.threads import play_on_threads
 from syncverify.backends.messages import unpack_result
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
@@ -48,7 +48,9 @@ class RaisesOnOddRanks(AbsentOnOddRanks):
 
 @pytest.fixture
 def backend() -> Iterator[OneWorker]:
-    worker = OneWorker("threads", "comparison.threads_worker", hang_timeout_seconds=1.0)
+    worker = OneWorker(
+        "threads", "studies.comparison.threads_worker", hang_timeout_seconds=1.0
+    )
     with closing(worker) as opened:
         yield opened
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from comparison.training import NUM_STEPS, trained
+from studies.comparison.training import NUM_STEPS, trained
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 

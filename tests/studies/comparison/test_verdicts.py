@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from handmade_traces import judgement
 
-from comparison.verdicts import SILENT, how_they_end
+from studies.comparison.verdicts import SILENT, how_they_end
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.trace.run import Fault
+from tests.syncverify.judge.properties.handmade_traces import judgement
 
 FINE = judgement(())
 MAY_RAISE = (

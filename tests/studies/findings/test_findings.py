@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from findings.patching import PatchError, patched_folder
-from findings.playing import (
+from studies.findings.patching import PatchError, patched_folder
+from studies.findings.playing import (
     FAILED,
     NOT_SHOWN,
     SHOWN,
@@ -22,7 +22,7 @@ from findings.playing import (
     played,
     scripts,
 )
-from findings.table import PAGE, page, stored, with_result
+from studies.findings.table import PAGE, page, stored, with_result
 
 ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]

@@ -8,9 +8,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from gpu import __main__ as command
-from gpu.document import page
-from gpu.part import Part, Result
+from studies.gpu import __main__ as command
+from studies.gpu.document import page
+from studies.gpu.part import Part, Result
 
 PASSED = Result("passed", "cpu", "all of it")
 NOT_RUN = Result("not run", "cpu", "no GPU")

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gpu import bank, host_waits, installation, shared_device, traces
-from gpu.real_streams.lanes import KINDS, Kind
-from stand_ins.idle_streams import IdleStream
+from studies.gpu import bank, host_waits, installation, shared_device, traces
+from studies.gpu.real_streams.lanes import KINDS, Kind
+from studies.stand_ins.idle_streams import IdleStream
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject, resolve
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from gpu import (
+from studies.gpu import (
     bank,
     commands,
     host_waits,
@@ -15,8 +15,8 @@ from gpu import (
     traces,
     words,
 )
-from gpu.all_parts import PARTS
-from gpu.part import Result
+from studies.gpu.all_parts import PARTS
+from studies.gpu.part import Result
 from syncverify.scenario.vocabulary import BACKWARDS
 
 CPU = torch.device("cpu")

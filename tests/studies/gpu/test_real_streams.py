@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from comparison.cases import Case, case_of
-from gpu import traces
-from gpu.real_streams import recorder as recorder_module
-from gpu.real_streams.lanes import Kind, Lanes
-from gpu.real_streams.playing import play_on_streams, verdicts_on_streams
-from gpu.real_streams.recorder import StreamRecorder
-from gpu.shared_device import drawn
-from stand_ins.idle_streams import IdleEvent, IdleStream
+from studies.comparison.cases import Case, case_of
+from studies.gpu import traces
+from studies.gpu.real_streams import recorder as recorder_module
+from studies.gpu.real_streams.lanes import Kind, Lanes
+from studies.gpu.real_streams.playing import play_on_streams, verdicts_on_streams
+from studies.gpu.real_streams.recorder import StreamRecorder
+from studies.gpu.shared_device import drawn
+from studies.stand_ins.idle_streams import IdleEvent, IdleStream
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.records import CollectiveLaunch
@@ -244,7 +244,7 @@ def test_freed_memory_is_filled_before_the_next_operator(
 def test_ranks_have_default_streams_of_their_own(
     device: NamedStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu.real_streams.lanes import default_streams_of_ranks
+    from studies.gpu.real_streams.lanes import default_streams_of_ranks
 
     monkeypatch.setattr(torch.cuda, "default_stream", lambda _=None: "of the process")
     _, lanes = recorder_on(None)

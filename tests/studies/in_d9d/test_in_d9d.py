@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from in_d9d import cpu_copy, document, model, suite
-from in_d9d.__main__ import PAGE, RESULT, main
-from in_d9d.layouts import LAYOUTS
-from in_d9d.outcomes import outcome_of
-from in_d9d.trial import WHOSE, Trial
+from studies.in_d9d import cpu_copy, document, model, suite
+from studies.in_d9d.__main__ import PAGE, RESULT, main
+from studies.in_d9d.layouts import LAYOUTS
+from studies.in_d9d.outcomes import outcome_of
+from studies.in_d9d.trial import WHOSE, Trial
 from syncverify.errors import UsageError
 
 STORED = json.loads(RESULT.read_text("utf-8"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kills.trial import Ending, Plan, faults_of, planned, play
+from studies.kills.trial import Ending, Plan, faults_of, planned, play
 
 RIGHT = Plan(0, "gloo", is_right=True, num_kills=1, awaits_workers=False)
 WRONG = replace(RIGHT, is_right=False)

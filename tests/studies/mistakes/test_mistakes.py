@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from mistakes.corpus import KINDS, SUBJECTS, base_source, mistake_named, mistakes
-from mistakes.document import PAGE, page, stored
-from mistakes.fixes import Cost, Played, applied, compared, played
-from mistakes.playing import Told, told_about
-from mistakes.scoring import OfferedFix, Score
+from studies.mistakes.corpus import (
+    KINDS,
+    SUBJECTS,
+    base_source,
+    mistake_named,
+    mistakes,
+)
+from studies.mistakes.document import PAGE, page, stored
+from studies.mistakes.fixes import Cost, Played, applied, compared, played
+from studies.mistakes.playing import Told, told_about
+from studies.mistakes.scoring import OfferedFix, Score
 from syncverify.report.causes import MEANINGS
 from syncverify.witness.fix import Fix
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutants.general import (
+from studies.mutants.general import (
     TARGETS,
     Change,
     Mutant,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mutants.generation import OPERATORS, PACKAGE, Mutant, mutants, unchanged
-from mutants.results import reasons
-from mutants.targets import TARGETS
+from studies.mutants.generation import OPERATORS, PACKAGE, Mutant, mutants, unchanged
+from studies.mutants.results import reasons
+from studies.mutants.targets import TARGETS
 
 ALL = mutants()
 

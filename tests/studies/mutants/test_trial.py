@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 def command(*options: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process that has not imported the synchronizer yet."""
     return subprocess.run(
-        [sys.executable, "-m", "mutants", *options],
+        [sys.executable, "-m", "studies.mutants", *options],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -45,5 +45,5 @@ def test_an_id_that_nobody_has_is_one_line() -> None:
     ended = command("--only", "drop_everything")
     assert ended.returncode == 2
     assert ended.stderr == (
-        "python -m mutants: no mutant has an id that starts with 'drop_everything'\n"
+        "python -m studies.mutants: no mutant has an id that starts with 'drop_everything'\n"
     )

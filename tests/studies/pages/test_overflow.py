@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from planted.watching import RunsMicroBatches
 
-from pages.engine_matrix import RIGHT, WRONG, overflow_cell
+from studies.pages.engine_matrix import RIGHT, WRONG, overflow_cell
 from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
+from tests.quality.planted.watching import RunsMicroBatches
 
 
 class DropsWhatIsNotFinite(PlainGrads):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pages.power import FIGURES, PAGE, met, page
+from studies.pages.power import FIGURES, PAGE, met, page
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from peers import stored_runs
-from peers.__main__ import main
-from peers.peer_result import PeerResult
-from peers.roster import PEERS
+from studies.peers import stored_runs
+from studies.peers.__main__ import main
+from studies.peers.peer_result import PeerResult
+from studies.peers.roster import PEERS
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ RUN = PeerResult(
 
 
 def test_the_page_has_the_stored_runs() -> None:
-    assert stored_runs.page() == FINDINGS, "run `python -m peers --store`"
+    assert stored_runs.page() == FINDINGS, "run `python -m studies.peers --store`"
 
 
 def test_runs_are_stored_in_the_order_of_peers(

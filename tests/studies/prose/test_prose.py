@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from prose import __main__ as command
-from prose.counting import Count, comments, count, docstrings, pages
+from studies.prose import __main__ as command
+from studies.prose.counting import Count, comments, count, docstrings, pages
 
 DIALECT = '''"""Whoever reads of what nobody told."""
 

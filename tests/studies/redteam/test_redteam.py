@@ -2,10 +2,10 @@
 
 import pytest
 
-from redteam.catalogue import program_named, programs
-from redteam.document import PAGE, page
-from redteam.program import BLIND_SPOTS, wrong
-from redteam.scoring import score_of
+from studies.redteam.catalogue import program_named, programs
+from studies.redteam.document import PAGE, page
+from studies.redteam.program import BLIND_SPOTS, wrong
+from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from releases import __main__ as command
-from releases import release_table
-from releases.facts import facts
-from releases.marks import Problem, filled, problems
-from releases.release_table import Release, ReleaseTable
+from studies.releases import __main__ as command
+from studies.releases import release_table
+from studies.releases.facts import facts
+from studies.releases.marks import Problem, filled, problems
+from studies.releases.release_table import Release, ReleaseTable
 
 TABLE = ReleaseTable(
     "2026-01-02", {"megatron-core": Release("0.19.2", "2026-01-01", ">=3.12")}

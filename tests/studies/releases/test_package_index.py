@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from releases.package_index import newest
-from releases.release_table import Release, ReleaseTable
-from releases.requirements import peers, requirements
+from studies.releases.package_index import newest
+from studies.releases.release_table import Release, ReleaseTable
+from studies.releases.requirements import peers, requirements
 
 
 def file(name: str, **more: Any) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from studies.timemachine import results
+from studies.timemachine.__main__ import main
+from studies.timemachine.page import PAGE, page
+from studies.timemachine.pairs import FOLDER, Edit, Pair, table
+from studies.timemachine.playing import Played
+from studies.timemachine.results import EXAMPLES, Result, stored
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
-from timemachine import results
-from timemachine.__main__ import main
-from timemachine.page import PAGE, page
-from timemachine.pairs import FOLDER, Edit, Pair, table
-from timemachine.playing import Played
-from timemachine.results import EXAMPLES, Result, stored
 
 PAIRS = {pair.name: pair for pair in table().played}
 PAIR = Pair(

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
-from timemachine import releases as downloads
-from timemachine.pairs import Edit, Pair
-from timemachine.playing import play
-from timemachine.releases import Releases
+from studies.timemachine import releases as downloads
+from studies.timemachine.pairs import Edit, Pair
+from studies.timemachine.playing import play
+from studies.timemachine.releases import Releases
 
 SUBJECT = """\
 import torch.distributed as dist

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from simulated_streams import accumulate, parameters
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -13,6 +12,7 @@ from syncverify.synchronizer import (
     ReductionFailedError,
     SynchronizerConfig,
 )
+from tests.synchronizer.simulated_streams import accumulate, parameters
 
 
 def test_the_side_stream_waits_once_for_every_stream_that_wrote(streams) -> None:

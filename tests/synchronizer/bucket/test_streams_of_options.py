@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from simulated_streams import accumulate, parameters
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
+from tests.synchronizer.simulated_streams import accumulate, parameters
 
 
 class RecordsOperators(TorchDispatchMode):

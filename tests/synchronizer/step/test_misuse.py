@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from misuse_table import (
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from syncverify import synchronizer
+from tests.synchronizer.misuse_table import (
     CALLS,
     LINES,
     MESSAGES,
     STATES,
     Bench,
 )
-from torch.testing._internal.distributed.fake_pg import FakeStore
-
-from syncverify import synchronizer
 
 
 def page_rows() -> list[str]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from played_commands import end_all
+
+from tests.syncverify.command.played_commands import end_all
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from played_commands import BLOCKS, DIES, PLAYS, played, start
 
 from syncverify.scenario.token import decode
+from tests.syncverify.command.played_commands import BLOCKS, DIES, PLAYS, played, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

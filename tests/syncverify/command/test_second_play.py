@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from played_commands import BLOCKS, DIES, PLAYS, played, start
+
+from tests.syncverify.command.played_commands import BLOCKS, DIES, PLAYS, played, start
 
 pytestmark = [
     pytest.mark.long,

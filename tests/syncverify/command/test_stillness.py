@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from played_commands import PLAYS, played
+
+from tests.syncverify.command.played_commands import PLAYS, played
 
 pytestmark = [
     pytest.mark.slow,

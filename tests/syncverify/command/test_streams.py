@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from played_commands import DIES, PLAYS, played, start
+
+from tests.syncverify.command.played_commands import DIES, PLAYS, played, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade_traces import launch
 from torch.distributed.flight_recorder.components.builder import build_db
 from torch.distributed.flight_recorder.components.loader import read_dir
 
@@ -18,6 +17,7 @@ from syncverify.dumps.reading import read_dumps
 from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
 from syncverify.trace.records import CollectiveLaunch
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 BOTH, ALL = (0, 1), (0, 1, 2)
 Dumps = dict[int, dict[str, Any]]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from search_searches import Counting, Failing, identities, look
-from search_subjects import Naive
 
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, RankRun, Run
+from tests.syncverify.search.search_searches import Counting, Failing, identities, look
+from tests.syncverify.search.search_subjects import Naive
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from search_subjects import Doubles
-
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -13,6 +11,7 @@ from syncverify.search.keeping import KeepingProgress
 from syncverify.search.replay import SavedViolations, open_database
 from syncverify.search.result import SilentProgress
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_subjects import Doubles
 
 
 def met(cause: str, *, ranks: int, cap: int = 64) -> FoundViolation:

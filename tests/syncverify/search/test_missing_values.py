@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from search_searches import Failing
-from search_subjects import Naive
 
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.report import Report
@@ -20,6 +18,8 @@ from syncverify.search.missing_values import (
 from syncverify.search.result import SearchPlan, SearchResult, SilentProgress
 from syncverify.search.search import search
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_searches import Failing
+from tests.syncverify.search.search_subjects import Naive
 
 
 def played(capabilities: Any, seed: int, examples: int) -> Coverage:

@@ -6,7 +6,6 @@ import pytest
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
-from search_subjects import Doubles, Naive, SkipsThird
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
@@ -18,6 +17,7 @@ from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import SearchPlan, SilentProgress, merged
 from syncverify.search.search import search
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_subjects import Doubles, Naive, SkipsThird
 
 SCENARIO = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from search_subjects import Doubles, Naive
 
 import syncverify.search.parallel
 from syncverify.backends.pool import WorkerProcess
@@ -34,6 +33,7 @@ from syncverify.search.result import (
 )
 from syncverify.search.statistics import RunStatistics
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_subjects import Doubles, Naive
 
 pytestmark = pytest.mark.slow
 

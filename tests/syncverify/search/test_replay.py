@@ -11,7 +11,6 @@ from hypothesis.database import (
     MultiplexedDatabase,
     ReadOnlyDatabase,
 )
-from search_subjects import Doubles, Naive
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
@@ -30,6 +29,7 @@ from syncverify.search.replay import (
 from syncverify.search.result import SilentProgress
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
+from tests.syncverify.search.search_subjects import Doubles, Naive
 
 PAIR = Scenario(MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1,), 64)
 REPRODUCER = Reproducer("gradient_equals_reference", "scaled", PAIR)

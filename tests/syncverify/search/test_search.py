@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from search_searches import Counting, Failing, Listening, identities, look
-from search_subjects import Doubles, Naive, SkipsThird
 
 import syncverify.search.budget
 import syncverify.search.judge
@@ -23,6 +21,14 @@ from syncverify.search.result import SearchPlan, SearchResult
 from syncverify.search.search import search
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, Run
+from tests.syncverify.search.search_searches import (
+    Counting,
+    Failing,
+    Listening,
+    identities,
+    look,
+)
+from tests.syncverify.search.search_subjects import Doubles, Naive, SkipsThird
 
 ONE_RANK = Scenario(
     MeshSpec((1,), ("dp",)), (ParameterSpec("p0", (), ("R",)),), (1,), 2**20

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from search_subjects import Naive
 
 import syncverify.search.shrinking
 from syncverify.backends.sim import SimBackend
@@ -17,6 +16,7 @@ from syncverify.search.result import SilentProgress
 from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
+from tests.syncverify.search.search_subjects import Naive
 
 LARGE = Scenario(
     MeshSpec((3, 2), ("dp", "tp")),

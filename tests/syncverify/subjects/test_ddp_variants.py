@@ -46,7 +46,7 @@ def test_static_graph_fails_where_training_starts_in_no_sync(num_ranks: int) -> 
 
 @pytest.mark.parametrize("backward", ["anomaly", "loss_scaling", "several_roots"])
 @pytest.mark.parametrize("name", [
-    "stand_ins.one_backward:StaticGraphOfOneBackward", "ddp-find-unused",
+    "studies.stand_ins.one_backward:StaticGraphOfOneBackward", "ddp-find-unused",
 ])  # fmt: skip
 def test_it_finds_the_losses_that_another_backward_takes(
     name: str, backward: str

@@ -1,7 +1,6 @@
 """Timelines of traces that are written by hand."""
 
 import pytest
-from handmade_traces import launch
 
 from syncverify.timeline.ticks import ticks_of
 from syncverify.timeline.timeline import Arrow, Place, timeline_of
@@ -20,6 +19,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 NOW = Moment("wait", 0)
 BYTES = MemoryRegion(0, 0, 16)

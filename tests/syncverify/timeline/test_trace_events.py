@@ -4,8 +4,6 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from handmade_traces import launch
-
 from syncverify.timeline.timeline import timeline_of
 from syncverify.timeline.trace_events import trace_events
 from syncverify.trace.records import (
@@ -18,6 +16,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 NOW = Moment("wait", 0)
 BOTH = (0, 1)

@@ -1,11 +1,10 @@
 from collections.abc import Callable
 
 import pytest
-from handmade_traces import judgement, launch
 
-from comparison.cases import Case
-from comparison.methods.cuda_sanitizer import sanitized
-from comparison.rigs import Rigs
+from studies.comparison.cases import Case
+from studies.comparison.methods.cuda_sanitizer import sanitized
+from studies.comparison.rigs import Rigs
 from syncverify.trace.records import (
     Access,
     CollectiveWait,
@@ -18,6 +17,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
 NOW = Moment("wait", 0)
 BUFFER, ITS_SECOND_HALF = MemoryRegion(0, 0, 16), MemoryRegion(0, 8, 16)

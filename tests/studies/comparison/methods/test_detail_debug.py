@@ -2,10 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
-from comparison.cases import Case
-from comparison.methods.detail_debug import DETAIL_DEBUG
-from comparison.outcomes import verdicts
-from comparison.rigs import Rigs
+from studies.comparison.cases import Case
+from studies.comparison.methods.detail_debug import DETAIL_DEBUG
+from studies.comparison.outcomes import verdicts
+from studies.comparison.rigs import Rigs
 
 pytestmark = pytest.mark.slow
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from comparison.cases import Case
-from comparison.methods.allclose import replicas_are_close
-from comparison.methods.harness import all_properties_hold
-from comparison.methods.loss_parity import losses_agree
-from comparison.methods.threaded_group import values_are_right
-from comparison.rigs import Rigs
-from comparison.verdicts import Verdict
+from studies.comparison.cases import Case
+from studies.comparison.methods.allclose import replicas_are_close
+from studies.comparison.methods.harness import all_properties_hold
+from studies.comparison.methods.loss_parity import losses_agree
+from studies.comparison.methods.threaded_group import values_are_right
+from studies.comparison.rigs import Rigs
+from studies.comparison.verdicts import Verdict
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.trace.run import Observation
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade_traces import launch
 
 from syncverify.dumps.writing import dumps_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
 ALONE = Scenario(MeshSpec((1,), ("dp",)), (ParameterSpec("p", (2,), ("R",)),), (1,), 64)

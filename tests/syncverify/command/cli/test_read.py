@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade_traces import launch
 
 from syncverify.dumps.writing import dumps_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer, encode
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 Call = Callable[..., Any]
 BOTH = (0, 1)

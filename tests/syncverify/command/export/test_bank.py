@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from script_verdicts import verdicts
 
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.export.execution import reproduction_of, write_and_try
@@ -14,6 +13,7 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.token import decode
 from syncverify.subjects.subject import Subject
+from tests.syncverify.command.export.script_verdicts import verdicts
 
 ROOT = Path(__file__).parents[4]
 FIGURES = ROOT / "studies" / "results" / "bug-bank.json"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
-from script_verdicts import verdicts
 from torch import nn
 
 from syncverify.bugbank.bases.view_buckets import ViewBuckets
@@ -19,6 +18,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.scenario.token import Reproducer
 from syncverify.strategies import scenarios
 from syncverify.subjects.subject import Subject, resolve
+from tests.syncverify.command.export.script_verdicts import verdicts
 
 HERE = Path(__file__).parent
 

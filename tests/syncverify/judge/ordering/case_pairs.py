@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 
-from case import Case
+from tests.syncverify.judge.ordering.case import Case
 
 # First access, second access, whether they write.
 KINDS = {

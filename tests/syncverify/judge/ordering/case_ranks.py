@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from case import Case
+from tests.syncverify.judge.ordering.case import Case
 
 LIFETIMES = [
     Case(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from case_collectives import COLLECTIVES, SANITIZER
-from case_pairs import pairs
-from case_ranks import LIFETIMES, ON_HOST, RANKS
+from tests.syncverify.judge.ordering.case_collectives import COLLECTIVES, SANITIZER
+from tests.syncverify.judge.ordering.case_pairs import pairs
+from tests.syncverify.judge.ordering.case_ranks import LIFETIMES, ON_HOST, RANKS
 
 CASES = [*pairs(), *SANITIZER, *COLLECTIVES, *LIFETIMES, *RANKS, *ON_HOST]

@@ -1,11 +1,10 @@
 """Clocks contain all waits, and stay as small as the number of collectives in flight."""
 
-from micro_traces import traces
-
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
 from syncverify.judge.ordering.happens_before import walk
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import MemoryUse
+from tests.syncverify.judge.ordering.micro_traces import traces
 
 
 class Lanes:

@@ -1,9 +1,9 @@
 """How much freed memory `record_stream` keeps from being used again."""
 
 import pytest
-from micro_traces import traces
 
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
+from tests.syncverify.judge.ordering.micro_traces import traces
 
 USE_A = "r a[0:8] side; free a*64 default side;"
 USE_B = "r b[0:8] side; free b*16 default side;"

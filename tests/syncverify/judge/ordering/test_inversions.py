@@ -1,11 +1,11 @@
 """Legal orders that invert a race or early free. Positions count from 0."""
 
 import pytest
-from micro_traces import traces
 
 from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.inversions import Inversion, inversions, ordered_after
 from syncverify.judge.ordering.races import judge_orderings
+from tests.syncverify.judge.ordering.micro_traces import traces
 
 
 def orders(*programs: str, semantics: Semantics = "stream") -> list[Inversion]:

@@ -3,11 +3,11 @@
 from collections import Counter
 
 import pytest
-from case import Case, Label
-from labelled import CASES
-from micro_traces import traces
 
 from syncverify.judge.ordering.races import judge_orderings
+from tests.syncverify.judge.ordering.case import Case, Label
+from tests.syncverify.judge.ordering.labelled import CASES
+from tests.syncverify.judge.ordering.micro_traces import traces
 
 
 def verdict(case: Case) -> Label:

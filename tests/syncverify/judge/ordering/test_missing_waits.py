@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from micro_traces import AT, traces
-
 from syncverify.judge.ordering.missing_waits import (
     BeforeFree,
     BeforeReturn,
@@ -20,6 +18,7 @@ from syncverify.trace.records import (
     StorageFreed,
     StreamWait,
 )
+from tests.syncverify.judge.ordering.micro_traces import AT, traces
 
 PROGRAM = """
     call wait 0; @copy r b[0:4] side; @copy r b[0:4] default; @other r b[0:4] side; return;

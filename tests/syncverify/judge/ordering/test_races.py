@@ -4,7 +4,6 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from micro_traces import region, traces
 
 from syncverify.judge.ordering.races import (
     EarlyFree,
@@ -15,6 +14,7 @@ from syncverify.judge.ordering.races import (
 from syncverify.judge.violation import Violation
 from syncverify.trace.records import Access, Moment, StorageFreed
 from syncverify.trace.regions import MemoryRegion
+from tests.syncverify.judge.ordering.micro_traces import region, traces
 
 
 def pairs(*programs: str) -> list[tuple[int, int, int]]:

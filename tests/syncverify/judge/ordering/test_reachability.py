@@ -11,8 +11,6 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from micro_traces import AT, launch, region, traces
-from reachability import CyclicError, Reachability, bytes_of
 
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import (
@@ -26,6 +24,12 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from tests.syncverify.judge.ordering.micro_traces import AT, launch, region, traces
+from tests.syncverify.judge.ordering.reachability import (
+    CyclicError,
+    Reachability,
+    bytes_of,
+)
 
 STREAMS = ("default", "side", "third")
 LANES = ("default", "side", "nccl", "other nccl")

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
-from labelled import CASES
-from micro_traces import traces
-from steps import STEPS, without
 
 from syncverify.judge.ordering.happens_before import Semantics, Traces
 from syncverify.judge.ordering.missing_waits import Edge
 from syncverify.judge.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.judge.ordering.remedies import disorders
+from tests.syncverify.judge.ordering.labelled import CASES
+from tests.syncverify.judge.ordering.micro_traces import traces
+from tests.syncverify.judge.ordering.steps import STEPS, without
 
 
 def remedies(ranks: Traces, semantics: Semantics = "stream") -> list[str]:

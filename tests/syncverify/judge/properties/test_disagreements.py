@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handmade_traces import causes, judgement, launch
 
 from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.violation import Violation
 from syncverify.trace.records import CollectiveLaunch
+from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
 MATCH = "collectives_match_across_ranks"
 Slots = Sequence[tuple[str, int]]

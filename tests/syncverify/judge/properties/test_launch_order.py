@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from handmade_traces import judgement, launch
-
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.trace.records import CollectiveLaunch
+from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
 PAIR = (0, 1)
 A0, A1 = (launch("a", PAIR, n) for n in range(2))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handmade_traces import PARAMETERS, causes, judgement, launch
 
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.reference import reference
@@ -16,6 +15,12 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Fault
+from tests.syncverify.judge.properties.handmade_traces import (
+    PARAMETERS,
+    causes,
+    judgement,
+    launch,
+)
 
 PAIR = (0, 1)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from handmade_traces import causes, judgement, launch
 
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.trace.run import Fault
+from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
 Slots = Sequence[tuple[str, int]]
 

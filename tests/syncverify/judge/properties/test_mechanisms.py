@@ -4,23 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from told_causes import (
-    ELSEWHERE,
-    FIRST_ONLY,
-    IN_BUCKET,
-    ORACLE,
-    OWED,
-    OWN,
-    SCENARIO,
-    STEP,
-    TWICE_SUMMED,
-    WEIGHT,
-    ZEROS,
-    accumulation,
-    copies,
-    launch,
-    told,
-)
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
@@ -42,6 +25,23 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
+from tests.syncverify.judge.properties.told_causes import (
+    ELSEWHERE,
+    FIRST_ONLY,
+    IN_BUCKET,
+    ORACLE,
+    OWED,
+    OWN,
+    SCENARIO,
+    STEP,
+    TWICE_SUMMED,
+    WEIGHT,
+    ZEROS,
+    accumulation,
+    copies,
+    launch,
+    told,
+)
 
 SHOWN = {
     "no_collective": (OWN, (), "not_reduced"),

@@ -1,8 +1,6 @@
 """Which property a missing wait violates, and how it is told."""
 
 import pytest
-from micro_traces import traces
-from steps import STEPS, with_line, without
 
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.judgement import Judgement, merge
@@ -13,6 +11,8 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.run import RankRun, Run
+from tests.syncverify.judge.ordering.micro_traces import traces
+from tests.syncverify.judge.ordering.steps import STEPS, with_line, without
 
 ORDERINGS = {
     "reduce_reads_after_accumulation", "bucket_is_exclusive_while_reducing",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handmade_traces import judgement, launch
 
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.reference import reference
@@ -14,6 +13,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation
+from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
 PAIR = (0, 1)
 BYTES = (MemoryRegion(0, 0, 16),)

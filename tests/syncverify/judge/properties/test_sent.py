@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from handmade_traces import launch
 
 from syncverify.judge.properties.sent import (
     elements,
@@ -20,6 +19,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
+from tests.syncverify.judge.properties.handmade_traces import launch
 
 WEIGHT = ParameterSpec("w", (3,), ("R", "R"))
 OTHER = ParameterSpec("other", (2,), ("R", "S0"))

@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from micro_traces import traces
 
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.streams import (
@@ -18,6 +17,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import SubjectReturn, TraceRecord
 from syncverify.trace.run import RankRun, Run
+from tests.syncverify.judge.ordering.micro_traces import traces
 
 PROMISES = Capabilities(overlaps_backward=True)
 BACKWARD, WAIT = "call backward {0} 0;", "return; call wait {0};"

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from told_causes import (
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.properties.mechanisms import mechanism
+from syncverify.trace.records import Moment, SubjectReturn, TraceRecord
+from syncverify.trace.run import Observation, RankRun
+from tests.syncverify.judge.properties.told_causes import (
     BUCKET,
     IN_BUCKET,
     ORACLE,
@@ -16,11 +21,6 @@ from told_causes import (
     launch,
     told,
 )
-
-from syncverify.judge.decoding import explain
-from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.trace.records import Moment, SubjectReturn, TraceRecord
-from syncverify.trace.run import Observation, RankRun
 
 SENDS_OTHER = replace(
     launch(names=()),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from pages.engine_matrix import scenario_of
+from studies.pages.engine_matrix import scenario_of
 from syncverify.backends.sim import SimBackend
 from syncverify.program.graphs import cpp
 from syncverify.program.graphs.uses import USES

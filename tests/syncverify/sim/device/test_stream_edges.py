@@ -44,7 +44,7 @@ def in_backward(run: Run) -> Counter[tuple[str, str]]:
 
 
 def test_operators_on_further_threads_of_a_rank_are_recorded() -> None:
-    subject = resolve("stand_ins.modes:SumsInAHook")
+    subject = resolve("studies.stand_ins.modes:SumsInAHook")
     expected = in_backward(play(subject))
     seen = in_backward(play(subject, replace(SCENARIO, backward="on_threads")))
     assert expected["aten.clone.default", "stream 1"] > 0

@@ -1,0 +1,1 @@
+"""Tools that need a checkout and never ship: `python -m studies.benchmarks.harness`."""
