@@ -16,14 +16,13 @@ from syncverify.search.drawing import Drawing
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (
-    AUTOGRAD,
-    OPTIMIZER,
     Access,
     CollectiveLaunch,
     CollectiveWait,
     TraceRecord,
 )
 from syncverify.trace.run import Run
+from syncverify.trace.source_lines import NoLine
 from syncverify.witness.fix import Fix
 
 Verdict = Literal[
@@ -70,7 +69,7 @@ def applied(source: str, fix: Fix) -> str:
         ValueError: The lines that the fix shows are not at its place.
     """
     lines = source.splitlines()
-    at = int(fix.place.partition(" in ")[0].rpartition(":")[2]) - 1
+    at = fix.place.number - 1
     old = [line[2:] for line in fix.lines if not line.startswith("+ ")]
     shown = next(line for line in old if line.strip())
     original = next(line for line in lines[at : at + len(old)] if line.strip())
@@ -145,4 +144,7 @@ def _bytes_of(trace: Sequence[TraceRecord]) -> int:
 
 
 def _is_own(record: TraceRecord) -> TypeGuard[Access]:
-    return isinstance(record, Access) and record.source not in {AUTOGRAD, OPTIMIZER}
+    return isinstance(record, Access) and record.source not in (
+        NoLine.AUTOGRAD,
+        NoLine.OPTIMIZER,
+    )

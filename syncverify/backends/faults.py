@@ -14,8 +14,8 @@ from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
-from syncverify.trace.run import Fault, FaultKind
-from syncverify.trace.source_lines import outermost_frames
+from syncverify.trace.run import Detail, Fault, FaultKind
+from syncverify.trace.source_lines import CodeLine, outermost_frames
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
@@ -39,7 +39,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
 
 
 def _hook(
-    error: SubjectRaisedError, lines: Collection[str]
+    error: SubjectRaisedError, lines: Collection[CodeLine]
 ) -> Literal["", "tensor hook", "hook left"]:
     """Return the kind of hook that raised, with its lines of the subject."""
     if error.moment.phase == "after_unbind" and lines:
@@ -58,7 +58,7 @@ def _is_clear(error: BaseException) -> bool:
 
 
 def stall_fault(
-    kind: FaultKind, ranks: tuple[int, ...], details: tuple[str, ...]
+    kind: FaultKind, ranks: tuple[int, ...], details: tuple[Detail, ...]
 ) -> Fault:
     """Return the fault of ranks that cannot go on, with a line about each of them.
 

@@ -33,6 +33,7 @@ from syncverify.errors import InternalError, SubjectError
 from syncverify.processes.hang_detector import Finding, HangDetector
 from syncverify.processes.process_state import Work
 from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.source_lines import CodeLine
 
 
 class RankProcess(Protocol):
@@ -45,7 +46,7 @@ class RankProcess(Protocol):
     def why_silent(self) -> str:
         """Say why the process does not answer."""
 
-    def lines_of_hang(self) -> Sequence[str]:
+    def lines_of_hang(self) -> Sequence[CodeLine]:
         """Return the subject's lines in a process that does not answer, and end it."""
 
     def processor_seconds(self) -> float:

@@ -15,7 +15,7 @@ from typing import Final
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.program.subject_error import SubjectRaisedError
-from syncverify.trace.source_lines import outermost_frames
+from syncverify.trace.source_lines import NoLine, outermost_frames
 
 _SPEAKS_OF_GPUS: Final = re.compile(
     r"cuda|triton|cupy|nvidia|nvml|\bgpus?\b|could not run .* from the 'cpu' backend",
@@ -41,7 +41,7 @@ def refusing_what_needs_gpus() -> Iterator[None]:
         lines = outermost_frames(traceback.extract_tb(original.__traceback__))
         raise EnvironmentNotSupportedError(
             f"the sim backend tells the subject that it is on CUDA, and simulates no code "
-            f"below Python, such as kernels: {raised}, at {lines[-1] if lines else 'unknown line'};"
+            f"below Python, such as kernels: {raised}, at {lines[-1] if lines else NoLine.UNKNOWN};"
             " use nccl with GPUs, or a contract without device = 'cuda'"
         ) from error
 

@@ -25,9 +25,10 @@ import torch
 from syncverify.errors import InternalError
 from syncverify.processes.process_state import Work
 from syncverify.subjects.subject import Subject
-from syncverify.trace import engine_log, records, regions, run, slots
+from syncverify.trace import engine_log, records, regions, run, slots, source_lines
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.source_lines import CodeLine
 
 _Data = TypeVar("_Data")
 
@@ -80,13 +81,13 @@ class Status:
 
     Attributes:
         progress: Number of trace records so far.
-        lines: Lines of the subject on the stack of the playing thread, as text.
+        lines: Lines of the subject on the stack of the playing thread.
         in_torch: Whether the innermost line is torch's: the rank waits in a collective.
         launches: Collectives issued so far.
     """
 
     progress: int
-    lines: tuple[str, ...]
+    lines: tuple[CodeLine, ...]
     in_torch: bool
     launches: tuple[CollectiveLaunch, ...]
 
@@ -250,7 +251,7 @@ _DATA_CLASSES: Final = (
     frozenset,
     *(
         kind
-        for module in (engine_log, records, regions, run, slots)
+        for module in (engine_log, records, regions, run, slots, source_lines)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__
     ),

@@ -22,7 +22,7 @@ from syncverify.processes.process_state import (
     work_of_descendants,
 )
 from syncverify.processes.stack_dump import take_dump
-from syncverify.trace.source_lines import frames_in_dump
+from syncverify.trace.source_lines import CodeLine, frames_in_dump
 
 _START_WINDOW_SECONDS = 5.0
 _MAX_START_WINDOWS = 24  # on a busy machine, an import of torch takes a minute
@@ -106,7 +106,7 @@ class WorkerProcess:
         """Say why the process does not answer."""
         return why_silent(self.pid)
 
-    def lines_of_hang(self) -> list[str]:
+    def lines_of_hang(self) -> list[CodeLine]:
         """Return the subject's lines in a process that does not answer, and end it.
 
         The result is an empty list if a signal has stopped the process.

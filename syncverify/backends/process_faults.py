@@ -14,7 +14,7 @@ from syncverify.backends.faults import (
     unmatched_fault,
 )
 from syncverify.backends.gathering import Gathering, WorkerGathering
-from syncverify.trace.run import Fault
+from syncverify.trace.run import Detail, Fault
 
 # Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
 _FROM_OUTSIDE = {"signal 9", "signal 15"}
@@ -123,7 +123,7 @@ def _stall(gathering: Gathering[Any]) -> Fault:
     silent = gathering.silent()
     if silent:
         # All that is known of their peers is that some wait.
-        lines = list[str]()
+        lines = list[Detail]()
         for rank in silent:
             lines.append(f"rank {rank}: {_end(gathering, rank)}")
             lines += gathering.processes[rank].lines_of_hang()

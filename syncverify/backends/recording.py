@@ -106,14 +106,14 @@ class CollectiveRecording(TorchDispatchMode):
         if operation in POINT_TO_POINT:
             ends = ranks[group.rank()], ranks[named]
             ranks = ends if operation == "send" else ends[::-1]
-        source, *callers = calling_frames()
+        source, callers = calling_frames()
         self._recorder.launch(
             operation,
             _contribution(operator, args),
             ranks=ranks,
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
             source=source,
-            callers=tuple(callers),
+            callers=callers,
             communicator=group.group_name,
             root=root,
         )

@@ -23,6 +23,7 @@ from syncverify.backends.rank_status import status_of
 from syncverify.processes.process_state import Work, work_of_descendants
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
+from syncverify.trace.source_lines import CodeLine
 
 _PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 0.1  # more than a rank uses that waits, in one period
@@ -138,7 +139,7 @@ class RemoteRank:
             "was ended or stopped, keeps Python from running, or is cut off"
         )
 
-    def lines_of_hang(self) -> tuple[str, ...]:
+    def lines_of_hang(self) -> tuple[CodeLine, ...]:
         """Return no lines: from afar no process can be asked for its stacks."""
         return ()
 

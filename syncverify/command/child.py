@@ -19,7 +19,7 @@ from syncverify.processes.process_state import is_stopped, why_silent
 from syncverify.processes.silence import Silence
 from syncverify.processes.stack_dump import dump_on_request, take_dump
 from syncverify.processes.stillness import Stillness
-from syncverify.trace.source_lines import frames_in_dump
+from syncverify.trace.source_lines import CodeLine, frames_in_dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class End:
     code: int | None = None
     cause: str = "process_died"
     how: str = ""
-    lines: list[str] = field(default_factory=list)
+    lines: list[CodeLine] = field(default_factory=list)
     token: str = ""
     num_runs: int = 0
     was_interrupted: bool = False

@@ -18,12 +18,13 @@ from syncverify.scenario.token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replay import SavedViolations, open_database
 from syncverify.subjects.subject import resolve
+from syncverify.trace.source_lines import CodeLine
 
 
 def record(
     token: str,
     summary: str,
-    lines: Sequence[str],
+    lines: Sequence[CodeLine],
     num_runs: int,
     options: Mapping[str, Any],
 ) -> None:

@@ -45,6 +45,7 @@ from syncverify.defaults import (
     RECIPE_NAMES,
 )
 from syncverify.replay_line import replay_line
+from syncverify.trace.source_lines import CodeLine
 
 
 @click.group(
@@ -150,7 +151,7 @@ def run(**options: Any) -> None:
 
         execute(RunOptions(**options), began)
 
-    def record(token: str, summary: str, lines: list[str], num_runs: int) -> None:
+    def record(token: str, summary: str, lines: list[CodeLine], num_runs: int) -> None:
         from syncverify.command.lost import record
 
         record(token, summary, lines, num_runs, options)
@@ -232,7 +233,7 @@ def replay(token_or_file: str, **options: Any) -> None:
 def _play_owned(
     play: Callable[[], None],
     options: Mapping[str, Any],
-    record: Callable[[str, str, list[str], int], None] | None = None,
+    record: Callable[[str, str, list[CodeLine], int], None] | None = None,
 ) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
     from syncverify.command.owner import owned

@@ -40,6 +40,7 @@ from syncverify.plain_text import plain
 from syncverify.processes.orphans import adopt_orphans, end_orphans
 from syncverify.processes.process_state import STOPPED
 from syncverify.scenario.token import renamed
+from syncverify.trace.source_lines import CodeLine
 
 _PROPERTIES = {
     "process_died": "every_rank_finishes",
@@ -53,7 +54,7 @@ _REQUESTS = {f"ended by signal {int(number)}" for number in (1, 2, 15)}
 _FROM_ANYBODY = {"ended by signal 9", STOPPED}
 _NUMBERS = {2: "two", 3: "three"}
 
-Record = Callable[[str, str, list[str], int], None]
+Record = Callable[[str, str, list[CodeLine], int], None]
 
 
 def owned(
@@ -178,9 +179,9 @@ def _leave_without_verdict(words: str) -> NoReturn:
     complain(COMMAND_NAME, f"no verdict: the process {words}", HARNESS_FAILED)
 
 
-def _listed(lines: Iterable[str]) -> str:
+def _listed(lines: Iterable[CodeLine]) -> str:
     """Return lines of the subject for the end of a text, where a report lists them."""
-    return "".join(f"\n              {plain(line)}" for line in lines)
+    return "".join(f"\n              {plain(str(line))}" for line in lines)
 
 
 def _recorded(record: Callable[[], None]) -> NoReturn:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from syncverify.bounds import MAX_RANKS_OF_ANY_BACKEND
 from syncverify.dumps.plain_pickle import NotPlainError, loads
 from syncverify.errors import UsageError
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 _MAX_BYTES: Final = 2**28  # a recorder of 100,000 entries with stacks writes 200 MB
 _MAX_WORD: Final = 200  # characters of a name
@@ -44,7 +45,7 @@ class Entry:
     dtype: str
     numel: int
     is_done: bool
-    source: str
+    source: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +207,14 @@ def _numel(size: Any) -> int:
     return math.prod(size)
 
 
-def _source(frames: Any) -> str:
+def _source(frames: Any) -> Origin:
     """Return the innermost line outside of torch, such as `train.py:31 in step`."""
     for frame in frames if isinstance(frames, list | tuple) else ():
         path = Path(_word(_field(frame, "filename", str)))
         if "torch" not in path.parts:
             line, name = _field(frame, "line", int), _field(frame, "name", str)
-            return f"{'/'.join(path.parts[-2:])}:{line} in {_word(name)}"
-    return "unknown line"
+            return SourceLine("/".join(path.parts[-2:]), line, _word(name))
+    return NoLine.UNKNOWN
 
 
 def _word(text: Any) -> str:

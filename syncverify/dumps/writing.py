@@ -14,6 +14,7 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine, Origin
 
 VERSION: Final = "2.10"
 # Names of dtypes in dumps, where they are not the capitalized ones of torch.
@@ -139,10 +140,9 @@ def _output(launch: CollectiveLaunch) -> int:
     return launch.numel
 
 
-def _frames(source: str) -> list[Values]:
-    """Return a line such as `a.py:12 in f` as one frame."""
-    place, _, name = source.partition(" in ")
-    filename, _, line = place.rpartition(":")
-    if not line.isdigit():
+def _frames(source: Origin) -> list[Values]:
+    """Return a line of the subject as one frame."""
+    if isinstance(source, NoLine):
         return []
-    return [{"name": name, "filename": filename, "line": int(line)}]
+    name, path, number = source.function, source.path, source.number
+    return [{"name": name, "filename": path, "line": number}]

@@ -25,7 +25,7 @@ from syncverify.program.process_settings import (
     no_collection_of_cycles,
 )
 from syncverify.trace.run import Leftovers, RankRun
-from syncverify.trace.source_lines import is_subject_line, line_of
+from syncverify.trace.source_lines import SourceLine, is_subject_line, line_of
 
 
 class _State(NamedTuple):
@@ -154,15 +154,15 @@ def _new_holders(
     )
 
 
-def calls_of_backward(loss: torch.Tensor) -> tuple[str, ...]:
-    """Run a plain backward and name the functions in user files that it called.
+def calls_of_backward(loss: torch.Tensor) -> tuple[SourceLine, ...]:
+    """Run a plain backward and return the functions in user files that it called.
 
     A hook of a node is in no dictionary that Python can read, but it is called.
 
     Returns:
-        First line of each function, such as `bucket.py:81 in launch`.
+        First line of each function.
     """
-    called: dict[str, None] = {}
+    called: dict[SourceLine, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and is_subject_line(frame.f_code.co_filename):

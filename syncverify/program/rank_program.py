@@ -67,6 +67,7 @@ from syncverify.subjects.subject_api import (
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
 from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.source_lines import SourceLine
 
 MeshBuilder = Callable[[Scenario, torch.device], DeviceMesh]
 
@@ -118,7 +119,9 @@ class _RankProgram:
 
     _synchronizer: Synchronizer
     _has_failed = False  # whether the last backward raised as the scenario wants
-    _called: tuple[str, ...] = ()  # functions of the subject, called after `unbind()`
+    _called: tuple[
+        SourceLine, ...
+    ] = ()  # functions of the subject, called after `unbind()`
 
     def __init__(
         self,

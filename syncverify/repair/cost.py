@@ -28,7 +28,6 @@ from syncverify.judge.ordering.happens_before import Observer, Traces, walk
 from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.trace.records import (
-    AUTOGRAD,
     Access,
     CollectiveLaunch,
     MemoryUse,
@@ -36,6 +35,7 @@ from syncverify.trace.records import (
     SubjectCall,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _is_backward(record: TraceRecord) -> bool:
     """Tell whether autograd queued an operator."""
     return (
         isinstance(record, Access)
-        and record.source == AUTOGRAD
+        and record.source == NoLine.AUTOGRAD
         and record.moment.phase == "backward"
     )
 

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from syncverify.backends.sim import SimBackend
@@ -41,7 +40,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
-from syncverify.trace.source_lines import is_subject_line, shown_path
+from syncverify.trace.source_lines import SourceLine, is_subject_line, shown_path
 from syncverify.witness.fix import Fix
 
 _MAX_LOOKS: Final = 24
@@ -218,8 +217,8 @@ class Game:
             key=lambda each: not any(is_same_work(e, told) for e in each.found if told),
         )
 
-    def first_line_of(self, phase: str) -> str | None:
-        """Name the first line of the subject's method of a name."""
+    def first_line_of(self, phase: str) -> SourceLine | None:
+        """Return the first line of the subject's method of a name."""
         method: Any = getattr(self.subject.factory, phase, None)
         while hasattr(method, "__wrapped__"):
             method = method.__wrapped__
@@ -228,28 +227,24 @@ class Game:
         code = method.__code__
         if not is_subject_line(code.co_filename):
             return None
-        return f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in {phase}"
+        return _first_line(code)
 
     def functions(self) -> Iterator[tuple[Source, ast.FunctionDef]]:
         """Yield the functions behind the violation, then all methods of the subject and its file."""
         code = self.found.violation.evidence.get("code", {})
-        lines = [line for each in code.values() for line in each]
+        lines = [each.line for lines in code.values() for each in lines]
         seen = set[tuple[str, int]]()
         for line in (*lines, *self._methods(), *self._beside()):
-            path, _, rest = line.partition(":")
-            number, source = (
-                rest.partition(" in ")[0],
-                source_of(str(Path(path).absolute())),
-            )
-            function = source.function_at(int(number)) if source else None
+            source = source_of(line.file)
+            function = source.function_at(line.number) if source else None
             place = (source.path, function.lineno) if source and function else None
             if source and function and place and place not in seen:
                 seen.add(place)
                 if place not in self._taking_arguments:
                     yield source, function
 
-    def _methods(self) -> Iterator[str]:
-        """Name the methods of the subject's class and its bases, the nearest class first."""
+    def _methods(self) -> Iterator[SourceLine]:
+        """Yield the methods of the subject's class and its bases, the nearest class first."""
         for owner in getattr(self.subject.factory, "__mro__", ()):
             for method in vars(owner).values():
                 code = (
@@ -258,16 +253,16 @@ class Game:
                     else None
                 )
                 if code is not None and is_subject_line(code.co_filename):
-                    yield f"{shown_path(code.co_filename)}:{code.co_firstlineno + 1} in f"
+                    yield _first_line(code)
 
-    def _beside(self) -> Iterator[str]:
-        """Name the methods of the other classes in the file of the subject's class."""
+    def _beside(self) -> Iterator[SourceLine]:
+        """Yield the methods of the other classes in the file of the subject's class."""
         path = inspect.getsourcefile(self.subject.factory) if self._is_class else None
         source = source_of(path) if path and is_subject_line(path) else None
         for owner in ast.walk(source.tree) if source else ():
             for node in owner.body if isinstance(owner, ast.ClassDef) else ():
                 if source and isinstance(node, ast.FunctionDef):
-                    yield f"{shown_path(source.path)}:{node.lineno} in {node.name}"
+                    yield SourceLine(shown_path(source.path), node.lineno, node.name)
 
     @property
     def _taking_arguments(self) -> set[tuple[str, int]]:
@@ -288,8 +283,8 @@ class Game:
         start, removed = edit.first - 1, self.removed(edit)
         near = max(start - 1, 0) if not edit.num_lines else start
         function = source.function_at(near + 1)
-        place = f"{shown_path(edit.path)}:{near + 1}"
-        place += f" in {function.name}" if function else ""
+        name = function.name if function else ""
+        place = SourceLine(shown_path(edit.path), near + 1, name)
         stays = () if edit.num_lines else source.lines[near : near + 1]
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
@@ -329,6 +324,12 @@ class Game:
         if path not in self._files:
             self._files[path] = LiveFile(path)
         return self._files[path]
+
+
+def _first_line(code: CodeType) -> SourceLine:
+    """Return the line after the head of a function."""
+    number = code.co_firstlineno + 1
+    return SourceLine(shown_path(code.co_filename), number, code.co_name)
 
 
 def _lacks_order(run: Run) -> bool:

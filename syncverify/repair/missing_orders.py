@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from syncverify.judge.ordering.missing_waits import (
-    NO_LINES,
     BeforeReturn,
     Edge,
     RecordStream,
@@ -20,6 +18,7 @@ from syncverify.judge.ordering.remedies import Disorder
 from syncverify.repair.scope import NOTE, Name, Scope
 from syncverify.repair.source_edit import Edit, source_of
 from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 Look = Callable[[Edit], Scope]
 _CURRENT = "torch.cuda.current_stream()"
@@ -41,7 +40,7 @@ class Place:
 
 
 def candidates(
-    disorder: Disorder, phases: Callable[[str], str | None], look: Look
+    disorder: Disorder, phases: Callable[[str], SourceLine | None], look: Look
 ) -> Iterator[Edit]:
     """Yield changes that may order the work of a disorder, the likeliest first.
 
@@ -90,47 +89,36 @@ def _names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
 
 def _as_noted(edge: Edge, note: Edit) -> Edge:
     """Return an edge with the line of its launch where the file has one line more."""
-    if not isinstance(edge, WaitForWork):
+    if not (isinstance(edge, WaitForWork) and isinstance(edge.launched_at, SourceLine)):
         return edge
-    place, _, rest = edge.launched_at.partition(" in ")
-    path, _, number = place.rpartition(":")
-    is_moved = (
-        number.isdigit()
-        and str(Path(path).absolute()) == note.path
-        and int(number) >= note.first
-    )
-    if not is_moved:
+    line = edge.launched_at
+    if line.file != note.path or line.number < note.first:
         return edge
-    moved = f"{path}:{int(number) + len(note.lines)} in {rest}"
+    moved = line._replace(number=line.number + len(note.lines))
     return replace(edge, launched_at=moved)
 
 
-def statement(line: str) -> tuple[str, ast.stmt] | None:
-    """Return file and statement of a line such as `sync.py:41 in wait`."""
-    place = line.partition(" in ")[0]
-    path, _, number = place.rpartition(":")
-    if not number.isdigit():
+def statement(origin: Origin) -> tuple[str, ast.stmt] | None:
+    """Return file and statement of a line; None where no line of the subject is known."""
+    if isinstance(origin, NoLine):
         return None
-    full = str(Path(path).absolute())
-    source = source_of(full)
-    node = source.statement_at(int(number)) if source else None
-    return (full, node) if node is not None else None
+    source = source_of(origin.file)
+    node = source.statement_at(origin.number) if source else None
+    return (origin.file, node) if node is not None else None
 
 
-def ends(line: str) -> Iterator[Place]:
+def ends(line: SourceLine) -> Iterator[Place]:
     """Yield the ends of the function that has a line: before its returns, or after its body."""
-    path, _, number = line.partition(" in ")[0].rpartition(":")
-    full = str(Path(path).absolute())
-    source = source_of(full)
-    function = source.function_at(int(number)) if source else None
+    source = source_of(line.file)
+    function = source.function_at(line.number) if source else None
     if function is not None:
         last = function.body[-1]
         is_return = isinstance(last, ast.Return)
-        yield Place(full, last, is_before=is_return)
+        yield Place(line.file, last, is_before=is_return)
 
 
 def _places(
-    edge: Edge, disorder: Disorder, phases: Callable[[str], str | None]
+    edge: Edge, disorder: Disorder, phases: Callable[[str], SourceLine | None]
 ) -> Iterator[Place]:
     """Yield places for a wait: where the edge was tried, then the lines that led there."""
     found = disorder.found[0]
@@ -149,11 +137,11 @@ def _places(
         yield from ends(line)
 
 
-def _frames(use: MemoryUse) -> tuple[str, ...]:
-    return tuple(e for e in (use.source, *use.callers) if e not in NO_LINES)
+def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
+    return tuple(e for e in (use.source, *use.callers) if isinstance(e, SourceLine))
 
 
-def _at(lines: Sequence[str], *, is_before: bool) -> Iterator[Place]:
+def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[Place]:
     for line in lines:
         found = statement(line)
         if found is None:

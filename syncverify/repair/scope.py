@@ -18,6 +18,7 @@ from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.work import SimulatedWork
+from syncverify.trace.source_lines import Origin
 
 _MAX_DEPTH: Final = 3
 _MAX_OBJECTS: Final = 400
@@ -55,7 +56,7 @@ class Scope:
     """
 
     streams: dict[str, dict[Name, None]] = field(default_factory=dict)
-    works: dict[str, dict[Name, None]] = field(default_factory=dict)
+    works: dict[Origin, dict[Name, None]] = field(default_factory=dict)
     tensors: dict[Name, None] = field(default_factory=dict)
     current: set[str] = field(default_factory=set)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from syncverify.judge.violation import Violation
 from syncverify.report.checkout import checkout, path_in_checkout
+from syncverify.trace.source_lines import CodeLine
 
 # As `syncverify.trace.source_lines` writes places: the end of a path, and a number.
 _PLACE = re.compile(r"([^\n]+?\.py):(\d+)")
@@ -97,11 +98,11 @@ def _written_places(text: str) -> Iterator[tuple[list[str], int]]:
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield each text in plain JSON values."""
-    if isinstance(value, str):
-        yield value
+    if isinstance(value, str | CodeLine):
+        yield str(value)
     elif isinstance(value, dict):
         yield from _texts(list(value.values()))
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for each in value:
             yield from _texts(each)
 

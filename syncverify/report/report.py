@@ -11,6 +11,7 @@ from syncverify.report.observed import ObservedFeature, with_word
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation
+from syncverify.trace.source_lines import CodeLine
 
 REPORT_VERSION = 2
 
@@ -144,11 +145,11 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
     if entry.acts:
-        data["lines"] = [*entry.acts]
+        data["lines"] = [*map(str, entry.acts)]
     if entry.left_out:
-        data["missing_at"] = [*entry.left_out]
+        data["missing_at"] = [*map(str, entry.left_out)]
     if entry.deciders:
-        data["ran_only_here"] = [*entry.deciders]
+        data["ran_only_here"] = [*map(str, entry.deciders)]
     if entry.left_over:
         data["left_over"] = [
             {
@@ -160,7 +161,8 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
             for each in entry.left_over
         ]
     if entry.fix is not None:
-        data["fix"] = {**asdict(entry.fix), "lines": [*entry.fix.lines]}
+        place, lines = str(entry.fix.place), [*entry.fix.lines]
+        data["fix"] = {**asdict(entry.fix), "place": place, "lines": lines}
         del data["fix"]["sets_back"]  # the lines tell
     return data
 
@@ -179,6 +181,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, CodeLine):
+        return str(value)
+    if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value

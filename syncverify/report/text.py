@@ -25,6 +25,8 @@ from syncverify.scenario.specs import (
 )
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.found_violation import FoundViolation
+from syncverify.trace.run import Detail
+from syncverify.trace.source_lines import CodeLine
 
 _UNSHARDED = {
     REPLICATE: "Replicate",
@@ -162,7 +164,7 @@ def violation_text(
 
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     """Yield the summary and all lines that belong to it, each line once."""
-    evidence, shown = entry.violation.evidence, set[str]()
+    evidence, shown = entry.violation.evidence, set[CodeLine]()
     code = evidence.get("code", {})
     yield f"  {entry.violation.summary}"
     yield _with_code([""], code, shown)[1:]
@@ -172,7 +174,7 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
             yield _with_code(lines, code, shown, title)
     yield [f"  {line}" for line in _witness(entry)]
     yield [f"  {line}" for line in _acts(entry, shown)]
-    yield [f"  {line}" for line in _missing(entry, shown)]
+    yield [f"  {line}" for line in _missing(entry)]
     yield [f"  {line}" for line in _left_over(entry)]
 
 
@@ -183,13 +185,16 @@ def _text_of(sections: Sequence[list[str] | str]) -> str:
 
 
 def _with_code(
-    events: Sequence[str], code: dict[str, list[str]], shown: set[str], title: str = ""
+    events: Sequence[Detail],
+    code: dict[str, tuple[CodeLine, ...]],
+    shown: set[CodeLine],
+    title: str = "",
 ) -> list[str]:
     """Put the lines of code behind each event under it, those that were not shown before."""
     lines = list[str]()
     for event in events:
         lines.append(f"  {title:<11} {event}")
-        new = [line for line in code.get(event, ()) if line not in shown]
+        new = [line for line in code.get(str(event), ()) if line not in shown]
         shown.update(new)
         lines += [f"                {line}" for line in new]
     return lines
@@ -310,7 +315,7 @@ def _witness(entry: FoundViolation) -> Iterator[str]:
         yield f"{'' if number else 'witness:':<11} {line}"
 
 
-def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
+def _acts(entry: FoundViolation, shown: set[CodeLine]) -> Iterator[str]:
     """Yield the lines of the step that no event has shown."""
     evidence = entry.violation.evidence
     new = [line for line in entry.acts if line not in shown]
@@ -320,9 +325,8 @@ def _acts(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
         yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
 
 
-def _missing(entry: FoundViolation, shown: set[str]) -> Iterator[str]:
-    new = [line for line in entry.left_out if line not in shown]
-    for number, line in enumerate(new):
+def _missing(entry: FoundViolation) -> Iterator[str]:
+    for number, line in enumerate(entry.left_out):
         yield f"{'' if number else 'missing at:':<11} {line}"
 
 
@@ -330,7 +334,7 @@ def _deciders(entry: FoundViolation, above: str) -> Iterator[str]:
     """Yield the lines that ran here alone, without those whose place stands above."""
     if entry.fix is not None:
         return
-    new = [each for each in entry.deciders if each.partition(": ")[0] not in above]
+    new = [each for each in entry.deciders if str(each.line) not in above]
     if new:
         yield "ran only where it fails:"
         yield from (f"{'':<11} {line}" for line in new)
@@ -364,7 +368,7 @@ def _numbers(evidence: dict[str, Any]) -> Iterator[str]:
             yield f"{key + ':':<11} {numbers_text(evidence[key])}"
 
 
-def _events(evidence: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _events(evidence: dict[str, Any]) -> Iterator[tuple[str, list[Detail]]]:
     """Yield lists of events, each with its title."""
     for key in ("first", "second", "memory", "remedy"):
         if key in evidence:

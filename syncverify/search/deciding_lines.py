@@ -22,7 +22,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.line_probe import PlayedLines, played_lines
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
-from syncverify.trace.source_lines import shown_path, with_text
+from syncverify.trace.source_lines import CodeLine, SourceLine, shown_path, with_code
 
 _NUM_DRAWN: Final = 6
 _MAX_RANKS: Final = 4
@@ -38,11 +38,11 @@ Lines = Mapping[str, PlayedLines]
 
 def deciding_lines(
     found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[str, ...]:
+) -> tuple[CodeLine, ...]:
     """Return up to three lines with their code; see Note [Lines that decide].
 
     Returns:
-        Lines such as `sync.py:20 in divisor: return ...`; none where no scenario that is drawn
+        The lines; none where no scenario that is drawn
         is right, or where the subject's functions cannot be probed.
     """
     if found.violation.cause in _SLOW:
@@ -59,11 +59,7 @@ def deciding_lines(
         for scenario in right:
             backend.run(scenario, subject)
     deciding = [*_only_in(failing, passing)]
-    return tuple(with_text(deciding[:_NUM_SHOWN])) if _is_few(deciding) else ()
-
-
-def _is_few(lines: list[str]) -> bool:
-    return len(lines) <= _MAX_DECIDING
+    return with_code(deciding[:_NUM_SHOWN]) if len(deciding) <= _MAX_DECIDING else ()
 
 
 def _is_right(scenario: Scenario, subject: Subject, backend: SimBackend) -> bool:
@@ -71,8 +67,8 @@ def _is_right(scenario: Scenario, subject: Subject, backend: SimBackend) -> bool
     return run.fault is None and not check(scenario, run, subject.capabilities)
 
 
-def _only_in(failing: Lines, passing: Lines) -> Iterator[str]:
-    """Name the statements that ran in the first scenario alone, in the order of files."""
+def _only_in(failing: Lines, passing: Lines) -> Iterator[SourceLine]:
+    """Yield the statements that ran in the first scenario alone, in the order of files."""
     for path, lines in sorted(failing.items()):
         known = passing[path].played if path in passing else frozenset[int]()
         new = lines.played - known
@@ -81,7 +77,7 @@ def _only_in(failing: Lines, passing: Lines) -> Iterator[str]:
             inside = [each for each in functions if each[0] < number <= each[1]]
             if inside:
                 name = max(inside)[2]  # the innermost function starts last
-                yield f"{shown_path(path)}:{number} in {name}"
+                yield SourceLine(shown_path(path), number, name)
 
 
 def _functions(path: str) -> list[tuple[int, int, str]]:

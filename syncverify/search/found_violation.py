@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+from typing_extensions import override
 
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.token import Reproducer, encode
 from syncverify.search.left_over_value import LeftOver
+from syncverify.trace.source_lines import CodeLine
 from syncverify.witness.fix import Fix
 from syncverify.witness.witness import NoWitness, Witness
 
@@ -30,6 +33,17 @@ class RelatedViolation:
     cause: str
     summary: str
     is_consequence: bool
+
+
+class LeftOut(NamedTuple):
+    """A line of the subject that kept it from what it left out, or that had to do it."""
+
+    line: CodeLine
+    why: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.line} ({self.why})"
 
 
 # Causes that a counter or a flag of the step before may have.
@@ -77,11 +91,11 @@ class FoundViolation:
     witness: Witness | NoWitness | None = None
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
-    acts: tuple[str, ...] = ()
+    acts: tuple[CodeLine, ...] = ()
     is_smallest: bool = False
     not_shrunk: str = ""
-    left_out: tuple[str, ...] = ()
-    deciders: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    deciders: tuple[CodeLine, ...] = ()
     left_over: tuple[LeftOver, ...] = ()
     tensors: str = "dtensor"
 

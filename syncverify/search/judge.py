@@ -290,7 +290,7 @@ def _place_in_bind(run: Run) -> str:
     fault = run.fault
     if fault is None or not fault.error.startswith(f"{fault.identity} in {_BIND}: "):
         return ""
-    return "\n".join((fault.identity, *fault.details))
+    return "\n".join((fault.identity, *map(str, fault.details)))
 
 
 def _is_slow(run: Run) -> bool:

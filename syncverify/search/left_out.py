@@ -11,15 +11,20 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from syncverify.backends.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.skipped_launch import Place, function_named, skipped_launches
+from syncverify.search.found_violation import FoundViolation, LeftOut
+from syncverify.search.skipped_launch import function_named, skipped_launches
 from syncverify.search.step_lines import RanLines, lines_of_step
 from syncverify.subjects.subject import Subject
-from syncverify.trace.source_lines import is_subject_line, shown_path, text_of
+from syncverify.trace.source_lines import (
+    CodeLine,
+    SourceLine,
+    code_of_line,
+    is_subject_line,
+    shown_path,
+)
 
 _NUM_SHOWN: Final = 2
 _MAX_DECORATORS: Final = 8  # lines of decorators that are skipped
@@ -39,12 +44,11 @@ _METHODS: Final[Mapping[str, str]] = {
 
 def left_out(
     found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[str, ...]:
+) -> tuple[LeftOut, ...]:
     """Return the lines of the subject that decide about what it did not do, with their code.
 
     Returns:
-        Lines such as `sync.py:20 in on_gradient: if bucket.is_ready: (nothing under it ran in
-        step 1)`; none for causes that have lines of their own.
+        The lines; none for causes that have lines of their own.
     """
     cause = found.violation.cause
     if found.starts_wrongly:
@@ -58,42 +62,32 @@ def left_out(
     return tuple(itertools.chain(_skipping(cause, step, ran), cleared))
 
 
-def _skipping(cause: str, step: int, ran: RanLines) -> Iterator[str]:
+def _skipping(cause: str, step: int, ran: RanLines) -> Iterator[LeftOut]:
     if cause in _NOT_LAUNCHED:
         places = dict.fromkeys(skipped_launches(ran))
         for place in itertools.islice(places, _NUM_SHOWN):
-            yield f"{_with_text(place)} (in step {step} it led to no collective)"
+            line = CodeLine(place, code_of_line(place))
+            yield LeftOut(line, f"in step {step} it led to no collective")
 
 
-def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[str]:
+def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
     name = _METHODS.get(cause, "")
     place = _own_method(name, subject) or function_named(name, ran) if name else None
     if place is not None:
-        yield f"{_with_text(place)} (which has to clear it)"
+        line = CodeLine(place, code_of_line(place))
+        yield LeftOut(line, "which has to clear it")
 
 
-def _own_method(name: str, subject: Subject) -> Place | None:
+def _own_method(name: str, subject: Subject) -> SourceLine | None:
     """Return the first line of a method of the subject's class, where it is Python code."""
     method = inspect.unwrap(getattr(subject.factory, name, None) or _own_method)
     code = getattr(method, "__code__", None)
     if method is _own_method or code is None or not is_subject_line(code.co_filename):
         return None
     # Decorators come first.
-    place = Place(code.co_filename, code.co_firstlineno, name)
-    for number in range(place.line, place.line + _MAX_DECORATORS):
-        later = replace(place, line=number)
-        if _text(later).startswith(("def ", "async def ")):
+    first = SourceLine(shown_path(code.co_filename), code.co_firstlineno, name)
+    for number in range(first.number, first.number + _MAX_DECORATORS):
+        later = first._replace(number=number)
+        if code_of_line(later).startswith(("def ", "async def ")):
             return later
-    return place
-
-
-def _with_text(place: Place) -> str:
-    return f"{_named(place)}: {_text(place)}"
-
-
-def _text(place: Place) -> str:
-    return text_of(_named(place))
-
-
-def _named(place: Place) -> str:
-    return f"{shown_path(place.file)}:{place.line} in {place.function}"
+    return first

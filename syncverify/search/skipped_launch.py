@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from syncverify.search.step_lines import RanLines
+from syncverify.trace.source_lines import SourceLine, shown_path
 
 _COLLECTIVES: Final = frozenset(
     {
@@ -35,16 +36,7 @@ _Decision = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
 _MAX_FUNCTIONS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of a file, in a function."""
-
-    file: str
-    line: int
-    function: str
-
-
-def skipped_launches(ran: RanLines) -> Iterator[Place]:
+def skipped_launches(ran: RanLines) -> Iterator[SourceLine]:
     """Yield statements that ran, and kept some line with a collective from running."""
     sources = _sources(ran)
     names, seen = [*sorted(_COLLECTIVES)], set[str]()
@@ -60,10 +52,10 @@ def skipped_launches(ran: RanLines) -> Iterator[Place]:
         names = [each for each in dict.fromkeys(names) if each not in seen]
 
 
-def function_named(name: str, ran: RanLines) -> Place | None:
+def function_named(name: str, ran: RanLines) -> SourceLine | None:
     """Return the first line of the function of a name that ran; None of several."""
     found = [
-        Place(source.file, function.lineno, name)
+        SourceLine(shown_path(source.file), function.lineno, name)
         for source in _sources(ran)
         for function in source.functions()
         if function.name == name and not source.is_untouched(function)
@@ -115,7 +107,7 @@ class _Source:
                 if not _blocks_of(last) and _is_named_in(last, name):
                     yield way
 
-    def where_it_ends(self, way: _Way) -> Place | None:
+    def where_it_ends(self, way: _Way) -> SourceLine | None:
         """Return the last statement that ran on the way to one that did not."""
         *around, last = way.statements
         if self._did_run(last):
@@ -147,8 +139,9 @@ class _Source:
             if isinstance(each, _Exit) and self._did_run(each):
                 yield statement
 
-    def _place(self, statement: ast.stmt, way: _Way) -> Place:
-        return Place(self.file, statement.lineno, way.function.name)
+    def _place(self, statement: ast.stmt, way: _Way) -> SourceLine:
+        name = way.function.name
+        return SourceLine(shown_path(self.file), statement.lineno, name)
 
 
 def _ways(block: list[ast.stmt], outer: _Way) -> Iterator[_Way]:

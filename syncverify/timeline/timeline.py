@@ -9,8 +9,6 @@ from typing import Final, Literal
 
 from syncverify.timeline.ticks import Ticks, Traces, ticks_of
 from syncverify.trace.records import (
-    AUTOGRAD,
-    OPTIMIZER,
     Access,
     CollectiveKey,
     CollectiveLaunch,
@@ -25,6 +23,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine, Origin
 
 CALLS = "calls"  # lane of the program that queues all work
 
@@ -41,9 +40,9 @@ EventKind = Literal[
     "stream_created",
     "freed",
 ]
-_ACCESS_KINDS: Final[Mapping[str, EventKind]] = {
-    AUTOGRAD: "accumulate",
-    OPTIMIZER: "optimizer",
+_ACCESS_KINDS: Final[Mapping[Origin, EventKind]] = {
+    NoLine.AUTOGRAD: "accumulate",
+    NoLine.OPTIMIZER: "optimizer",
 }
 ArrowKind = Literal["launch", "match", "mismatch", "wait", "order"]
 
@@ -68,7 +67,7 @@ class Event:
         kind: Kind of the action.
         name: The action in a word or two.
         moment: Point of the training run, in words.
-        source: Line of the subject; empty where there is none.
+        source: Origin of the work; None where a record has none.
         parameters: Names of parameters with gradients in the memory.
         num_bytes: Bytes that are written; of a collective, bytes that are contributed.
         is_open: Whether a collective never ends, for some rank does not launch it.
@@ -79,7 +78,7 @@ class Event:
     kind: EventKind
     name: str
     moment: str
-    source: str = ""
+    source: Origin | None = None
     parameters: tuple[str, ...] = ()
     num_bytes: int = 0
     is_open: bool = False
@@ -257,7 +256,9 @@ def _point(
 ) -> Event:
     """Return the event of a record that takes one tick."""
     kind, name = _words(record)
-    source = "" if isinstance(record, CollectiveWait | StorageFreed) else record.source
+    source = (
+        None if isinstance(record, CollectiveWait | StorageFreed) else record.source
+    )
     num_bytes = record.num_bytes if isinstance(record, StorageFreed) else 0
     moment = str(record.moment)
     return Event(at, at.tick + 1, kind, name, moment, source, num_bytes=num_bytes)

@@ -101,7 +101,7 @@ class _Tracks:
         made = _slice(event.name, event.kind, place.rank, place.tick, length, thread)
         made["args"] = {
             "moment": event.moment,
-            "source": event.source,
+            "source": str(event.source or ""),
             "parameters": ", ".join(event.parameters),
             "bytes": event.num_bytes,
             "never ends": event.is_open,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from syncverify.trace.records import Moment
+from syncverify.trace.source_lines import SourceLine
 
 HookKind = Literal[
     "tensor hook",
@@ -47,7 +48,7 @@ class EngineStep:
         start: Number of records that the trace held before.
         end: Number of records that the trace held afterwards.
         hook: Kind of the hook; None for the node itself.
-        source: First line of the hook's function; "" for the node itself.
+        source: First line of the hook's function; None for the node itself.
     """
 
     order: int
@@ -56,7 +57,7 @@ class EngineStep:
     start: int
     end: int
     hook: HookKind | None = None
-    source: str = ""
+    source: SourceLine | None = None
 
 
 @dataclass(frozen=True, slots=True)

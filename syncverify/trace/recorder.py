@@ -27,6 +27,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion, tensor_region
 from syncverify.trace.slots import ParameterSlot, find_slots
+from syncverify.trace.source_lines import Origin, SourceLine
 from syncverify.trace.tensor_hooks import (
     hooked_early,
     is_in_tensor_hook,
@@ -175,8 +176,8 @@ class Recorder:
         *,
         ranks: tuple[int, ...],
         reduce_op: str,
-        source: str,
-        callers: tuple[str, ...] = (),
+        source: Origin,
+        callers: tuple[SourceLine, ...] = (),
         communicator: str = "",
         root: int | None = None,
         written: Iterable[torch.Tensor] = (),

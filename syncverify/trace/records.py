@@ -15,6 +15,7 @@ from typing_extensions import override
 from syncverify.trace.operations import POINT_TO_POINT, UNEVEN_OPERATIONS
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.source_lines import Origin, SourceLine
 
 _Recorded = Literal["bind", "backward", "wait", "zero_grad", "unbind", "after_unbind"]
 # Records of an announcement have "zero_grad", and an exception of it names the method.
@@ -22,7 +23,6 @@ Phase = _Recorded | Literal["set_required_accumulations"]
 
 DEFAULT_STREAM = "default"
 HOST = "host"  # the stream of operators that the host runs itself
-AUTOGRAD, OPTIMIZER = "autograd", "optimizer"  # sources that are no line of the subject
 REDUCING_OPERATIONS = frozenset(
     {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"}
 )
@@ -150,8 +150,8 @@ class Access:
     operator: str
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
-    source: str
-    callers: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    source: Origin
+    callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def runs_on(self) -> str:
@@ -170,7 +170,7 @@ class StreamCreated:
 
     moment: Moment
     stream: str
-    source: str
+    source: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Mark:
     moment: Moment
     stream: str
     mark: int
-    source: str
+    source: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class StreamWait:
     moment: Moment
     stream: str
     mark: int
-    source: str
+    source: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class HostWait:
 
     moment: Moment
     mark: int
-    source: str
+    source: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class CollectiveLaunch:
     numel: int
     regions: tuple[MemoryRegion, ...]
     parameters: tuple[str, ...]
-    source: str
+    source: Origin
     stream: str = DEFAULT_STREAM
     communication_stream: str = DEFAULT_STREAM
     written: tuple[MemoryRegion, ...] = ()
@@ -293,7 +293,7 @@ class CollectiveLaunch:
     slots: tuple[ParameterSlot, ...] = ()
     is_batched: bool | None = None
     contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
-    callers: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
     in_tensor_hook: bool = field(default=False, repr=False, compare=False)
 
     @property

@@ -10,6 +10,7 @@ import torch
 
 from syncverify.trace.engine_log import EngineLog
 from syncverify.trace.records import TraceRecord
+from syncverify.trace.source_lines import CodeLine, SourceLine
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
 FaultKind = Literal[
@@ -31,6 +32,8 @@ FormCause = Literal[
 ]
 # A difference and a sentence about it.
 Misfit = tuple[FormCause, str]
+# A line of a report: words, or a line of the subject.
+Detail = str | CodeLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Leftovers:
         thread_settings: Settings of the rank's thread that have another value, in words.
         reseeded: Random generators that were seeded, in words.
         repeating: Random generators that gave the program a number twice, in words.
-        called: The subject's functions that a plain backward called, as source lines.
+        called: First lines of the subject's functions that a plain backward called.
     """
 
     hooks: Mapping[str, int]
@@ -87,7 +90,7 @@ class Leftovers:
     thread_settings: tuple[str, ...] = ()
     reseeded: tuple[str, ...] = ()
     repeating: tuple[str, ...] = ()
-    called: tuple[str, ...] = ()
+    called: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Fault:
         kind: Kind of the fault.
         ranks: Global ranks at fault, as far as the backend can tell.
         summary: One sentence.
-        details: More lines: position of each rank, stacks.
+        details: More lines: position of each rank in words, stacks.
         identity: Word that tells faults of one kind apart, such as the exception's type.
         is_clear: Whether an exception explains the mistake in words.
         step: Optimizer step of the fault, from 0.
@@ -111,7 +114,7 @@ class Fault:
     kind: FaultKind
     ranks: tuple[int, ...]
     summary: str
-    details: tuple[str, ...] = ()
+    details: tuple[Detail, ...] = ()
     identity: str = ""
     is_clear: bool = True
     step: int = 0

@@ -14,9 +14,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Final
+from typing import NamedTuple
+
+from typing_extensions import override
 
 _SPEC = importlib.util.find_spec("torch")
 if _SPEC is None or _SPEC.origin is None:
@@ -62,17 +65,62 @@ _ENGINE = "_engine_run_backward"
 _NAME = re.compile(r"[\w-]+")  # the package at the start of a requirement
 _DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
-# In the place of a line of the subject, where there is none.
-NO_LINE: Final = "unknown line"
-
 # Code objects and instructions, innermost call first.
 RawFrames = tuple[tuple[CodeType, int], ...]
-# Lines such as `bucket.py:81 in launch`, innermost call first; never empty.
-SubjectFrames = tuple[str, ...]
 
 # Cached: there are few files, and every operator asks about some of them.
 _IS_SUBJECT: dict[str, bool] = {}
 _IS_NAMED: dict[str, bool] = {}
+
+
+class NoLine(Enum):
+    """The origin of work that no line of the subject asked for."""
+
+    AUTOGRAD = "autograd"
+    OPTIMIZER = "optimizer"
+    UNKNOWN = "unknown line"
+
+    @override
+    def __str__(self) -> str:
+        return self.value
+
+
+class SourceLine(NamedTuple):
+    """A line of Python code; printed as `bucket.py:81 in launch`.
+
+    Attributes:
+        path: Path of the file, below the working directory or absolute.
+        number: Number of the line, from 1.
+        function: Name of the function that has the line; "" outside of functions.
+    """
+
+    path: str
+    number: int
+    function: str
+
+    @override
+    def __str__(self) -> str:
+        within = f" in {self.function}" if self.function else ""
+        return f"{self.path}:{self.number}{within}"
+
+    @property
+    def file(self) -> str:
+        """Return the absolute path of the file."""
+        return str(Path(self.path).absolute())
+
+
+class CodeLine(NamedTuple):
+    """A line with its code; printed as `bucket.py:81 in launch: work = all_reduce(...)`."""
+
+    line: SourceLine
+    code: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.line}: {self.code}"
+
+
+Origin = SourceLine | NoLine
 
 
 def is_subject_line(filename: str) -> bool:
@@ -127,14 +175,15 @@ def is_torch_line(filename: str) -> bool:
     return filename.startswith(_TORCH)
 
 
-def calling_frames() -> SubjectFrames:
-    """Name the subject's lines on the stack, such as `bucket.py:81 in launch`; innermost first."""
+def calling_frames() -> tuple[Origin, tuple[SourceLine, ...]]:
+    """Return the innermost line of the subject on the stack, and those that led to it."""
     raw = subject_frames() or subject_frames(is_asked_by_autograd=True)
-    return frames_of(raw) or (NO_LINE,)
+    source, *callers = frames_of(raw) or (NoLine.UNKNOWN,)
+    return source, tuple(callers)
 
 
-def calling_line() -> str:
-    """Name the innermost subject line on the stack."""
+def calling_line() -> Origin:
+    """Return the innermost line of the subject on the stack."""
     return calling_frames()[0]
 
 
@@ -181,9 +230,10 @@ def _is_named(filename: str) -> bool:
     return known
 
 
-def with_text(lines: Iterable[str]) -> list[str]:
-    """Return lines with their code, such as `bucket.py:81 in launch: work = all_reduce(...)`."""
-    return [f"{line}: {text}" for line in lines if (text := text_of(line))]
+def with_code(origins: Iterable[Origin]) -> tuple[CodeLine, ...]:
+    """Return lines with their code; without those whose file is gone."""
+    lines = [each for each in origins if isinstance(each, SourceLine)]
+    return tuple(CodeLine(each, code) for each in lines if (code := code_of_line(each)))
 
 
 def is_subject_above(depth: int) -> bool:
@@ -203,45 +253,44 @@ def is_called_by(name: str) -> bool:
     return False
 
 
-def frames_of(raw: RawFrames) -> SubjectFrames:
-    """Name the lines of `subject_frames`, in its order."""
+def frames_of(raw: RawFrames) -> tuple[SourceLine, ...]:
+    """Return the lines of `subject_frames`, in its order."""
     return tuple(line_of(code, instruction) for code, instruction in raw)
 
 
-def line_of(code: CodeType, instruction: int) -> str:
-    """Name the line of an instruction in the format of `calling_line`."""
+def line_of(code: CodeType, instruction: int) -> SourceLine:
+    """Return the line of an instruction."""
     number = next(
         line for start, end, line in code.co_lines() if start <= instruction < end
     )
-    return f"{shown_path(code.co_filename)}:{number} in {code.co_name}"
+    return SourceLine(shown_path(code.co_filename), number or 0, code.co_name)
 
 
-def text_of(line: str) -> str:
-    """Return the text of a line that `calling_line` named; "" where there is no such file."""
-    place, _, _ = line.partition(" in ")
-    path, _, number = place.rpartition(":")
-    if not number.isdigit():
-        return ""
-    return linecache.getline(str(Path(path).absolute()), int(number)).strip()
+def code_of_line(line: SourceLine) -> str:
+    """Return the code of a line; "" where there is no such file."""
+    return linecache.getline(line.file, line.number).strip()
 
 
-def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[str]:
-    """List the subject's lines of a stack, outermost call first, with their text."""
+def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
+    """List the subject's lines of a stack, outermost call first, with their code."""
     return [
-        f"{shown_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+        CodeLine(
+            SourceLine(shown_path(frame.filename), frame.lineno or 0, frame.name),
+            frame.line or "",
+        )
         for frame in stack
         if is_subject_line(frame.filename)
     ]
 
 
-def frames_in_dump(dump: str) -> list[str]:
+def frames_in_dump(dump: str) -> list[CodeLine]:
     """List the subject's lines of the thread that keeps Python from running.
 
     Args:
         dump: The stacks of all threads, as `faulthandler` writes them.
 
     Returns:
-        The lines in the format of `outermost_frames`; an empty list if none is known. The
+        The lines, outermost call first; an empty list if none is known. The
         dump does not say which thread holds the GIL. A thread in a wait of `threading`
         does not hold it, and a rank is more probable than a thread of the subject.
     """

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from syncverify.backends.sim import SimBackend
-from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
-from syncverify.trace.source_lines import with_text
+from syncverify.trace.source_lines import CodeLine, with_code
 
 _IN_PLACE = re.compile(r"\w+\.\w+_(\.|$)")
 
@@ -23,7 +22,7 @@ def acts_of(
     subject: Subject,
     backend: SimBackend,
     schedule: Schedule,
-) -> tuple[str, ...]:
+) -> tuple[CodeLine, ...]:
     """Return the lines, each once, in the order in which they first ran.
 
     Returns:
@@ -42,10 +41,9 @@ def acts_of(
         for record in run.ranks[rank].trace
         if isinstance(record, Access | CollectiveLaunch)
         and record.moment.step == step
-        and record.source not in NO_LINES
         and _writes(record)
     ]
-    return tuple(with_text(dict.fromkeys(lines)))
+    return with_code(dict.fromkeys(lines))
 
 
 def _writes(record: TraceRecord) -> bool:

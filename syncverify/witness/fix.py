@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from syncverify.trace.source_lines import SourceLine
+
 
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A change of some lines, with which the scenario holds all properties.
 
     Attributes:
-        place: Line at which the change is made, such as `sync.py:41 in wait`.
+        place: Line at which the change is made.
         lines: The change: lines after `+ ` come, lines after `- ` go, others stay.
         num_others: Number of other scenarios that were played with the change; none of them
             shows a violation that it does not show without, or costs more.
@@ -19,7 +21,7 @@ class Fix:
         change: The change as the search for it made it, to be played on other scenarios.
     """
 
-    place: str
+    place: SourceLine
     lines: tuple[str, ...]
     num_others: int
     max_ranks: int

@@ -5,6 +5,7 @@ import time
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.trace.records import Access, Mark, Moment, StreamWait, TraceRecord
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine
 
 NUM_STORAGES = 16
 CHUNKS_A_STORAGE = 32
@@ -30,11 +31,13 @@ def trace(num_accesses: int) -> list[TraceRecord]:
         turn, place = divmod(index, CHUNKS_A_STORAGE)
         stream, other = STREAMS[turn % 2], STREAMS[1 - turn % 2]
         if place == 0:
-            events.append(Mark(MOMENT, other, turn, "here"))
-            events.append(StreamWait(MOMENT, stream, turn, "here"))
+            events.append(Mark(MOMENT, other, turn, NoLine.UNKNOWN))
+            events.append(StreamWait(MOMENT, stream, turn, NoLine.UNKNOWN))
         start = place * CHUNK_BYTES
         region = MemoryRegion(turn // 2 % NUM_STORAGES, start, start + CHUNK_BYTES)
         events.append(
-            Access(MOMENT, stream, "aten.add_.Tensor", (region,), (region,), "here")
+            Access(
+                MOMENT, stream, "aten.add_.Tensor", (region,), (region,), NoLine.UNKNOWN
+            )
         )
     return events

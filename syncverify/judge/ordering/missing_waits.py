@@ -13,9 +13,7 @@ from typing_extensions import override
 
 from syncverify.judge.ordering.happens_before import Traces
 from syncverify.trace.records import (
-    AUTOGRAD,
     HOST,
-    OPTIMIZER,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -28,23 +26,22 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine, Origin
 
 # One number for all inserted marks: each is recorded and waited for at once.
 _INSERTED_MARK = -1
-# Sources that a recorder writes where no line of the subject queued the work.
-NO_LINES = frozenset({AUTOGRAD, OPTIMIZER, "unknown line"})
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeUse:
     """The point before a line of code queues work on a stream."""
 
-    source: str
+    source: Origin
     stream: str
 
     @override
     def __str__(self) -> str:
-        if self.source in NO_LINES:
+        if isinstance(self.source, NoLine):
             return f"before {self.source} goes on"
         return f"before {self.source}"
 
@@ -116,11 +113,11 @@ class WaitForStream:
     def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
         """Return the records to insert at a moment."""
         wait = (
-            HostWait(moment, _INSERTED_MARK, "")
+            HostWait(moment, _INSERTED_MARK, NoLine.UNKNOWN)
             if self.waiting == HOST
-            else StreamWait(moment, self.waiting, _INSERTED_MARK, "")
+            else StreamWait(moment, self.waiting, _INSERTED_MARK, NoLine.UNKNOWN)
         )
-        return [Mark(moment, self.awaited, _INSERTED_MARK, ""), wait]
+        return [Mark(moment, self.awaited, _INSERTED_MARK, NoLine.UNKNOWN), wait]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class WaitForWork:
 
     waiting: str
     operation: str
-    launched_at: str
+    launched_at: Origin
     point: InsertionPoint
 
     @property
@@ -166,7 +163,7 @@ class RecordStream:
     """`Tensor.record_stream`: the allocator learns that a stream uses the memory."""
 
     stream: str
-    used_at: str
+    used_at: Origin
 
     @property
     def streams(self) -> tuple[str, ...]:

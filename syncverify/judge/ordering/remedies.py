@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from syncverify.judge.ordering.happens_before import Semantics, Traces
 from syncverify.judge.ordering.missing_waits import (
-    NO_LINES,
     BeforeFree,
     BeforeReturn,
     BeforeUse,
@@ -40,6 +39,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine
 
 _TURNS = (SubjectCall, SubjectReturn)
 # Edges of one remedy, at most; a subject that lacks more waits needs another design.
@@ -207,7 +207,7 @@ def _insertion_points(
     use = BeforeUse(race.second.source, race.second.stream)
     if isinstance(turn, SubjectReturn):
         yield BeforeReturn(turn.moment.phase)
-    elif use.source in NO_LINES:
+    elif isinstance(use.source, NoLine):
         between = trace[race.first_index : race.second_index]
         for record in reversed(between):
             if isinstance(record, SubjectReturn):

@@ -172,7 +172,7 @@ def clues_of(violation: Violation) -> Clues:
     if violation.identity not in _DISAGREEMENTS:
         return own
     details = violation.evidence.get("details", [])
-    lines = _LINE.findall("\n".join([violation.summary, *details]))
+    lines = _LINE.findall("\n".join([violation.summary, *map(str, details)]))
     return own | Clues(frozenset(lines))
 
 

@@ -24,7 +24,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.run import RankRun, Run
-from syncverify.trace.source_lines import with_text
+from syncverify.trace.source_lines import with_code
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
@@ -155,7 +155,7 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
 
 def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, Any]:
     """Return evidence: `code`, the lines of code behind events by the words for each event."""
-    found = {words: with_text((use.source, *use.callers)) for words, use in events}
+    found = {words: with_code((use.source, *use.callers)) for words, use in events}
     known = {words: lines for words, lines in found.items() if lines}
     return {"code": known} if known else {}
 

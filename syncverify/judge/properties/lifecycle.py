@@ -249,7 +249,7 @@ def fault_identity(fault: Fault) -> tuple[str, str]:
     if fault.hook == "hook left":
         return unbind_restores_parameters.__name__, "hook_left"
     # The argument of a tensor hook may be None as well, for an undefined gradient.
-    reads_grad = any(".grad" in line for line in fault.details)
+    reads_grad = any(".grad" in str(line) for line in fault.details)
     if fault.hook == "tensor hook" and "'NoneType'" in fault.error and reads_grad:
         return every_rank_finishes.__name__, _TOO_EARLY
     ends = fault.kind in {"raised", "process_died"}

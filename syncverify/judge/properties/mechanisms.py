@@ -37,7 +37,6 @@ from syncverify.judge.properties.unsent import (
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.specs import PARTIAL, REPLICATE
 from syncverify.trace.records import (
-    AUTOGRAD,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -47,6 +46,7 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.slots import find_slots
+from syncverify.trace.source_lines import NoLine
 
 _COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})
 _LACKS_MICRO_BATCH = frozenset({"micro_batch_missing", "never_written"})
@@ -349,7 +349,7 @@ def _accumulations(
     for record in trace:
         if (
             isinstance(record, Access)
-            and record.source == AUTOGRAD
+            and record.source == NoLine.AUTOGRAD
             and (record.moment.step, record.moment.phase) == (expected.step, "backward")
             and any(own.overlaps(slot) for own in record.writes for slot in slots)
         ):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
@@ -30,12 +29,12 @@ from syncverify.judge.properties.judgement import (
 )
 from syncverify.judge.properties.ordering_words import evidence, summary
 from syncverify.trace.records import (
-    AUTOGRAD,
     CollectiveLaunch,
     MemoryUse,
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine, SourceLine
 
 # Sign of a pair that the remedy of another pair orders as well.
 _REMOVED = "one remedy for "
@@ -150,7 +149,7 @@ def _is_before_accumulation(race: Race) -> bool:
     return (
         isinstance(launch, CollectiveLaunch)
         and launch.in_tensor_hook
-        and use.source == AUTOGRAD
+        and use.source == NoLine.AUTOGRAD
         and use.moment == launch.moment
     )
 
@@ -262,7 +261,7 @@ def _lines(pairs: Sequence[Unordered], *titles: str) -> frozenset[str]:
     for found in pairs:
         second = found.second.source if isinstance(found, Race) else "given out again"
         first = (found.first if isinstance(found, Race) else found.use).source
-        if not {first, second} <= NO_LINES:
+        if SourceLine in {type(first), type(second)}:
             signs |= {f"{title}{first} before {second}" for title in titles}
     return frozenset(signs)
 
@@ -273,7 +272,7 @@ def _late_lines(pairs: Sequence[Unordered]) -> frozenset[str]:
     return frozenset(
         f"no wait before {use.source} on {use.stream}"
         for use in races
-        if use.source not in NO_LINES
+        if isinstance(use.source, SourceLine)
     )
 
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from syncverify.judge.ordering.missing_waits import NO_LINES
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.properties.judgement import code_of
 from syncverify.trace.records import (
-    AUTOGRAD,
     HOST,
-    OPTIMIZER,
     CollectiveLaunch,
     Mark,
     MemoryUse,
@@ -23,9 +20,13 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 # Work of the training program, which has no line of the subject.
-_BY = {AUTOGRAD: "by autograd", OPTIMIZER: "by the optimizer"}
+_BY: dict[Origin, str] = {
+    NoLine.AUTOGRAD: "by autograd",
+    NoLine.OPTIMIZER: "by the optimizer",
+}
 _SHOWN_WAITS = 3
 _ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
 
@@ -110,8 +111,9 @@ def _origins(
     ]
 
 
-def _place(line: str) -> str:
-    return "by the training program" if line in NO_LINES else f"at {line}"
+def _place(origin: Origin) -> str:
+    is_line = isinstance(origin, SourceLine)
+    return f"at {origin}" if is_line else "by the training program"
 
 
 def _streams(unordered: Unordered) -> tuple[str, str]:

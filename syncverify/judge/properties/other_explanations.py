@@ -19,6 +19,7 @@ from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import senders
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import SourceLine
 
 
 def other_signs(
@@ -155,8 +156,9 @@ def _crossings(judgement: Judgement, rank: int, step: int, name: str) -> Iterato
                 if theirs.key != launch.key:
                     continue
                 met = senders(judgement.reference, peer, theirs)
-                if own and met and (name in own) != (name in met):
-                    yield launch.source.partition(" in ")[0]
+                is_other = own and met and (name in own) != (name in met)
+                if is_other and isinstance(line := launch.source, SourceLine):
+                    yield f"{line.path}:{line.number}"
 
 
 def _reductions(judgement: Judgement, rank: int, step: int) -> list[CollectiveLaunch]:

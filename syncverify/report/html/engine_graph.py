@@ -149,10 +149,10 @@ def _add_callback(graph: DrawnGraph, step: EngineStep, lines: list[str]) -> End:
 
 
 def _hook(step: EngineStep, lines: list[str]) -> dict[str, Any]:
-    name = step.source.rpartition(" in ")[2]
+    name = step.source.function if step.source else ""
     return {
         "title": f"{step.hook} {name}",
-        "source": step.source,
+        "source": str(step.source or ""),
         "lines": lines,
         "guilty": False,
     }

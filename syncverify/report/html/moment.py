@@ -62,7 +62,7 @@ def _event(event: Event) -> dict[str, Any]:
         "name": event.name,
         "labels": list(dict.fromkeys(_labels(event))),
         "moment": event.moment,
-        "source": event.source,
+        "source": str(event.source or ""),
         "parameters": list(event.parameters),
         "bytes": event.num_bytes,
         "open": event.is_open,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from syncverify.trace.records import (
-    AUTOGRAD,
-    OPTIMIZER,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -15,6 +13,7 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine
 
 
 def record_words(record: TraceRecord) -> str:
@@ -22,10 +21,10 @@ def record_words(record: TraceRecord) -> str:
     match record:
         case CollectiveLaunch():
             return _launch(record)
-        case Access(source=source) if source == AUTOGRAD:
+        case Access(source=source) if source == NoLine.AUTOGRAD:
             return ""
         case Access():
-            by = " by the training program" if record.source == OPTIMIZER else ""
+            by = " by the training program" if record.source == NoLine.OPTIMIZER else ""
             return f"{short_name(record.operator)}{by} on {record.stream}"
         case CollectiveWait():
             return f"{record.stream} waits for a collective"

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from syncverify.sim.device.torch_internals import without_new_versions
 from syncverify.sim.network.reductions import Factor, reduced
+from syncverify.trace.source_lines import NoLine, Origin
 
 Tensors = list[torch.Tensor]
 
@@ -34,7 +35,7 @@ class Call:
     outputs: Tensors
     root: int | None = None
     factor: Factor | None = None
-    source: str = "unknown line"
+    source: Origin = NoLine.UNKNOWN
 
     def written_by(self, rank: int) -> Tensors:
         """Return the outputs that the call writes on a rank of the group."""

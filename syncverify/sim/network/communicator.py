@@ -149,7 +149,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if tensors and (name := refused(call.reduce_op, tensors[0].dtype)):
             refuse(name)
         self.world.scheduler.count_step()
-        ranks, (source, *callers) = self.global_ranks, calling_frames()
+        ranks, (source, callers) = self.global_ranks, calling_frames()
         is_batched = None if peers is None else self._is_batching()
         stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
@@ -159,7 +159,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             ranks=ranks if peers is None else (ranks[peers[0]], ranks[peers[1]]),
             reduce_op=call.reduce_op,
             source=source,
-            callers=tuple(callers),
+            callers=callers,
             communicator=self.group_name,
             root=None if call.root is None else ranks[call.root],
             written=call.written_by(self.rank()),

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.network.work import SimulatedWork
+from syncverify.trace.source_lines import Origin
 
 
 class DroppableHandle(dist.Work):
@@ -33,7 +34,7 @@ class DroppableHandle(dist.Work):
         self._work.let_go_of_results()
 
     @property
-    def launched_at(self) -> str:
+    def launched_at(self) -> Origin:
         """Line of the subject that issued the collective."""
         return self._work.launched_at
 

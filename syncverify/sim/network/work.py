@@ -27,7 +27,7 @@ from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, tensor_region
-from syncverify.trace.source_lines import is_subject_line
+from syncverify.trace.source_lines import Origin, is_subject_line
 
 
 class IssuingCommunicator(Protocol):
@@ -80,7 +80,7 @@ class SimulatedWork(dist.Work):
             self._streams.in_flight.append(self)
 
     @property
-    def launched_at(self) -> str:
+    def launched_at(self) -> Origin:
         """Line of the subject that issued the collective."""
         return self._launched.source
 

@@ -29,7 +29,12 @@ from syncverify.sim.recording.raw_accesses import RawPlace
 from syncverify.trace.engine_log import EngineLog, EnginePass, EngineStep, GraphNode
 from syncverify.trace.engine_log import HookKind as Kind
 from syncverify.trace.records import Moment
-from syncverify.trace.source_lines import is_engine, line_of, may_hold_hooks
+from syncverify.trace.source_lines import (
+    SourceLine,
+    is_engine,
+    line_of,
+    may_hold_hooks,
+)
 from syncverify.trace.tensor_hooks import code_of
 
 # A graph that is larger is not watched: no page could show it.
@@ -48,7 +53,7 @@ class _Span:
     start: RawPlace
     end: RawPlace | None = None
     hook: Kind | None = None
-    source: str = ""
+    source: SourceLine | None = None
 
 
 @dataclass(slots=True)
@@ -206,9 +211,9 @@ class _Watched:
             return
         self._close(self._span)
         self._node, self._has_run = node, False
-        self._span = self._open(node, None, "")
+        self._span = self._open(node, None, None)
 
-    def _open(self, node: Any, hook: Kind | None, source: str) -> _Span:
+    def _open(self, node: Any, hook: Kind | None, source: SourceLine | None) -> _Span:
         watch = self._watch
         number = self._numbers.get(node)
         order, stream = next(watch.order), watch.stream()

@@ -41,7 +41,7 @@ from syncverify.sim.turns.refusals import (
     refuse_thread,
 )
 from syncverify.sim.turns.scheduler import own_rank
-from syncverify.trace.source_lines import calling_line
+from syncverify.trace.source_lines import Origin, calling_line
 
 
 class _RefusingCollectives(TorchDispatchMode):
@@ -104,7 +104,7 @@ def _starting(original: Callable[[threading.Thread], None]) -> Any:
 
 
 def _in_world(
-    world: object | None, run: Callable[[], None], started_at: str
+    world: object | None, run: Callable[[], None], started_at: Origin
 ) -> Callable[[], None]:
     """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
 

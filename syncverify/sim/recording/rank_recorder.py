@@ -28,8 +28,8 @@ from syncverify.sim.recording.raw_accesses import (
 from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import AUTOGRAD, HOST, OPTIMIZER, CollectiveLaunch
-from syncverify.trace.source_lines import RawFrames, subject_frames
+from syncverify.trace.records import HOST, CollectiveLaunch
+from syncverify.trace.source_lines import NoLine, RawFrames, subject_frames
 
 
 class RankRecorder(Recorder):
@@ -66,7 +66,7 @@ class RankRecorder(Recorder):
         self._on_host: set[int] = set()
         self._pinned: set[int] = set()
         # Source of operators without a line of the subject.
-        self._outside = AUTOGRAD
+        self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
         self._engine_watch = self._new_engine_watch() if watches_engine else None
         self.streams.engine_watch = self._engine_watch
@@ -130,12 +130,12 @@ class RankRecorder(Recorder):
     @override
     @contextmanager
     def optimizing(self) -> Iterator[None]:
-        self._outside = OPTIMIZER
+        self._outside = NoLine.OPTIMIZER
         try:
             with self.recording_accesses():
                 yield
         finally:
-            self._outside = AUTOGRAD
+            self._outside = NoLine.AUTOGRAD
 
     @contextmanager
     def _switched(self, *, serves_subject: bool) -> Iterator[None]:
@@ -166,14 +166,14 @@ class RankRecorder(Recorder):
                 stream = HOST if self.is_on_host(tensor) else self.current_stream()
                 by_stream.setdefault(stream, []).append(tensor)
             for stream, read in by_stream.items():
-                self._note_read(operator, stream, read, OPTIMIZER)
+                self._note_read(operator, stream, read, NoLine.OPTIMIZER)
 
     def _note_read(
         self,
         operator: str,
         stream: str,
         tensors: Iterable[torch.Tensor],
-        line: RawFrames | str,
+        line: RawFrames | NoLine,
     ) -> None:
         reads = [self._touch(tensor, stream) for tensor in tensors]
         position, moment = len(self.trace), self.moment
@@ -351,7 +351,7 @@ class RankRecorder(Recorder):
             place = "kernel"
         if place == "kernel":
             scalars = itertools.compress(tensors, on_host)
-            line = subject_frames() or AUTOGRAD
+            line = subject_frames() or NoLine.AUTOGRAD
             self._note_read(effects.name, HOST, scalars, line)
         return place
 

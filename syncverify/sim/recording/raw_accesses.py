@@ -31,7 +31,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, strided_region
-from syncverify.trace.source_lines import RawFrames, frames_of
+from syncverify.trace.source_lines import NoLine, RawFrames, frames_of
 
 
 class RawRegion(NamedTuple):
@@ -62,7 +62,7 @@ class RawAccess(NamedTuple):
         operator: Name of the operator.
         reads: Memory that the operator reads.
         writes: Memory that the operator writes.
-        line: Lines that asked for the operator, or words instead.
+        line: Lines that asked for the operator, or its origin where none did.
     """
 
     position: int
@@ -71,7 +71,7 @@ class RawAccess(NamedTuple):
     operator: str
     reads: Sequence[RawRegion]
     writes: Sequence[RawRegion]
-    line: RawFrames | str
+    line: RawFrames | NoLine
 
 
 class RawFree(NamedTuple):
@@ -186,7 +186,7 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
 def _access(raw: RawAccess, numbers: _FinalNumbers) -> Iterator[Access]:
     reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
     if reads or writes or numbers.keeps_everything:
-        lines = (raw.line,) if isinstance(raw.line, str) else frames_of(raw.line)
+        lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
         source, *callers = lines
         yield Access(
             raw.moment,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.trace.source_lines import NO_LINE, calling_line
+from syncverify.trace.source_lines import NoLine, Origin, calling_line
 
 
 class Refusals:
@@ -109,7 +109,7 @@ def refuse_thread(act: str = "communicate") -> NoReturn:
 _THREAD = threading.local()
 
 
-def enter_own_thread(started_at: str) -> None:
+def enter_own_thread(started_at: Origin) -> None:
     """Say that the calling thread is one that the subject started, at some line."""
     _THREAD.is_subjects = True
     _THREAD.started_at = started_at
@@ -118,8 +118,8 @@ def enter_own_thread(started_at: str) -> None:
 def _own_place() -> str:
     """Name the subject's line, or the line that started a thread of which no line is its."""
     line = calling_line()
-    started_at = getattr(_THREAD, "started_at", NO_LINE)
-    if line != NO_LINE or started_at == NO_LINE:
+    started_at = getattr(_THREAD, "started_at", NoLine.UNKNOWN)
+    if line != NoLine.UNKNOWN or started_at == NoLine.UNKNOWN:
         return f"at {line}"
     return f"in the thread that was started at {started_at}"
 

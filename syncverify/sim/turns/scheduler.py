@@ -38,7 +38,7 @@ from syncverify.sim.turns.held_locks import refusal_of_lock
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
 from syncverify.sim.turns.turn_log import AccessKind
-from syncverify.trace.source_lines import outermost_frames
+from syncverify.trace.source_lines import CodeLine, NoLine, outermost_frames
 
 HANG_TIMEOUT_SECONDS = 5.0
 # Many times the steps of a rank in a large scenario, and still a fraction of a second.
@@ -72,7 +72,7 @@ class RankThread:
         """Tell whether the rank would make progress with the turn."""
         return not self.finished and (self.ready is None or self.ready())
 
-    def stack(self) -> list[str]:
+    def stack(self) -> list[CodeLine]:
         """List the subject's lines in the thread's stack, outermost call first."""
         frame = self.frame()
         return outermost_frames(traceback.extract_stack(frame)) if frame else []
@@ -331,9 +331,9 @@ def enter_rank(rank: int | None) -> None:
     _THREAD.rank = rank
 
 
-def _innermost(own: RankThread) -> str:
+def _innermost(own: RankThread) -> CodeLine | NoLine:
     stack = own.stack()
-    return stack[-1] if stack else "unknown line"
+    return stack[-1] if stack else NoLine.UNKNOWN
 
 
 def _interrupt(thread: threading.Thread) -> None:

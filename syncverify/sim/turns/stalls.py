@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from syncverify.trace.run import Detail
+from syncverify.trace.source_lines import CodeLine, NoLine
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -46,7 +49,7 @@ class Position:
     rank: int
     finished: bool
     wait: Wait | None
-    line: str = ""
+    line: CodeLine | NoLine = NoLine.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Stall:
 
     kind: Literal["deadlock", "never_returns", "step_bound"]
     ranks: tuple[int, ...]
-    details: tuple[str, ...]
+    details: tuple[Detail, ...]
 
 
 def deadlock(positions: Sequence[Position]) -> Stall:

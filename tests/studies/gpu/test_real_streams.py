@@ -24,6 +24,7 @@ from studies.stand_ins.idle_streams import IdleEvent, IdleStream
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import NoLine
 
 CPU = torch.device("cpu")
 LATE = ["handles-never-kept", "work-handle-empty", "future-done-at-enqueue"]
@@ -151,7 +152,7 @@ def recorder_on(slow: Kind | None) -> tuple[StreamRecorder, Lanes]:
 def launched_by(recorder: StreamRecorder, *, is_async: bool) -> CollectiveLaunch:
     lane = recorder.communication_stream("0", (0, 1), is_async=is_async)
     return recorder.launch(
-        "all_reduce", [torch.ones(2)], ranks=(0, 1), reduce_op="SUM", source="here",
+        "all_reduce", [torch.ones(2)], ranks=(0, 1), reduce_op="SUM", source=NoLine.UNKNOWN,
         communicator="0", communication_stream=lane,
     )  # fmt: skip
 

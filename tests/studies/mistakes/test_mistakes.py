@@ -18,6 +18,7 @@ from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import OfferedFix, Score
 from syncverify.report.causes import MEANINGS
+from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
 SOURCE = """\
@@ -65,14 +66,21 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_a_fix_is_applied_as_it_is_printed() -> None:
-    removed = Fix("sync.py:2 in send", ("- if bucket.count == 1:", "+ if True:"), 6, 4)
-    added = Fix("sync.py:3 in send", ("  bucket.launch()", "+ bucket.wait()"), 6, 4)
+    removed = Fix(
+        SourceLine("sync.py", 2, "send"),
+        ("- if bucket.count == 1:", "+ if True:"),
+        6,
+        4,
+    )
+    added = Fix(
+        SourceLine("sync.py", 3, "send"), ("  bucket.launch()", "+ bucket.wait()"), 6, 4
+    )
     assert applied(SOURCE, removed) == SOURCE.replace("bucket.count == 1", "True")
     assert applied(SOURCE, added) == SOURCE.replace(
         "launch()\n", "launch()\n        bucket.wait()\n"
     )
     with pytest.raises(ValueError, match="is another line"):
-        applied(SOURCE, replace(removed, place="sync.py:1 in send"))
+        applied(SOURCE, replace(removed, place=SourceLine("sync.py", 1, "send")))
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
     assert launch.signature == ("all_reduce", "SUM", "float32", 5)
     assert launch.ranks == (0, 1)
     assert launch.parameters == ("w",)
-    assert "test_gloo.py:" in launch.source
+    assert "test_gloo.py:" in str(launch.source)
 
 
 @pytest.mark.long

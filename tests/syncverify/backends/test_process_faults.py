@@ -29,6 +29,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun, Run
+from syncverify.trace.source_lines import CodeLine, SourceLine
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
@@ -43,10 +44,13 @@ NO_CONNECTION = JobOutcome(
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-    source="mine.py:7 in wait",
+    source=SourceLine("mine.py", 7, "wait"),
 )  # fmt: skip
 WAITS = Status(
-    0, ("mine.py:7 in wait: work.wait()",), in_torch=True, launches=(LAUNCH,)
+    0,
+    (CodeLine(SourceLine("mine.py", 7, "wait"), "work.wait()"),),
+    in_torch=True,
+    launches=(LAUNCH,),
 )
 
 
@@ -70,7 +74,7 @@ class Part:
     num_jobs: int = 1
     end: str = ""
     stopped: bool = False
-    hangs_at: str = "mine.py:8 in wait: block()"
+    hangs_at: CodeLine = CodeLine(SourceLine("mine.py", 8, "wait"), "block()")
     answer: Status | None = None
     pid: None = None
     seconds_per_window: float = 0.0
@@ -151,7 +155,10 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
     run = playing((waits_for_a_peer(), Part()))
     assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
-    assert run.fault.details[:2] == (BLOCKED, "mine.py:8 in wait: block()")
+    assert run.fault.details[:2] == (
+        BLOCKED,
+        CodeLine(SourceLine("mine.py", 8, "wait"), "block()"),
+    )
     assert run.fault.details[2].startswith("rank 0: stands after all_reduce SUM of 5")
     assert run.remarks == ()
 
@@ -159,11 +166,14 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
 def test_rank_that_hangs_elsewhere_in_the_second_run_has_the_same_fault(
     playing: Play,
 ) -> None:
-    hangs = [Part(num_jobs=2, hangs_at=f"mine.py:{line} in wait") for line in (8, 9)]
+    hangs = [
+        Part(num_jobs=2, hangs_at=SourceLine("mine.py", line, "wait"))
+        for line in (8, 9)
+    ]
     run = playing(*((waits_for_a_peer(), hang) for hang in hangs))
     assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
-    assert run.fault.details[:2] == (BLOCKED, "mine.py:9 in wait")
+    assert run.fault.details[:2] == (BLOCKED, SourceLine("mine.py", 9, "wait"))
 
 
 def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
@@ -342,7 +352,10 @@ def test_a_rank_outside_of_the_subject_is_no_fault_if_it_goes_on_in_a_new_proces
     assert remark.startswith(
         "rank 0 made no progress and was ended, in no line of the subject; played again"
     )
-    for again in playing(imports(), imports()), playing(imports("mine.py:9 in spin")):
+    for again in (
+        playing(imports(), imports()),
+        playing(imports(SourceLine("mine.py", 9, "spin"))),
+    ):
         assert again.fault is not None
         assert (again.fault.kind, again.fault.ranks) == ("never_returns", (0,))
 

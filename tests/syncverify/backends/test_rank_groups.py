@@ -32,6 +32,7 @@ from syncverify.synchronizer import GradientSynchronizer
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.source_lines import SourceLine
 
 ALONE, PAIR = (
     Scenario(
@@ -362,7 +363,7 @@ def test_a_collective_without_a_peer_ends_an_epoch(
     launch = CollectiveLaunch(
         moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
         reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-        source="mine.py:7 in wait",
+        source=SourceLine("mine.py", 7, "wait"),
     )  # fmt: skip
     answer(store, RankRun(trace=[launch]))
     assert leader.run(PAIR, resolve(Idle)).fault is None

@@ -19,6 +19,7 @@ from syncverify.errors import NoVerdictError
 from syncverify.processes.process_state import Work
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.source_lines import CodeLine, SourceLine
 
 WINDOW_SECONDS = 0.01
 FOREVER = float("inf")
@@ -30,12 +31,20 @@ AFTERSHOCK = JobOutcome(
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-    source="mine.py:7 in wait",
+    source=SourceLine("mine.py", 7, "wait"),
 )  # fmt: skip
 WAITS = Status(
-    0, ("mine.py:7 in wait: work.wait()",), in_torch=True, launches=(LAUNCH,)
+    0,
+    (CodeLine(SourceLine("mine.py", 7, "wait"), "work.wait()"),),
+    in_torch=True,
+    launches=(LAUNCH,),
 )
-LOOPS = Status(0, ("mine.py:9 in wait: while True",), in_torch=False, launches=())
+LOOPS = Status(
+    0,
+    (CodeLine(SourceLine("mine.py", 9, "wait"), "while True"),),
+    in_torch=False,
+    launches=(),
+)
 
 
 class Job:

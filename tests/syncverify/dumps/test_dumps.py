@@ -17,6 +17,7 @@ from syncverify.dumps.reading import read_dumps
 from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 BOTH, ALL = (0, 1), (0, 1, 2)
@@ -26,7 +27,8 @@ Dumps = dict[int, dict[str, Any]]
 def reduction(
     sequence: int, ranks: tuple[int, ...] = BOTH, **more: Any
 ) -> CollectiveLaunch:
-    return launch("g", ranks, sequence, source=f"train.py:{sequence} in step", **more)
+    line = SourceLine("train.py", sequence, "step")
+    return launch("g", ranks, sequence, source=line, **more)
 
 
 def written(folder: Path, dumps: Dumps) -> Path:

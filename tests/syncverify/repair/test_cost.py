@@ -11,7 +11,6 @@ from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (
-    AUTOGRAD,
     Access,
     CollectiveLaunch,
     CollectiveWait,
@@ -19,12 +18,13 @@ from syncverify.trace.records import (
     SubjectCall,
     TraceRecord,
 )
+from syncverify.trace.source_lines import NoLine, SourceLine
 
 BACKWARD, WAIT = Moment("backward", 0, 0), Moment("wait", 0)
 
 
 def operator() -> Access:
-    return Access(BACKWARD, "default", "aten.mul.Tensor", (), (), AUTOGRAD)
+    return Access(BACKWARD, "default", "aten.mul.Tensor", (), (), NoLine.AUTOGRAD)
 
 
 def launch(sequence: int, moment: Moment = BACKWARD) -> CollectiveLaunch:
@@ -38,7 +38,7 @@ def launch(sequence: int, moment: Moment = BACKWARD) -> CollectiveLaunch:
         2,
         (),
         (),
-        "sync.py:1 in f",
+        SourceLine("sync.py", 1, "f"),
         communication_stream="nccl",
         communicator="dp",
     )

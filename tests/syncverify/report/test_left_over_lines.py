@@ -11,6 +11,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
+from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
 VALUES = (
@@ -37,7 +38,7 @@ ENTRY = FoundViolation(
     Scenario(MeshSpec((4,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 64),
     left_over=VALUES,
 )
-FIX = Fix("a.py:1 in wait", ("+ self.works.clear()",), 6, 4)
+FIX = Fix(SourceLine("a.py", 1, "wait"), ("+ self.works.clear()",), 6, 4)
 HINT = "set back in wait() or zero_grad() what is left over"
 
 

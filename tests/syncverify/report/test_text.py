@@ -24,6 +24,7 @@ from syncverify.scenario.token import Reproducer, decode
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.witness import NoWitness, Witness
 
 SCENARIO = Scenario(
@@ -265,7 +266,7 @@ def test_json_report() -> None:
     }
 
 
-_USE = Access(Moment("wait", 0), "side", "aten.add_", (), (), "a.py:1")
+_USE = Access(Moment("wait", 0), "side", "aten.add_", (), (), SourceLine("a.py", 1, ""))
 RACE = Race(1, 0, 1, _USE, replace(_USE, stream="default"), MemoryRegion(0, 0, 4))
 WITNESS = Witness(RACE, True, "it is wrong", [7.0], [3.0])
 

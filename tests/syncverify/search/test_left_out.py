@@ -17,8 +17,9 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_out import left_out
-from syncverify.search.skipped_launch import Place, skipped_launches
+from syncverify.search.skipped_launch import skipped_launches
 from syncverify.subjects.subject import resolve
+from syncverify.trace.source_lines import SourceLine
 
 
 class SkipsInABranch(CountsHookCalls):
@@ -74,7 +75,7 @@ def decided(subject: type, cause: str) -> list[str]:
     same = next((each for each in (first, *others) if each.cause == cause), None)
     violation = same or replace(first, cause=cause)
     lines = left_out(FoundViolation(violation, scenario), found, backend)
-    return [line.partition(" in ")[2] for line in lines]
+    return [str(line).partition(" in ")[2] for line in lines]
 
 
 NO_LAUNCH = "(in step {} it led to no collective)"
@@ -153,7 +154,7 @@ def test_the_last_statement_that_ran_is_the_one(
     file = tmp_path / "source.py"
     file.write_text(SOURCE, "utf-8")
     found = [*skipped_launches({str(file): ran})]
-    assert found == ([Place(str(file), *place)] if place else [])
+    assert found == ([SourceLine(str(file), *place)] if place else [])
 
 
 def found_in(step: int, cause: str, *, is_smallest: bool) -> FoundViolation:

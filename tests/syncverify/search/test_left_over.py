@@ -27,6 +27,7 @@ from syncverify.search.left_over_value import LeftOver
 from syncverify.search.plain_state import Part
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Fault, Run
+from syncverify.trace.source_lines import SourceLine
 from syncverify.witness.fix import Fix
 
 
@@ -327,7 +328,7 @@ def test_a_flag_is_not_left_over_where_another_line_mends_the_step(
 ) -> None:
     entry, subject = found_in(KeepsCounts, (2, 2)), resolve(KeepsCounts)
     assert entry is not None
-    fix = Fix("a.py:1 in wait", ("- x",), 6, 4, sets_back=sets_back)
+    fix = Fix(SourceLine("a.py", 1, "wait"), ("- x",), 6, 4, sets_back=sets_back)
     monkeypatch.setattr(diagnosis, "find_fix", lambda *_: fix)
     monkeypatch.setattr(diagnosis, "left_over", lambda *_: (value,))
     assert bool(diagnosed(entry, subject, SimBackend()).left_over) is is_told

@@ -19,14 +19,16 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 NOW = Moment("wait", 0)
 BYTES = MemoryRegion(0, 0, 16)
 BOTH = (0, 1)
+LINE = SourceLine("a.py", 1, "f")
 
 
-def work(source: str = "a.py:1 in f", stream: str = "default") -> Access:
+def work(source: Origin = LINE, stream: str = "default") -> Access:
     return Access(NOW, stream, "aten.add_.Tensor", (), (BYTES,), source)
 
 
@@ -88,9 +90,16 @@ def test_ranks_that_disagree_are_marked() -> None:
 
 
 def test_arrows_follow_events_of_streams() -> None:
-    marks = [Mark(NOW, "side", 7, "a.py:2"), StreamWait(NOW, "default", 7, "a.py:3")]
-    never = StreamWait(NOW, "default", 8, "a.py:4")  # of an event that nobody recorded
-    timeline = timeline_of([[*marks, HostWait(NOW, 7, "a.py:5"), never]])
+    marks = [
+        Mark(NOW, "side", 7, SourceLine("a.py", 2, "")),
+        StreamWait(NOW, "default", 7, SourceLine("a.py", 3, "")),
+    ]
+    never = StreamWait(
+        NOW, "default", 8, SourceLine("a.py", 4, "")
+    )  # of an event that nobody recorded
+    timeline = timeline_of(
+        [[*marks, HostWait(NOW, 7, SourceLine("a.py", 5, "")), never]]
+    )
     mark = Place(0, "side", 0)
     heads = [Place(0, "default", 1), Place(0, "calls", 2)]
     assert timeline.arrows == tuple(Arrow("order", mark, head) for head in heads)
@@ -105,9 +114,13 @@ def test_call_lasts_until_its_return() -> None:
 
 @pytest.mark.parametrize(
     ("source", "kind"),
-    [("autograd", "accumulate"), ("optimizer", "optimizer"), ("a.py:1", "operator")],
+    [
+        (NoLine.AUTOGRAD, "accumulate"),
+        (NoLine.OPTIMIZER, "optimizer"),
+        (SourceLine("a.py", 1, ""), "operator"),
+    ],
 )
-def test_kind_of_work(source: str, kind: str) -> None:
+def test_kind_of_work(source: Origin, kind: str) -> None:
     assert timeline_of([[work(source)]]).events[0, 0].kind == kind
 
 
@@ -120,7 +133,7 @@ def test_work_names_the_gradients_in_its_memory() -> None:
 
 def test_lanes_are_the_streams_in_the_order_of_their_use() -> None:
     records = [
-        StreamCreated(NOW, "side", "a.py:1"),
+        StreamCreated(NOW, "side", SourceLine("a.py", 1, "")),
         reduction(stream="side"),
         work(),
         StorageFreed(NOW, 0, "side", num_bytes=8),

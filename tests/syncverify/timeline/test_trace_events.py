@@ -16,6 +16,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 NOW = Moment("wait", 0)
@@ -42,7 +43,10 @@ def reduction(sequence: int) -> CollectiveLaunch:
 def trace() -> list[TraceRecord]:
     """Two collectives in flight side by side, waited for in the order of their launch."""
     waits = [CollectiveWait(NOW, BOTH, n, "default", "c") for n in BOTH]
-    marks = [Mark(NOW, "side", 1, "a.py:1"), StreamWait(NOW, "default", 1, "a.py:2")]
+    marks = [
+        Mark(NOW, "side", 1, SourceLine("a.py", 1, "")),
+        StreamWait(NOW, "default", 1, SourceLine("a.py", 2, "")),
+    ]
     work = [reduction(0), reduction(1), *waits, *marks]
     return [SubjectCall(NOW), *work, SubjectReturn(NOW)]
 

@@ -12,6 +12,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.source_lines import NoLine, SourceLine
 
 
 def floats(count: int) -> torch.Tensor:
@@ -46,7 +47,12 @@ def test_freed_storage_loses_its_number() -> None:
 
 
 def launch(recorder: Recorder, *tensors: torch.Tensor, **changes: object) -> object:
-    said = {"ranks": (0, 1), "reduce_op": "SUM", "source": "a.py:1 in f", **changes}
+    said = {
+        "ranks": (0, 1),
+        "reduce_op": "SUM",
+        "source": SourceLine("a.py", 1, "f"),
+        **changes,
+    }
     return recorder.launch("all_reduce", list(tensors), **said)
 
 
@@ -69,7 +75,7 @@ def test_launch_records_the_contribution() -> None:
             numel=6,
             regions=(MemoryRegion(0, 8, 24), MemoryRegion(0, 24, 32)),
             parameters=("w",),
-            source="a.py:1 in f",
+            source=SourceLine("a.py", 1, "f"),
             slots=(ParameterSlot("w", -8, 32),),
         ),
         CollectiveWait(Moment("backward", 1, 0), (0, 1), 0),
@@ -150,7 +156,9 @@ def test_places_of_gradients_are_noted_as_a_call_returns() -> None:
 
 
 def test_collective_without_tensors_is_recorded() -> None:
-    event = Recorder().launch("barrier", [], ranks=(0,), reduce_op="", source="x")
+    event = Recorder().launch(
+        "barrier", [], ranks=(0,), reduce_op="", source=NoLine.UNKNOWN
+    )
     assert (event.dtype, event.numel, event.regions) == ("", 0, ())
 
 

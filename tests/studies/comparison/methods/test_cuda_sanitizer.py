@@ -17,15 +17,18 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import judgement, launch
 
 NOW = Moment("wait", 0)
 BUFFER, ITS_SECOND_HALF = MemoryRegion(0, 0, 16), MemoryRegion(0, 8, 16)
-CREATED = StreamCreated(NOW, "side", "a.py:1")
+CREATED = StreamCreated(NOW, "side", SourceLine("a.py", 1, ""))
 
 
 def writes(stream: str, region: MemoryRegion = BUFFER) -> Access:
-    return Access(NOW, stream, "aten.add_", (region,), (region,), "a.py:2")
+    return Access(
+        NOW, stream, "aten.add_", (region,), (region,), SourceLine("a.py", 2, "")
+    )
 
 
 def says(*events: TraceRecord) -> str:

@@ -28,6 +28,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -42,6 +44,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 AT = Moment("backward", 0, 0)
 # Recorded and waited for at once, so that one number serves all.
@@ -69,9 +72,9 @@ def _events(program: str, ranks: tuple[int, ...]) -> list[TraceRecord]:
     events: list[TraceRecord] = []
     moment = AT
     for number, text in enumerate(filter(str.strip, program.split(";"))):
-        source, words = f"line {number}", text.split()
+        source, words = labelled(f"line {number}"), text.split()
         if words[0].startswith("@"):
-            source = words.pop(0)[1:]
+            source = labelled(words.pop(0)[1:])
         if words[0] == "call":
             moment = _moment(words[1:])
         group = ranks
@@ -82,13 +85,27 @@ def _events(program: str, ranks: tuple[int, ...]) -> list[TraceRecord]:
     return events
 
 
+class Label(SourceLine):
+    """A line that is printed as its label."""
+
+    @override
+    def __str__(self) -> str:
+        return self.path
+
+
+def labelled(label: str) -> Origin:
+    """Return the line of a label; `autograd` and `optimizer` are no lines."""
+    is_line = label not in {"autograd", "optimizer"}
+    return Label(label, 1, "") if is_line else NoLine(label)
+
+
 def _moment(words: Sequence[str]) -> Moment:
     phase, step, *micro_batch = words
     return Moment(phase, int(step), *map(int, micro_batch))  # type: ignore[arg-type]  # a literal
 
 
 def _statement(
-    words: Sequence[str], ranks: tuple[int, ...], source: str, at: Moment
+    words: Sequence[str], ranks: tuple[int, ...], source: Origin, at: Moment
 ) -> list[TraceRecord]:
     match words:
         case ["call", *_]:
@@ -131,7 +148,7 @@ def launch(
     writes: tuple[str, ...],
     streams: str,
     ranks: tuple[int, ...],
-    source: str,
+    source: Origin,
     at: Moment = AT,
 ) -> CollectiveLaunch:
     stream, _, communication_stream = streams.partition(">")

@@ -14,6 +14,7 @@ from syncverify.judge.ordering.races import (
 from syncverify.judge.violation import Violation
 from syncverify.trace.records import Access, Moment, StorageFreed
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine, SourceLine
 from tests.syncverify.judge.ordering.micro_traces import region, traces
 
 
@@ -74,7 +75,7 @@ def test_one_pair_of_events_is_one_race_however_much_they_share() -> None:
     assert isinstance(event, Access)
     ranks = [
         [
-            Access(event.moment, stream, "copy_", first, first, "")
+            Access(event.moment, stream, "copy_", first, first, NoLine.UNKNOWN)
             for stream in ("default", "side")
         ]
     ]
@@ -95,7 +96,7 @@ def test_many_overlapping_lengths_are_all_found() -> None:
     ]
     (event,) = traces("w b[0:1] default")[0]
     events = [
-        Access(event.moment, stream, "fill_", (), (each,), "")
+        Access(event.moment, stream, "fill_", (), (each,), NoLine.UNKNOWN)
         for stream in ("default", "side")
         for each in regions
     ]
@@ -145,7 +146,14 @@ def test_pool_that_gives_nothing_out_before_the_last_use_is_over_does_no_harm(
 
 
 def test_the_same_work_of_two_runs_is_known_by_its_lines_not_by_its_memory() -> None:
-    use = Access(Moment("wait", 0), "side", "aten.add_", (), (), "a.py:1")
+    use = Access(
+        Moment("wait", 0),
+        "side",
+        "aten.add_",
+        (),
+        (),
+        SourceLine("a.py", 1, NoLine.UNKNOWN),
+    )
     bytes_of_run, bytes_of_other = MemoryRegion(0, 0, 4), MemoryRegion(7, 8, 12)
     race = Race(0, 1, 2, use, replace(use, writes=(bytes_of_run,)), bytes_of_run)
     other = replace(race, rank=1, first_index=5, second=use, region=bytes_of_other)
@@ -159,7 +167,14 @@ def test_the_same_work_of_two_runs_is_known_by_its_lines_not_by_its_memory() -> 
 
 
 def test_a_race_is_sent_with_its_violation_and_not_compared() -> None:
-    use = Access(Moment("wait", 0), "side", "aten.add_", (), (), "a.py:1")
+    use = Access(
+        Moment("wait", 0),
+        "side",
+        "aten.add_",
+        (),
+        (),
+        SourceLine("a.py", 1, NoLine.UNKNOWN),
+    )
     race = Race(0, 1, 2, use, use, MemoryRegion(0, 0, 4))
     violation = Violation("p", "c", "s", unordered=race)
     sent = pickle.loads(pickle.dumps(violation))

@@ -24,6 +24,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.source_lines import NoLine
 from tests.syncverify.judge.ordering.micro_traces import AT, launch, region, traces
 from tests.syncverify.judge.ordering.reachability import (
     CyclicError,
@@ -70,22 +71,24 @@ class Writer:
         touched = (REGIONS[two % len(REGIONS)],)
         match kind:
             case "read":
-                events.append(Access(AT, stream, kind, touched, (), ""))
+                events.append(Access(AT, stream, kind, touched, (), NoLine.UNKNOWN))
             case "write":
-                events.append(Access(AT, stream, kind, (), touched, ""))
+                events.append(Access(AT, stream, kind, (), touched, NoLine.UNKNOWN))
             case "update":
                 read = (REGIONS[three % len(REGIONS)],)
-                events.append(Access(AT, stream, kind, read, touched, ""))
+                events.append(Access(AT, stream, kind, read, touched, NoLine.UNKNOWN))
             case "mark":
-                events.append(Mark(AT, stream, mark, ""))
+                events.append(Mark(AT, stream, mark, NoLine.UNKNOWN))
             case "until":
-                events.append(StreamWait(AT, stream, mark, ""))
+                events.append(StreamWait(AT, stream, mark, NoLine.UNKNOWN))
             case "host":
-                events.append(HostWait(AT, mark, ""))
+                events.append(HostWait(AT, mark, NoLine.UNKNOWN))
             case "wait":
                 fresh = 100 + len(events)
-                events.append(Mark(AT, STREAMS[two % len(STREAMS)], fresh, ""))
-                events.append(StreamWait(AT, stream, fresh, ""))
+                events.append(
+                    Mark(AT, STREAMS[two % len(STREAMS)], fresh, NoLine.UNKNOWN)
+                )
+                events.append(StreamWait(AT, stream, fresh, NoLine.UNKNOWN))
             case "launch":
                 self._launch(one, two, three)
             case "await":
@@ -103,7 +106,9 @@ class Writer:
         return everyone if choice % 3 else everyone[:2]
 
     def _launch(self, one: int, two: int, three: int) -> None:
-        issued = launch("c", ("b[0:1]",), ("b[0:1]",), "default", self._ranks(two), "")
+        issued = launch(
+            "c", ("b[0:1]",), ("b[0:1]",), "default", self._ranks(two), NoLine.UNKNOWN
+        )
         for rank in issued.ranks:
             stream = STREAMS[(one + rank) % len(STREAMS)]
             lane = LANES[three % len(LANES)]

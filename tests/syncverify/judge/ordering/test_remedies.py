@@ -9,7 +9,7 @@ from syncverify.judge.ordering.missing_waits import Edge
 from syncverify.judge.ordering.races import EarlyFree, Race, judge_orderings
 from syncverify.judge.ordering.remedies import disorders
 from tests.syncverify.judge.ordering.labelled import CASES
-from tests.syncverify.judge.ordering.micro_traces import traces
+from tests.syncverify.judge.ordering.micro_traces import labelled, traces
 from tests.syncverify.judge.ordering.steps import STEPS, without
 
 
@@ -234,7 +234,10 @@ def test_what_no_few_edges_order_is_told_without_a_remedy(
 def test_a_disorder_has_all_that_its_remedy_removes_and_the_rules_it_breaks() -> None:
     program = "w b[0:4] side; w c[0:4] side; @one r b[0:4] default; r c[0:4] default"
     (disorder,) = disorders(traces(program))
-    assert [found.first.source for found in disorder.found] == ["line 0", "line 1"]
+    assert [found.first.source for found in disorder.found] == [
+        labelled("line 0"),
+        labelled("line 1"),
+    ]
     assert disorder.semantics == "stream"
 
 

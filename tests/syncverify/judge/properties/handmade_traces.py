@@ -10,6 +10,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
 from syncverify.trace.run import Fault, RankRun, Run
 from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.source_lines import SourceLine
 
 PARAMETERS = (
     ParameterSpec("p", (4,), ("R",)),
@@ -34,7 +35,7 @@ def launch(
         "numel": 4,
         "regions": (),
         "parameters": tuple(name for name, _ in slots),
-        "source": f"a.py:{sequence} in {communicator}",
+        "source": SourceLine("a.py", sequence, communicator),
         "slots": tuple(ParameterSlot(name, offset, 16) for name, offset in slots),
         **changes,
     }

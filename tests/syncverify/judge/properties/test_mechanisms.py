@@ -25,6 +25,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.told_causes import (
     ELSEWHERE,
     FIRST_ONLY,
@@ -101,7 +102,7 @@ SHOWS_NOTHING = {
     ),
     "subject_writes_later": (
         OWED.value() - OWED.part(0, [1]),
-        (launch(), accumulation(source="a.py:9 in finish")),
+        (launch(), accumulation(source=SourceLine("a.py", 9, "finish"))),
     ),
     "never_accumulated": (ZEROS, (launch(None),)),
     "launched_in_the_last_micro_batch": (FIRST_ONLY, (launch(1),)),

@@ -14,6 +14,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment, SubjectReturn
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun, Run
+from syncverify.trace.source_lines import SourceLine
 
 WEIGHT = ParameterSpec("w", (4,), ("R",))
 SCENARIO = Scenario(MeshSpec((2,), ("dp",)), (WEIGHT,), (2,), 2**20)
@@ -37,7 +38,7 @@ def launch(moment: Moment, sent: torch.Tensor) -> CollectiveLaunch:
         numel=4,
         regions=(MemoryRegion(0, 0, 16),),
         parameters=(),
-        source="a.py:7 in launch",
+        source=SourceLine("a.py", 7, "launch"),
         contents=(sent.float().numpy().tobytes(),),
     )
 

@@ -11,7 +11,6 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import (
-    AUTOGRAD,
     Access,
     CollectiveLaunch,
     Moment,
@@ -21,6 +20,7 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 WEIGHT = ParameterSpec("w", (4,), ("R",))
 OTHER = ParameterSpec("other", (4,), ("R",))
@@ -58,7 +58,7 @@ def launch(
         numel=8,
         regions=regions,
         parameters=names,
-        source="a.py:7 in launch",
+        source=SourceLine("a.py", 7, "launch"),
         slots=tuple(
             ParameterSlot(name, offset, 16)
             for name, offset in (("other", 0), ("w", 16))
@@ -78,7 +78,9 @@ def copies(
 
 
 def accumulation(
-    micro_batch: int = 1, memory: MemoryRegion = IN_BUCKET, source: str = AUTOGRAD
+    micro_batch: int = 1,
+    memory: MemoryRegion = IN_BUCKET,
+    source: Origin = NoLine.AUTOGRAD,
 ) -> Access:
     moment = Moment("backward", STEP, micro_batch)
     return Access(moment, "default", "aten.add_.Tensor", (), (memory,), source)

@@ -111,7 +111,7 @@ def test_each_kind_of_hook_is_named_with_what_was_recorded_in_it() -> None:
         ("final callback", "", [5]),
     ]
     (first, *_) = (step for step in logged.steps if step.hook)
-    assert first.source.startswith(
+    assert str(first.source).startswith(
         "tests/syncverify/sim/recording/test_engine_watch.py:"
     )
 

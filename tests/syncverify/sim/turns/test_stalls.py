@@ -1,6 +1,7 @@
 """The description of a stalled world's waits."""
 
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
+from syncverify.trace.source_lines import SourceLine
 
 
 def waits(rank: int, *missing: int, line: str = "") -> Position:
@@ -36,8 +37,13 @@ def test_waiting_for_nobody_in_particular_is_no_circle() -> None:
 
 
 def test_endless_run_names_who_still_moves() -> None:
-    running = Position(3, False, None, "a.py:1 in f")
-    positions = [waits(0, 2, line="b.py:2 in g"), waits(1, 0), finished(2), running]
+    running = Position(3, False, None, SourceLine("a.py", 1, "f"))
+    positions = [
+        waits(0, 2, line=SourceLine("b.py", 2, "g")),
+        waits(1, 0),
+        finished(2),
+        running,
+    ]
     assert endless(positions, frozenset({1})) == Stall(
         "step_bound",
         (0, 3),
