@@ -66,6 +66,9 @@ class OwnEnd(Connection):
             self.worker.send(OfJob(JOB, self.answer))
 
 
+BLOCK = CodeLine(SourceLine("mine.py", 8, "wait"), "block()")
+
+
 @dataclass
 class Part:
     """The part of one worker: what it sends, and what the kernel says of it."""
@@ -74,7 +77,7 @@ class Part:
     num_jobs: int = 1
     end: str = ""
     stopped: bool = False
-    hangs_at: CodeLine = CodeLine(SourceLine("mine.py", 8, "wait"), "block()")
+    hangs_at: CodeLine = BLOCK
     answer: Status | None = None
     pid: None = None
     seconds_per_window: float = 0.0
