@@ -41,17 +41,14 @@ RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised
 NO_CONNECTION = JobOutcome(
     pack_result(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
 )
+LINE = SourceLine("mine.py", 7, "wait")
+BLOCK = CodeLine(LINE._replace(number=8), "block()")
 LAUNCH = CollectiveLaunch(
     moment=Moment("wait", 0), ranks=(0, 1), sequence=0, operation="all_reduce",
     reduce_op="SUM", dtype="float32", numel=5, regions=(), parameters=("w",),
-    source=SourceLine("mine.py", 7, "wait"),
+    source=LINE,
 )  # fmt: skip
-WAITS = Status(
-    0,
-    (CodeLine(SourceLine("mine.py", 7, "wait"), "work.wait()"),),
-    in_torch=True,
-    launches=(LAUNCH,),
-)
+WAITS = Status(0, (CodeLine(LINE, "work.wait()"),), in_torch=True, launches=(LAUNCH,))
 
 
 class OwnEnd(Connection):
@@ -64,9 +61,6 @@ class OwnEnd(Connection):
     def send(self, obj: object) -> None:
         if self.answer is not None:
             self.worker.send(OfJob(JOB, self.answer))
-
-
-BLOCK = CodeLine(SourceLine("mine.py", 8, "wait"), "block()")
 
 
 @dataclass
@@ -158,10 +152,7 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
     run = playing((waits_for_a_peer(), Part()))
     assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
-    assert run.fault.details[:2] == (
-        BLOCKED,
-        CodeLine(SourceLine("mine.py", 8, "wait"), "block()"),
-    )
+    assert run.fault.details[:2] == (BLOCKED, BLOCK)
     assert run.fault.details[2].startswith("rank 0: stands after all_reduce SUM of 5")
     assert run.remarks == ()
 
@@ -169,14 +160,12 @@ def test_rank_that_keeps_the_gil_is_at_fault_and_not_its_peer(playing: Play) -> 
 def test_rank_that_hangs_elsewhere_in_the_second_run_has_the_same_fault(
     playing: Play,
 ) -> None:
-    hangs = [
-        Part(num_jobs=2, hangs_at=SourceLine("mine.py", line, "wait"))
-        for line in (8, 9)
-    ]
+    later = BLOCK._replace(code="block_again()")
+    hangs = [Part(num_jobs=2, hangs_at=line) for line in (BLOCK, later)]
     run = playing(*((waits_for_a_peer(), hang) for hang in hangs))
     assert run.fault is not None
     assert (run.fault.kind, run.fault.ranks) == ("never_returns", (1,))
-    assert run.fault.details[:2] == (BLOCKED, SourceLine("mine.py", 9, "wait"))
+    assert run.fault.details[:2] == (BLOCKED, later)
 
 
 def test_rank_that_works_while_its_peers_wait_has_time(playing: Play) -> None:
@@ -355,10 +344,7 @@ def test_a_rank_outside_of_the_subject_is_no_fault_if_it_goes_on_in_a_new_proces
     assert remark.startswith(
         "rank 0 made no progress and was ended, in no line of the subject; played again"
     )
-    for again in (
-        playing(imports(), imports()),
-        playing(imports(SourceLine("mine.py", 9, "spin"))),
-    ):
+    for again in playing(imports(), imports()), playing(imports(BLOCK)):
         assert again.fault is not None
         assert (again.fault.kind, again.fault.ranks) == ("never_returns", (0,))
 
