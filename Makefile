@@ -110,16 +110,11 @@ mutation: $(INSTALLED)
 	cd build/mutation && OMP_NUM_THREADS=1 PYTHONHASHSEED=0 ../../$(BIN)/mutmut run --max-children 1
 	$(BIN)/python -m studies.mutants.general build/mutation
 
+# All pages that follow from the code and from stored results, then those whose commands are played.
 catalogue: $(INSTALLED)
-	$(BIN)/python -m studies.pages.property_catalogue
-	$(BIN)/python -m studies.pages.feature_catalogue
-	$(BIN)/python -m studies.pages.cause_page
-	$(BIN)/python -m studies.pages.bank_page
-	$(BIN)/python -m studies.pages.alarms_page
-	$(BIN)/python -m studies.pages.cases_page
+	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.pages.gallery
 	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md
-	$(BIN)/python -m studies.pages.conformance --render
 
 # Branch coverage of the three packages by the quick tests, at least 94 %;
 # make coverage ARGS=tests/syncverify/sim measures a part.

@@ -17,14 +17,11 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from studies.benchmarks.document import (
-    InvalidDocumentError,
-    place_of_tables,
-    replace_tables,
-)
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Report
+from studies.documents import with_part
 from syncverify.command import process_exit
+from syncverify.errors import UsageError
 
 FAILED = 1
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -73,7 +70,7 @@ class Benchmark:
                 "--smoke measures nothing that a document could hold"
             )
         if document_path is not None:
-            place_of_tables(document_path, self.name)  # before minutes of work
+            with_part(document_path, self.name, "")  # before minutes of work
         report = self.measure_all(None if smoke else rounds)
         console = Console()
         console.print(report.table())
@@ -82,7 +79,8 @@ class Benchmark:
         if json_path is not None:
             json_path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
         if document_path is not None:
-            replace_tables(document_path, report.markdown(), self.name)
+            text = with_part(document_path, self.name, report.markdown())
+            document_path.write_text(text, encoding="utf-8")
 
 
 def _common_options() -> list[click.Parameter]:
@@ -129,7 +127,7 @@ def run_command(
     name = f"python -m {name}"
     try:
         process_exit.run_command(command, name)
-    except InvalidDocumentError as error:
+    except UsageError as error:
         process_exit.complain(name, str(error), process_exit.BAD_USAGE)
     except failures as error:
         process_exit.complain(name, str(error), FAILED)

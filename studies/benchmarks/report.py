@@ -11,6 +11,7 @@ import torch
 from rich.table import Table
 
 from studies.benchmarks.measure import Measure
+from studies.documents import table
 
 NUMBERS = ("median", "middle half", "target")
 COLUMNS = ("measure", "against", "median", "middle half", "target", "verdict")
@@ -91,12 +92,11 @@ class Report:
 
     def markdown(self) -> str:
         """Return tables for a document."""
-        rows = [COLUMNS, tuple("---" for _ in COLUMNS), *map(_cells, self.measures)]
         return "\n".join(
             [
                 f"Medians of {self.num_rounds} rounds. {self.machine.line}.",
                 "",
-                *(f"| {' | '.join(row)} |" for row in rows),
+                *table(COLUMNS, map(_cells, self.measures)),
                 "",
                 *(f"* {line}" for line in self.memory_lines()),
             ]

@@ -11,7 +11,7 @@ import click
 import torch
 
 from studies.comparison.cases import case_of
-from studies.comparison.document import page
+from studies.comparison.document import page_of
 from studies.comparison.methods.all_methods import METHODS
 from studies.comparison.outcomes import (
     Outcome,
@@ -67,7 +67,7 @@ def main(
         click.echo(f"{entry.id}: no token; write one by `syncverify bank --json`")
         outcomes[entry.id] = not_played(entry)
     if markdown is not None:
-        text = page(_in_order(outcomes), len(entries()))
+        text = page_of(_in_order(outcomes), len(entries()))
         markdown.write_text(text, encoding="utf-8")
     return NOT_FOUND if missing else 0
 

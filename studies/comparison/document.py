@@ -1,10 +1,13 @@
 """The page about the comparison, docs/comparison.md, made from outcomes alone."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from studies.comparison.methods.all_methods import METHODS
 from studies.comparison.methods.method import Method
-from studies.comparison.outcomes import Outcome
+from studies.comparison.outcomes import Outcome, stored
+from studies.documents import RESULTS, Document, table
+from syncverify.bugbank.catalogue import entries
 
 _OPENING = """\
 # Comparison with other methods
@@ -66,8 +69,15 @@ by hand for each, on 2026-11-27: the mistake, and the right program beside it.
 | input overwritten while it is reduced | no such notion | silent |
 """
 
+FIGURES: Final = RESULTS / "comparison.json"
 
-def page(outcomes: Sequence[Outcome], num_entries: int) -> str:
+
+def page() -> str:
+    """Return the page of the stored outcomes."""
+    return page_of([*stored(FIGURES).values()], len(entries()))
+
+
+def page_of(outcomes: Sequence[Outcome], num_entries: int) -> str:
     """Render the page.
 
     Args:
@@ -105,28 +115,19 @@ def _extent(outcomes: Sequence[Outcome], num_entries: int) -> str:
     return f"{played} of the {num_entries} defects of the bank; the others were not played.\n"
 
 
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def _head(*cells: object) -> str:
-    return f"{_row(*cells)}\n|{'---|' * len(cells)}"
-
-
 def _summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield _head("method", "played", "caught", "silent ones", "missed", "false alarms")
-    for method in METHODS:
-        played = _played(outcomes, method)
-        silent = [outcome for outcome in played if outcome.is_silent]
-        caught = _caught(played, method)
-        yield _row(
-            method.title,
-            len(played),
-            caught,
-            f"{_caught(silent, method)} of {len(silent)}",
-            len(played) - caught,
-            sum(outcome.twin[method.id].alarmed for outcome in played),
-        )
+    head = ("method", "played", "caught", "silent ones", "missed", "false alarms")
+    return table(head, (_figures(method, outcomes) for method in METHODS))
+
+
+def _figures(method: Method, outcomes: Sequence[Outcome]) -> tuple[object, ...]:
+    played = _played(outcomes, method)
+    silent = [outcome for outcome in played if outcome.is_silent]
+    caught = _caught(played, method)
+    of_silent = f"{_caught(silent, method)} of {len(silent)}"
+    alarms = sum(outcome.twin[method.id].alarmed for outcome in played)
+    missed = len(played) - caught
+    return method.title, len(played), caught, of_silent, missed, alarms
 
 
 def _played(outcomes: Sequence[Outcome], method: Method) -> list[Outcome]:
@@ -136,12 +137,15 @@ def _played(outcomes: Sequence[Outcome], method: Method) -> list[Outcome]:
 def _by_section(outcomes: Sequence[Outcome]) -> Iterator[str]:
     sections = dict.fromkeys(outcome.section for outcome in outcomes)
     members = [[o for o in outcomes if o.section == section] for section in sections]
-    yield _head("method", *sections)
-    for method in METHODS:
-        played = [_played(each, method) for each in members]
-        yield _row(
-            method.title, *(f"{_caught(each, method)}/{len(each)}" for each in played)
+    rows = (
+        (
+            method.title,
+            *(f"{_caught(each, method)}/{len(each)}" for each in played),
         )
+        for method in METHODS
+        for played in [[_played(each, method) for each in members]]
+    )
+    return table(("method", *sections), rows)
 
 
 def _caught(outcomes: Sequence[Outcome], method: Method) -> int:
@@ -149,10 +153,15 @@ def _caught(outcomes: Sequence[Outcome], method: Method) -> int:
 
 
 def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield _head("defect", "silent", *(method.title for method in METHODS))
-    for outcome in outcomes:
-        cells = (_mark(outcome, method.id) for method in METHODS)
-        yield _row(f"`{outcome.id}`", "yes" if outcome.is_silent else "no", *cells)
+    rows = (
+        (
+            f"`{each.id}`",
+            "yes" if each.is_silent else "no",
+            *(_mark(each, method.id) for method in METHODS),
+        )
+        for each in outcomes
+    )
+    return table(("defect", "silent", *(method.title for method in METHODS)), rows)
 
 
 def _mark(outcome: Outcome, method: str) -> str:
@@ -163,16 +172,21 @@ def _mark(outcome: Outcome, method: str) -> str:
 
 
 def _words(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield _head("defect", "method", "words")
-    for outcome in outcomes:
-        for method in (m for m in METHODS if m.id in outcome.defect):
-            said = outcome.defect[method.id]
-            if said.words:
-                yield _row(f"`{outcome.id}`", method.title, _cell(said.words))
-            of_twin = outcome.twin[method.id]
-            if of_twin.alarmed:
-                yield _row(f"`{outcome.id}`, twin", method.title, _cell(of_twin.words))
+    rows = (row for outcome in outcomes for row in _said(outcome))
+    return table(("defect", "method", "words"), rows)
+
+
+def _said(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+    for method in (m for m in METHODS if m.id in outcome.defect):
+        if words := outcome.defect[method.id].words:
+            yield f"`{outcome.id}`", method.title, _cell(words)
+        of_twin = outcome.twin[method.id]
+        if of_twin.alarmed:
+            yield f"`{outcome.id}`, twin", method.title, _cell(of_twin.words)
 
 
 def _cell(words: str) -> str:
     return "`" + words.replace("`", "'").replace("|", "/") + "`"
+
+
+PAGE: Final = Document("docs/comparison.md", page)

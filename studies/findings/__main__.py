@@ -4,7 +4,6 @@
     python -m studies.findings --python /envs/new/bin/python     # with others; may be repeated
     python -m studies.findings --only fsdp2_divides_twice        # one script
     python -m studies.findings --front --python /envs/new/bin/python   # the finding of the front page
-    python -m studies.findings --render                          # the pages alone
 
 Exit codes: 0 every script ended with a verdict, 1 one did not, 2 bad usage.
 """
@@ -24,7 +23,7 @@ from studies.findings.playing import (
     played,
     scripts,
 )
-from studies.findings.table import PAGE, page, store, stored, with_result
+from studies.findings.table import PART, store, stored, with_result
 from syncverify.command.process_exit import run_command
 
 _NAMES = [script.stem for script in scripts()]
@@ -37,13 +36,10 @@ _NAMES = [script.stem for script in scripts()]
               help="Play the named scripts.")  # fmt: skip
 @click.option("--front", "is_front", is_flag=True,
               help="Play the command of the front page, and no script.")  # fmt: skip
-@click.option("--render", is_flag=True, help="Play nothing; write the pages.")
-def main(
-    pythons: tuple[str, ...], only: tuple[str, ...], *, is_front: bool, render: bool
-) -> None:
+def main(pythons: tuple[str, ...], only: tuple[str, ...], *, is_front: bool) -> None:
     """Play the scripts of findings under releases of torch, and write their table."""
     failed = False
-    for python in () if render else pythons or (sys.executable,):
+    for python in pythons or (sys.executable,):
         environment = environment_of(python)
         if is_front:
             front.play(environment)
@@ -52,8 +48,8 @@ def main(
         failed |= FAILED in [
             verdict for each in chosen for verdict in _play(each, environment)
         ]
-    PAGE.write_text(page(stored()), encoding="utf-8")
-    front.README.write_text(front.readme(), encoding="utf-8")
+    PART.write()
+    front.PART.write()
     sys.exit(failed)
 
 

@@ -13,17 +13,14 @@ from typing import Final
 
 import click
 
-from studies.findings.playing import ROOT, Environment
+from studies.documents import RESULTS, ROOT, Document
+from studies.findings.playing import Environment
 
-README: Final = ROOT / "README.md"
-STORED: Final = ROOT / "studies" / "results" / "front.json"
+STORED: Final = RESULTS / "front.json"
 ARGUMENTS: Final = (
     "run",
     "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true",
     *("--seed", "0", "--no-beyond", "--stop-at-first"),
-)
-_BLOCK: Final = re.compile(
-    r"(?<=<!-- front -->\n).*?(?=<!-- end of front -->)", re.DOTALL
 )
 _DIAGNOSIS: Final = re.compile(
     r"^VIOLATION: .*?^  replay: [^\n]*$", re.DOTALL | re.MULTILINE
@@ -60,10 +57,9 @@ def play(environment: Environment) -> None:
     STORED.write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
 
 
-def readme() -> str:
-    """Return the README with the stored diagnosis."""
-    text = _shown(**json.loads(STORED.read_text(encoding="utf-8")))
-    return _BLOCK.sub(lambda _: text, README.read_text(encoding="utf-8"), count=1)
+def shown() -> str:
+    """Return the command and the stored diagnosis."""
+    return _shown(**json.loads(STORED.read_text(encoding="utf-8")))
 
 
 def _shown(*, date: str, torch: str, seconds: int, diagnosis: str) -> str:
@@ -81,3 +77,6 @@ inside of the release):
 {diagnosis}
 ```
 """
+
+
+PART: Final = Document("README.md", shown, "front")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from studies.findings.playing import NOT_SHOWN, ROOT, Environment, Played, scripts
+from studies.documents import RESULTS, Document, table
+from studies.findings.playing import NOT_SHOWN, Environment, Played, scripts
 
-STORED: Final = ROOT / "studies" / "results" / "findings.json"
-PAGE: Final = ROOT / "docs" / "findings.md"
-_BLOCK: Final = re.compile(
-    r"(?<=<!-- plays -->\n).*?(?=<!-- end of plays -->)", re.DOTALL
-)
+STORED: Final = RESULTS / "findings.json"
 
 # Results by release of torch; of each script, by its name.
 Results = dict[str, dict[str, Any]]
@@ -50,19 +46,18 @@ def store(results: Results) -> None:
     STORED.write_text(text, encoding="utf-8")
 
 
-def page(results: Results) -> str:
-    """Return docs/findings.md with the table of these results."""
-    text = "\n".join(["", *_lines(results), "", ""])
-    return _BLOCK.sub(lambda _: text, PAGE.read_text(encoding="utf-8"))
-
-
-def _lines(results: Results) -> Iterator[str]:
+def plays() -> str:
+    """Return the table of the stored results."""
+    results = stored()
     releases = sorted(results, key=lambda each: [*map(int, each.split("."))])
-    yield f"| script | {' | '.join(f'torch {each}' for each in releases)} |"
-    yield "|---" * (len(releases) + 1) + "|"
-    for script in scripts():
-        found = [results[release].get(script.stem) for release in releases]
-        yield f"| `{script.stem}` | {' | '.join(map(_cell, found))} |"
+    rows = (
+        (
+            f"`{script.stem}`",
+            *(_cell(results[each].get(script.stem)) for each in releases),
+        )
+        for script in scripts()
+    )
+    return "\n".join(table(("script", *(f"torch {each}" for each in releases)), rows))
 
 
 def _cell(entry: Mapping[str, str] | None) -> str:
@@ -76,3 +71,6 @@ def _cell(entry: Mapping[str, str] | None) -> str:
         each for each in (entry.get("peer", ""), python, entry["date"]) if each
     )
     return f"{words} ({where})"
+
+
+PART: Final = Document("docs/findings.md", plays, "plays")

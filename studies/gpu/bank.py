@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from studies.comparison.cases import Case, case_of
-from studies.gpu.part import Part, Result, table
+from studies.documents import table
+from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import verdicts_on_streams
 from studies.gpu.shared_device import said_on_sim
 from syncverify.bugbank.catalogue import entries

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from studies.gpu.part import Part, Result, table
+from studies.documents import table
+from studies.gpu.part import Part, Result
 
 _OPENING = """\
 # On a GPU

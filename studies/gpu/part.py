@@ -66,9 +66,3 @@ def transport_of(device: torch.device) -> Literal["nccl", "gloo"]:
 def environment() -> dict[str, str]:
     """Return the environment of commands that a part starts in the checkout."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table in Markdown."""
-    rule = ["---"] * len(header)
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 
+from studies.documents import table
 from studies.gpu.one_rank import world_of_one
-from studies.gpu.part import Part, Result, table
+from studies.gpu.part import Part, Result
 from studies.gpu.training import LARGE, SMALL, Size, step_of_ddp, step_of_ours
 
 ROUNDS = 30

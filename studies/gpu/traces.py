@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from studies.gpu.part import Part, Result, table
+from studies.documents import table
+from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import StreamedRun, judged, play_on_streams
 from studies.gpu.shared_device import drawn
 from syncverify.backends.sim import SimBackend

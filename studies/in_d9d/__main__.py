@@ -27,10 +27,6 @@ from studies.in_d9d.trial import run
 from syncverify.command.process_exit import run_command
 from syncverify.errors import UsageError
 
-ROOT = Path(__file__).parents[2]
-RESULT = ROOT / "studies" / "results" / "in_d9d.json"
-PAGE = ROOT / "docs" / "in-d9d.md"
-
 
 @click.command()
 @click.option("--tests", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -92,8 +88,8 @@ def _write(outcomes: Sequence[Outcome], results: dict[str, str]) -> None:
         "trainer": [each.as_json() for each in outcomes],
         "tests": results,
     }
-    RESULT.write_text(json.dumps(stored, indent=2) + "\n")
-    PAGE.write_text(document.with_section(PAGE.read_text(), stored))
+    document.STORED.write_text(json.dumps(stored, indent=2) + "\n")
+    document.PART.write()
 
 
 if __name__ == "__main__":

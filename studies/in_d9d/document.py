@@ -1,15 +1,18 @@
 """The part of docs/in-d9d.md that the command writes."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from studies.documents import RESULTS, Document, table
 from studies.in_d9d.suite import EDITS
 
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+STORED: Final = RESULTS / "in_d9d.json"
 
 
-def section(stored: Mapping[str, Any]) -> str:
-    """Render the stored result, in Markdown."""
+def section() -> str:
+    """Return the stored result, in Markdown."""
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {each}" for name, each in stored["versions"].items())
     return "\n".join(
         [
@@ -22,21 +25,10 @@ def section(stored: Mapping[str, Any]) -> str:
     )
 
 
-def with_section(page: str, stored: Mapping[str, Any]) -> str:
-    """Return the page with the part between the marks written anew."""
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{section(stored)}\n\n{END}{after}"
-
-
 def _trainer(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        f"| {each['layout']} | {each['ranks']} | {each['compared_with']} |"
-        f" {each['gradients']} | {each['wrong']} | {each['wrong_of_d9d']} |"
-        for each in outcomes
-    ]
-    heads = "| layout | ranks | compared with | gradients | wrong | wrong of d9d's |"
-    return [heads, "|---|---|---|---|---|---|", *rows]
+    keys = ("layout", "ranks", "compared_with", "gradients", "wrong", "wrong_of_d9d")
+    heads = [*(each.replace("_", " ") for each in keys[:-1]), "wrong of d9d's"]
+    return [*table(heads, ([each[key] for key in keys] for each in outcomes))]
 
 
 def _tests(outcomes: Mapping[str, str]) -> list[str]:
@@ -56,3 +48,6 @@ def _tests(outcomes: Mapping[str, str]) -> list[str]:
         *(f"- {edit.reason}" for edit in EDITS),
         *failed,
     ]
+
+
+PART: Final = Document("docs/in-d9d.md", section, "results")

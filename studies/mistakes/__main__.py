@@ -2,7 +2,6 @@
 
     python -m studies.mistakes --jobs 2
     python -m studies.mistakes --only counter-not-reset
-    python -m studies.mistakes --render
 
 Prints a line a mistake and the figures. Named mistakes are printed with their reports. The
 exit code is 1 if a mistake is not found, a certain cause is wrong, or a fix is none.
@@ -17,7 +16,7 @@ import sys
 import click
 
 from studies.mistakes.corpus import mistakes
-from studies.mistakes.document import PAGE, page, stored, summary, write
+from studies.mistakes.document import stored, summary, write
 from studies.mistakes.scoring import EXAMPLES, Score, right_programs, scored
 from syncverify.command.process_exit import run_command
 from syncverify.search.process_pool import run_in_processes
@@ -31,13 +30,9 @@ _NAMES = [mistake.name for mistake in mistakes()]
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--examples", type=click.IntRange(min=1), default=EXAMPLES, show_default=True,
               help="Scenarios; figures are written for the default alone.")  # fmt: skip
-@click.option("--render", is_flag=True, help="Play nothing; write the page.")
-def main(only: tuple[str, ...], jobs: int, examples: int, *, render: bool) -> None:
+def main(only: tuple[str, ...], jobs: int, examples: int) -> None:
     """Play one-line mistakes, and print what the harness says about each."""
     scores = stored()
-    if render:
-        PAGE.write_text(page(scores), encoding="utf-8")
-        return
     names = [name for name in _NAMES if not only or name in only]
     play = functools.partial(scored, right=right_programs(), examples=examples)
     spawn = multiprocessing.get_context("spawn")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
+from studies.documents import RESULTS, Document, table
 from studies.mistakes.corpus import KINDS, Mistake, mistakes
 from studies.mistakes.fixes import NUM_SCENARIOS
 from studies.mistakes.scoring import EXAMPLES, Score
 
-ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "one-line-mistakes.md"
-FIGURES: Final = ROOT / "studies" / "results" / "mistakes.json"
+FIGURES: Final = RESULTS / "mistakes.json"
 _HEAD: Final = f"""\
 # One-line mistakes
 
@@ -49,11 +47,12 @@ def write(scores: dict[str, Score]) -> None:
     """Write figures and page."""
     rows = [asdict(scores[each.name]) for each in mistakes() if each.name in scores]
     FIGURES.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")
-    PAGE.write_text(page(scores), encoding="utf-8")
+    PAGE.write()
 
 
-def page(scores: dict[str, Score]) -> str:
+def page() -> str:
     """Return the page."""
+    scores = stored()
     parts = [_HEAD, *summary(scores)]
     for kind in KINDS:
         own = [each for each in mistakes() if each.kind == kind]
@@ -63,15 +62,21 @@ def page(scores: dict[str, Score]) -> str:
 
 def summary(scores: dict[str, Score]) -> Iterator[str]:
     """Yield a table of figures by kind."""
-    yield "| kind | mistakes | found | right cause | wrong certain | fix offered | fixes that are none |"
-    yield "|---|---|---|---|---|---|---|"
-    for kind in (*KINDS, "all"):
-        own = [
-            scores[each.name]
-            for each in mistakes()
-            if kind in {each.kind, "all"} and each.name in scores
-        ]
-        yield f"| {kind} | {' | '.join(map(str, _figures(own)))} |"
+    head = ("kind", "mistakes", "found", "right cause", "wrong certain", "fix offered")
+    rows = (
+        (
+            kind,
+            *_figures(
+                [
+                    scores[each.name]
+                    for each in mistakes()
+                    if kind in {each.kind, "all"} and each.name in scores
+                ]
+            ),
+        )
+        for kind in (*KINDS, "all")
+    )
+    return table((*head, "fixes that are none"), rows)
 
 
 def _figures(scores: Sequence[Score]) -> tuple[int, ...]:
@@ -86,17 +91,28 @@ def _figures(scores: Sequence[Score]) -> tuple[int, ...]:
 
 
 def _table(listed: Sequence[Mistake], scores: dict[str, Score]) -> Iterator[str]:
-    yield "| mistake | in | right line | wrong line | since | report | right | fix |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for each in listed:
-        cells = [
+    head = (
+        "mistake",
+        "in",
+        "right line",
+        "wrong line",
+        "since",
+        "report",
+        "right",
+        "fix",
+    )
+    rows = (
+        (
             f"`{each.name}`",
             each.base,
             f"`{each.old}`",
             f"`{each.new}`",
             each.why,
-        ]
-        yield f"| {' | '.join([*cells, *_cells(scores.get(each.name))])} |"
+            *_cells(scores.get(each.name)),
+        )
+        for each in listed
+    )
+    return table(head, rows)
 
 
 def _cells(score: Score | None) -> list[str]:
@@ -118,3 +134,6 @@ def _cells(score: Score | None) -> list[str]:
         right + (wrong if score.wrong_certain else ""),
         "; ".join(fixes) or "none",
     ]
+
+
+PAGE: Final = Document("docs/one-line-mistakes.md", page)

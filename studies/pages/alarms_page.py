@@ -1,16 +1,14 @@
 """Write the page about false alarms from the results of soaks and bank: `make catalogue`."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
+from studies.documents import RESULTS, Document, table
 from studies.pages.bank_page import figures
 from studies.pages.soak import lines, sums
 from tests.quality.test_alarms import OF_DDP, OF_DEEPSPEED, PROGRAMS
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "false-alarms.md"
-FIGURES = Path(__file__).parents[1] / "results" / "soak.jsonl"  # of `make soak`
+FIGURES: Final = RESULTS / "soak.jsonl"  # of `make soak`
 HEAD = """\
 # False alarms
 
@@ -40,16 +38,13 @@ repaired, and the program is a test (`tests/quality/test_alarms.py`):
 def page() -> str:
     """Return the page."""
     rows = [*_soaked(), _twins()]
-    table = ["| subject | backend | scenarios | alarms |", "|---|---|---|---|"]
-    table += [
-        f"| {name} | {on} | {played:,} | {sum_} |" for name, on, played, sum_ in rows
-    ]
-    played, alarms = sum(row[2] for row in rows), sum(row[3] for row in rows)
-    table.append(f"| all | | {played:,} | {alarms} |")
+    rows.append(("all", "", sum(row[2] for row in rows), sum(row[3] for row in rows)))
+    cells = [(name, on, f"{played:,}", alarms) for name, on, played, alarms in rows]
+    counted = table(("subject", "backend", "scenarios", "alarms"), cells)
     listed = [f"- `synchronizer`: {name}" for name in PROGRAMS]
     listed += [f"- `ddp`: {name}" for name in OF_DDP]
     listed += [f"- `deepspeed-zero1`: {name}" for name in OF_DEEPSPEED]
-    return "\n".join([HEAD, *table, "", TOLD, *listed, ""])
+    return "\n".join([HEAD, *counted, "", TOLD, *listed, ""])
 
 
 def _soaked() -> Iterator[tuple[str, str, int, int]]:
@@ -65,5 +60,4 @@ def _twins() -> tuple[str, str, int, int]:
     return f"{len(own)} twins of the [bug bank](bug-bank.md)", "sim", played, alarms
 
 
-if __name__ == "__main__":
-    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/false-alarms.md", page)

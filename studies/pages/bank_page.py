@@ -1,20 +1,15 @@
 """Write the page about the bug bank from its entries and figures: `make catalogue`."""
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
+from studies.documents import RESULTS, Document, table
 from syncverify.bugbank.catalogue import SECTIONS, entries
 from syncverify.bugbank.entry import Entry
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "bug-bank.md"
-FIGURES = (
-    Path(__file__).parents[1] / "results" / "bug-bank.json"
-)  # of `syncverify bank --json`
+FIGURES: Final = RESULTS / "bug-bank.json"  # of `syncverify bank --json`
 HEAD = """\
 # Bug bank
 
@@ -64,6 +59,11 @@ Reported defects that are not in the bank, since scenarios or properties cannot 
 | an error is reported in the next forward (pytorch/pytorch#68297) | reductions do not fail |
 | compiled autograd calls no hooks (pytorch/pytorch#109774) | too slow to be drawn |
 """
+
+_COLUMNS: Final = (
+    *("id, source", "mechanism", "trigger", "silent"),
+    *("caught by", "contract", "scenarios", "shrunk to"),
+)
 
 
 def page() -> str:
@@ -121,16 +121,13 @@ def _summary(played: dict[str, Any]) -> Iterator[str]:
 def _section(title: str, own: list[Entry], played: dict[str, Any]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield "| id, source | mechanism | trigger | silent | caught by | contract | scenarios | shrunk to |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for entry in own:
-        told = [
-            f"`{entry.id}`<br>{_link(entry.source)}",
-            entry.mechanism,
-            entry.trigger,
-        ]
-        told += ["yes" if entry.silent else "no", *_found(played.get(entry.id))]
-        yield f"| {' | '.join(told)} |"
+    yield from table(_COLUMNS, (_cells(each, played.get(each.id)) for each in own))
+
+
+def _cells(entry: Entry, row: dict[str, Any] | None) -> list[str]:
+    name = f"`{entry.id}`<br>{_link(entry.source)}"
+    silent = "yes" if entry.silent else "no"
+    return [name, entry.mechanism, entry.trigger, silent, *_found(row)]
 
 
 def _found(row: dict[str, Any] | None) -> list[str]:
@@ -151,5 +148,4 @@ def _link(source: str) -> str:
     return f"[{source}](https://github.com/{project}/issues/{number})"
 
 
-if __name__ == "__main__":
-    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/bug-bank.md", page)

@@ -1,14 +1,12 @@
 """Write the page of other projects' test cases from the table of ours: `make catalogue`."""
 
 import csv
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "synchronizer-conformance.md"
+from studies.documents import ROOT, Document, table
+
 TESTS: Final = ROOT / "tests" / "conformance"
 TABLE: Final = TESTS / "cases.csv"
 VERDICTS: Final = ("passes", "refuses", "does not apply")
@@ -133,24 +131,28 @@ def page() -> str:
 
 def _counts(listed: list[Case]) -> Iterator[str]:
     counted = Counter((case.suite, case.verdict) for case in listed)
-    yield f"| cases | {' | '.join(VERDICTS)} |"
-    yield "|---|" + "---|" * len(VERDICTS)
-    for key, suite in SUITES.items():
-        numbers = [str(counted[key, verdict]) for verdict in VERDICTS]
-        yield f"| [{suite.title}]({suite.source}) | {' | '.join(numbers)} |"
     sums = Counter(case.verdict for case in listed)
-    yield f"| all {len(listed)} | {' | '.join(str(sums[v]) for v in VERDICTS)} |"
+    rows = [
+        (f"[{suite.title}]({suite.source})", *(counted[key, each] for each in VERDICTS))
+        for key, suite in SUITES.items()
+    ]
+    rows.append((f"all {len(listed)}", *(sums[each] for each in VERDICTS)))
+    return table(("cases", *VERDICTS), rows)
 
 
 def _section(suite: Suite, own: list[Case]) -> Iterator[str]:
     yield f"## {suite.title}"
     yield ""
-    yield "| case | here | test | note |"
-    yield "|---|---|---|---|"
-    for case in own:
-        test = f"`{case.test}`" if case.test else ""
-        yield f"| `{case.name}` | {case.verdict} | {test} | {case.reason} |"
+    rows = (
+        (
+            f"`{case.name}`",
+            case.verdict,
+            f"`{case.test}`" if case.test else "",
+            case.reason,
+        )
+        for case in own
+    )
+    yield from table(("case", "here", "test", "note"), rows)
 
 
-if __name__ == "__main__":
-    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/synchronizer-conformance.md", page)

@@ -1,13 +1,12 @@
 """Write the page of all causes that a violation may have: `make catalogue`."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
+from studies.documents import Document, table
 from syncverify.report.causes import MEANINGS
 from syncverify.report.hints import certainty, hint_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "causes.md"
 HEAD = """\
 # Causes
 
@@ -25,23 +24,20 @@ The trace of a run may make a cause certain that is likely by its value. On simu
 report also has a *fix* where one was found: a change of the subject's own source, with which
 the scenario held every property when it was played, and other scenarios showed nothing new. A
 fix need not be the one that the author would make.
-
-| cause | the mistake | by itself | repair to try first |
-|---|---|---|---|
 """
+_COLUMNS: Final = ("cause", "the mistake", "by itself", "repair to try first")
 
 
 def page() -> str:
     """Return the page."""
-    return HEAD + "".join(_rows())
+    return "\n".join([HEAD, *table(_COLUMNS, _rows()), ""])
 
 
-def _rows() -> Iterator[str]:
+def _rows() -> Iterator[tuple[str, ...]]:
     for cause, meaning in MEANINGS.items():
         sure = certainty(cause, {}).partition(":")[0]
         sure = sure if sure in {"certain", "likely"} else "open"
-        yield f"| `{cause}` | {meaning} | {sure} | {hint_of(cause)} |\n"
+        yield f"`{cause}`", meaning, sure, hint_of(cause)
 
 
-if __name__ == "__main__":
-    sys.exit(PAGE.write_text(page(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/reference/causes.md", page)

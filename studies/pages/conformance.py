@@ -24,8 +24,8 @@ from studies.pages.conformance_columns import (
     installed_torch,
     observed_columns,
 )
-from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
-from studies.pages.front_table import README, readme
+from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
+from studies.pages.front_table import COUNTS, TABLE
 
 _SEED: Final = 0
 _PATIENCE_SECONDS: Final = 240.0
@@ -38,15 +38,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", choices=names, action="append", metavar="NAME")
     parser.add_argument("--scenarios", type=int, default=3, metavar="N")
     parser.add_argument("--seconds", type=float, default=_PATIENCE_SECONDS, metavar="N")
-    parser.add_argument("--render", action="store_true", help="observe nothing")
     options = parser.parse_args(arguments)
-    for column in [] if options.render else missing(options.only or names):
+    for column in missing(options.only or names):
         sys.stderr.write(
             f"{column.name}: {_probed(column, options.scenarios, options.seconds)}\n"
         )
-    PAGE.write_text(page(), encoding="utf-8")
-    SCENARIOS_PAGE.write_text(scenarios_page(), encoding="utf-8")
-    README.write_text(readme(), encoding="utf-8")
+    for each in (PAGE, SCENARIOS_PAGE, TABLE, COUNTS):
+        each.write()
 
 
 def missing(names: Sequence[str]) -> Iterator[Column]:

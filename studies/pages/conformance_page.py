@@ -2,20 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from studies.documents import Document, table
 from studies.pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
-from studies.releases.facts import facts
-from studies.releases.marks import filled, marked
-from studies.releases.release_table import ReleaseTable
+from studies.releases.marks import marked
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
-
-_DOCS = Path(__file__).parents[2] / "docs"
-PAGE = _DOCS / "conformance.md"
-SCENARIOS_PAGE = _DOCS / "reference" / "conformance.md"
 
 _HEAD = """\
 # Conformance
@@ -86,8 +80,7 @@ def page() -> str:
     parts = [_HEAD, *_overview(columns), ""]
     for title, topics in _GROUPS.items():
         parts += [f"## {title}", "", *_table(topics, columns), ""]
-    command = filled(_COMMAND, facts(ReleaseTable.read()))
-    return "\n".join([*parts, *_not_tried(columns), command])
+    return "\n".join([*parts, *_not_tried(columns), _COMMAND])
 
 
 def scenarios_page() -> str:
@@ -101,19 +94,18 @@ def scenarios_page() -> str:
 
 def _overview(columns: list[Observed]) -> Iterator[str]:
     words = ("ok", "refused", *EXPLAINED, "-")
-    head = "| synchronizer | version | played on | Python | backend | scenarios | "
-    yield head + " | ".join(words) + " |"
-    yield "|---|---|---|---|---|---|" + "---|" * len(words)
-    for each in columns:
-        counts = Counter(_MARKS.get(cell.word, cell.word) for cell in each.cells)
-        played = sum(sum(cell.counts.values()) for cell in each.cells)
-        numbers = " | ".join(str(counts[word]) for word in words)
-        yield (
-            f"| `{each.column.name}` | {_version(each)} | {each.date} | {each.python} "
-            f"| {each.column.backend} | {played} | {numbers} |"
-        )
+    head = ("synchronizer", "version", "played on", "Python", "backend", "scenarios")
+    yield from table((*head, *words), (_row(each, words) for each in columns))
     yield from _sizes(columns)
     yield from _absent(columns)
+
+
+def _row(each: Observed, words: Sequence[str]) -> Iterator[object]:
+    counts = Counter(_MARKS.get(cell.word, cell.word) for cell in each.cells)
+    yield f"`{each.column.name}`"
+    yield from (_version(each), each.date, each.python, each.column.backend)
+    yield sum(sum(cell.counts.values()) for cell in each.cells)
+    yield from (counts[word] for word in words)
 
 
 def _sizes(columns: list[Observed]) -> Iterator[str]:
@@ -167,17 +159,23 @@ def _by_num_scenarios(columns: list[Observed]) -> Iterator[tuple[int, str]]:
 
 
 def _table(topics: tuple[str, ...], columns: list[Observed]) -> Iterator[str]:
-    by_column = [{cell.feature: cell for cell in each.cells} for each in columns]
-    yield "| feature | " + " | ".join(each.column.name for each in columns) + " |"
-    yield "|---|" + "---|" * len(columns)
-    for topic in topics:
-        for value in OPTIONAL_FEATURES[topic]:
-            feature = f"{topic}={value}"
-            marks = (
-                _mark(each.column.name, cells.get(feature))
-                for each, cells in zip(columns, by_column, strict=True)
+    by_column = {
+        each.column.name: {cell.feature: cell for cell in each.cells}
+        for each in columns
+    }
+    features = [
+        f"{topic}={value}" for topic in topics for value in OPTIONAL_FEATURES[topic]
+    ]
+    return table(
+        ("feature", *by_column),
+        (
+            (
+                f"`{each}`",
+                *(_mark(name, of.get(each)) for name, of in by_column.items()),
             )
-            yield f"| `{feature}` | {' | '.join(marks)} |"
+            for each in features
+        ),
+    )
 
 
 def _mark(column: str, cell: Cell | None) -> str:
@@ -226,3 +224,7 @@ def _not_tried(columns: list[Observed]) -> Iterator[str]:
 
 def _of(names: list[str]) -> str:
     return f" ({', '.join(names)})"
+
+
+PAGE: Final = Document("docs/conformance.md", page)
+SCENARIOS_PAGE: Final = Document("docs/reference/conformance.md", scenarios_page)

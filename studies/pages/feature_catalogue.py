@@ -5,12 +5,11 @@ the feature is turned off. The page names the defect, and the test that fails th
 """
 
 import inspect
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from studies.documents import Document
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.vocabulary import RARE
 from tests.quality.planted.feature_bank import FeatureDefect
@@ -19,7 +18,6 @@ from tests.quality.planted.lifecycle_bank import LIFECYCLE_DEFECTS
 from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.space import SPACE
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "features.md"
 HEAD = """\
 # Feature catalogue
 
@@ -112,5 +110,4 @@ def _notes() -> Iterator[str]:
     yield f"\nPlayed on request, and not drawn: {asked}.\n"
 
 
-if __name__ == "__main__":
-    sys.exit(PAGE.write_text(catalogue(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/reference/features.md", catalogue)

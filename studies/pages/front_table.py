@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Final
 
+from studies.documents import Document, table
 from studies.pages.conformance_columns import observed_columns
 
-README: Final = Path(__file__).parents[2] / "README.md"
-_BEGIN: Final = (
-    "<!-- Written by `python -m studies.pages.conformance`; a test compares. -->\n"
-)
-_BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)})(?:\\|.*\n)*")
-_COUNTS: Final = re.compile(r"has \d+ features of \d+ synchronizers")
 _COLUMNS: Final = {
     "synchronizer": "ours",
     "ddp": "DDP",
@@ -42,20 +35,22 @@ def front_table() -> str:
         each.column.name: {cell.feature: cell.word for cell in each.cells}
         for each in observed_columns()
     }
-    lines = [
-        f"| | {' | '.join(_COLUMNS.values())} |",
-        "|---|" + "---|" * len(_COLUMNS),
-    ]
-    for feature, name in _ROWS.items():
-        words = [cells[column][feature] for column in _COLUMNS]
-        marks = [_MARKS.get(word, word) for word in words]
-        lines.append(f"| {name} | {' | '.join(marks)} |")
-    return "\n".join([*lines, ""])
+    rows = (
+        (name, *(_mark(cells[column][feature]) for column in _COLUMNS))
+        for feature, name in _ROWS.items()
+    )
+    return "\n".join(table(("", *_COLUMNS.values()), rows))
 
 
-def readme() -> str:
-    """Return the README with the table and the counts of today."""
-    text = _BLOCK.sub(lambda _: front_table(), README.read_text(encoding="utf-8"))
+def _mark(word: str) -> str:
+    return _MARKS.get(word, word)
+
+
+def counts() -> str:
+    """Return the size of the whole table."""
     columns = [*observed_columns()]
-    counts = f"has {len(columns[0].cells)} features of {len(columns)} synchronizers"
-    return _COUNTS.sub(counts, text)
+    return f"{len(columns[0].cells)} features of {len(columns)} synchronizers"
+
+
+TABLE: Final = Document("README.md", front_table, "conformance")
+COUNTS: Final = Document("README.md", counts, "size of the table")

@@ -8,11 +8,11 @@ the share of scenarios that have it.
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from hypothesis import Phase
 
+from studies.documents import RESULTS, Document, table
 from syncverify.defaults import DEFAULT_RANKS
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
 from syncverify.scenario.coverage import scenario_features
@@ -20,9 +20,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Draw, Drawing
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "power.md"
-FIGURES = ROOT / "studies" / "results" / "power.json"
+FIGURES = RESULTS / "power.json"
 CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}
 NUM_SAMPLES = 4000
 _SEED = 0
@@ -140,24 +138,29 @@ def _words(counted: dict[str, Any], samples: int) -> str:
 
 
 def _table(counted: dict[str, Any], samples: int) -> Iterator[str]:
-    yield "| value | scenarios | met in 200 | met in 2,000 |"
-    yield "|---|---|---|---|"
-    for name, count in sorted(counted["values"].items(), key=lambda item: item[1]):
-        share = count / samples
-        if not count:
-            least = f"< {100 * _RULE_OF_THREE / samples:.2f} %"
-            yield f"| `{name}` | {least} | unknown | unknown |"
-            continue
-        powers = [f"{100 * met(share, n):.1f} %" for n in _EXAMPLES]
-        yield f"| `{name}` | {100 * share:.2f} % | {' | '.join(powers)} |"
+    by_count = sorted(counted["values"].items(), key=lambda item: item[1])
+    head = ("value", "scenarios", "met in 200", "met in 2,000")
+    return table(
+        head, (_row(name, count / samples, samples) for name, count in by_count)
+    )
+
+
+def _row(name: str, share: float, samples: int) -> list[str]:
+    if not share:
+        least = f"< {100 * _RULE_OF_THREE / samples:.2f} %"
+        return [f"`{name}`", least, "unknown", "unknown"]
+    powers = [f"{100 * met(share, n):.1f} %" for n in _EXAMPLES]
+    return [f"`{name}`", f"{100 * share:.2f} %", *powers]
 
 
 def main(num_samples: int = NUM_SAMPLES) -> None:
     """Sample, and write the figures and the page."""
     figures = json.dumps(sample(num_samples), indent=1)
     FIGURES.write_text(f"{figures}\n", encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write()
 
+
+PAGE: Final = Document("docs/power.md", page)
 
 if __name__ == "__main__":
     main()

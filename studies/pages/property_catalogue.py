@@ -6,10 +6,10 @@ sentence about its limits. The planted defects provide the example that violates
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
+from studies.documents import Document
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.registry import Property
 from tests.quality.planted import forms, remains
@@ -18,7 +18,6 @@ from tests.quality.planted.modules import MODULE_DEFECTS, ModuleGrads
 from tests.quality.planted.stream_bank import STREAM_DEFECTS
 from tests.quality.planted.timing import ReducesInRandomOrder, ReducesInSeededOrder
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "properties.md"
 HEAD = """\
 # Property catalogue
 
@@ -96,6 +95,4 @@ def _named(subject: type) -> str:
     return f"`{subject.__module__}:{subject.__qualname__}`"
 
 
-if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    sys.exit(PAGE.write_text(catalogue(), encoding="utf-8") == 0)
+PAGE: Final = Document("docs/reference/properties.md", catalogue)

@@ -21,11 +21,10 @@ from xml.etree import ElementTree
 import click
 import torch
 
+from studies.documents import RESULTS, ROOT, Document, table
 from syncverify.command.process_exit import run_command
 
-ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "versions.md"
-RESULTS: Final = ROOT / "studies" / "results" / "versions.json"
+STORED: Final = RESULTS / "versions.json"
 Play = dict[str, Any]
 _HEAD: Final = """\
 # Versions
@@ -42,7 +41,8 @@ each pair for each change.
   say little.
 """
 _COLUMNS: Final = (
-    "Python | torch | played on | tests | passed | failed | skipped | seconds | load"
+    *("Python", "torch", "played on", "tests", "passed", "failed", "skipped"),
+    *("seconds", "load"),
 )
 
 
@@ -85,18 +85,19 @@ def stored(plays: list[Play], play: Play) -> list[Play]:
     return [*(each for each in plays if not is_of(each, pair)), play]
 
 
-def page(plays: list[Play]) -> str:
+def page() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *_table(plays), ""])
+    return "\n".join([_HEAD, *rows(json.loads(STORED.read_text("utf-8"))), ""])
 
 
-def _table(plays: list[Play]) -> Iterator[str]:
-    yield f"| {_COLUMNS} |"
-    yield "|---" * (_COLUMNS.count("|") + 1) + "|"
-    for pair in pairs():
-        found = next((each for each in plays if is_of(each, pair)), None)
-        cells = [*pair, "never", *["-"] * 6] if found is None else _cells(found)
-        yield f"| {' | '.join(cells)} |"
+def rows(plays: list[Play]) -> Iterator[str]:
+    """Yield the table of plays, with a row for each pair."""
+    return table(_COLUMNS, (_row(pair, plays) for pair in pairs()))
+
+
+def _row(pair: tuple[str, str], plays: list[Play]) -> list[str]:
+    found = next((each for each in plays if is_of(each, pair)), None)
+    return [*pair, "never", *["-"] * 6] if found is None else _cells(found)
 
 
 def _cells(play: Play) -> list[str]:
@@ -114,12 +115,13 @@ def _cells(play: Play) -> list[str]:
 @click.option("--tests", type=click.Choice(["quick", "all"]), default="quick")
 def main(junit: Path | None, tests: str) -> None:
     """Store the play of a file that pytest wrote, and write the page."""
-    plays: list[Play] = json.loads(RESULTS.read_text("utf-8"))
     if junit is not None:
-        plays = stored(plays, play_of(junit, tests))
-        RESULTS.write_text(json.dumps(plays, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(plays), encoding="utf-8")
+        plays = stored(json.loads(STORED.read_text("utf-8")), play_of(junit, tests))
+        STORED.write_text(json.dumps(plays, indent=1) + "\n", encoding="utf-8")
+    PAGE.write()
 
+
+PAGE: Final = Document("docs/versions.md", page)
 
 if __name__ == "__main__":
     run_command(main, "versions.py")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from studies.peers.peer_result import PeerResult, play
 from studies.peers.roster import PEERS
-from studies.peers.stored_runs import PAGE, page, store
+from studies.peers.stored_runs import PART, store
 from syncverify.command.process_exit import run_command
 from syncverify.errors import SubjectError
 from syncverify.subjects.subject import resolve
@@ -57,7 +57,7 @@ def main(
                 f"{row.subject}: {violation}: syncverify replay {token} {row.subject}"
             )
     if stores:
-        PAGE.write_text(page(), encoding="utf-8")
+        PART.write()
     sys.exit(any(row.unknown(PEERS[row.subject].known) for row in rows))
 
 

@@ -1,23 +1,19 @@
 """The stored results of peers, and their table in docs/findings.md."""
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
+from studies.documents import RESULTS, Document, table
 from studies.peers.peer_result import PeerResult
 from studies.peers.roster import PEERS
 from studies.releases.marks import marked
 
-_ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = _ROOT / "docs" / "findings.md"
-STORED: Final = _ROOT / "studies" / "results" / "peers.json"
-_BEGIN: Final = (
-    "<!-- Written by `python -m studies.peers --store`; a test compares. -->\n"
+STORED: Final = RESULTS / "peers.json"
+_COLUMNS: Final = (
+    *("peer", "release", "played on", "Python", "backend"),
+    *("scenarios", "promises checked", "violations"),
 )
-_BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)}).*?(?=\n## )", re.DOTALL)
 
 
 def stored() -> list[PeerResult]:
@@ -40,25 +36,21 @@ def store(rows: list[PeerResult]) -> None:
     STORED.write_text(f"{json.dumps(ordered, indent=1)}\n", encoding="utf-8")
 
 
-def page() -> str:
-    """Return the page of findings with the stored results."""
-    table = "".join(f"{line}\n" for line in _table(stored()))
-    return _BLOCK.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1)
-
-
-def _table(rows: list[PeerResult]) -> Iterator[str]:
-    yield "| peer | release | played on | Python | backend | scenarios | promises checked | violations |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for row in rows:
-        found = ", ".join(f"`{each}`" for each in row.violations) or "0"
-        cells = [f"`{row.subject}`", _release(row), row.date, row.python, row.backend]
-        cells += [str(row.examples), str(row.num_promises), found]
-        yield f"| {' | '.join(cells)} |"
-    absent = [
-        f"`{name}`" for name in PEERS if name not in {row.subject for row in rows}
-    ]
+def runs() -> str:
+    """Return the table of the stored results, and the peers that are not played yet."""
+    rows = stored()
+    played = {row.subject for row in rows}
+    absent = [f"`{name}`" for name in PEERS if name not in played]
+    lines = [*table(_COLUMNS, map(_cells, rows))]
     if absent:
-        yield f"\nNot played with these releases yet: {', '.join(absent)}."
+        lines.append(f"\nNot played with these releases yet: {', '.join(absent)}.")
+    return "\n".join(lines)
+
+
+def _cells(row: PeerResult) -> list[object]:
+    found = ", ".join(f"`{each}`" for each in row.violations) or "0"
+    cells = [f"`{row.subject}`", _release(row), row.date, row.python, row.backend]
+    return [*cells, row.examples, row.num_promises, found]
 
 
 def _release(row: PeerResult) -> str:
@@ -67,3 +59,6 @@ def _release(row: PeerResult) -> str:
     if package == "torch":
         return torch
     return f"{package} {marked(f'seen {package}', row.release)}, {torch}"
+
+
+PART: Final = Document("docs/findings.md", runs, "runs of peers")

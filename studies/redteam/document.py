@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from studies.documents import RESULTS, Document, table
 from studies.redteam.catalogue import programs
 from studies.redteam.program import BLIND_SPOTS, Program
 from studies.redteam.scoring import Score
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "redteam.md"
-FIGURES = ROOT / "studies" / "results" / "redteam.json"
+FIGURES: Final = RESULTS / "redteam.json"
 _HEAD = """\
 # Red team
 
@@ -40,7 +38,7 @@ def write(scores: Sequence[Score], examples: int) -> None:
     rows = {name: row for name in names if (row := new.get(name) or known.get(name))}
     text = json.dumps({"examples": examples, "programs": rows}, indent=1)
     FIGURES.write_text(f"{text}\n", encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write()
 
 
 def page() -> str:
@@ -61,11 +59,14 @@ def page() -> str:
 def _summary(rows: dict[str, Any], examples: int) -> Iterator[str]:
     yield f"Figures: at most {examples} scenarios a program, up to 4 ranks unless `--ranks` is there, on `sim`, seed 0."
     yield ""
-    yield "| blind spot | wrong programs | caught |"
-    yield "|---|---|---|"
-    for topic in (*BLIND_SPOTS, "all"):
-        own = [p for p in programs() if p.is_wrong and topic in {p.topic, "all"}]
-        yield f"| {topic} | {len(own)} | {_count(own, rows, 'caught')} |"
+    by_topic = {
+        topic: [p for p in programs() if p.is_wrong and topic in {p.topic, "all"}]
+        for topic in (*BLIND_SPOTS, "all")
+    }
+    counted = (
+        (t, len(own), _count(own, rows, "caught")) for t, own in by_topic.items()
+    )
+    yield from table(("blind spot", "wrong programs", "caught"), counted)
     right = [program for program in programs() if not program.is_wrong]
     yield ""
     yield (
@@ -80,13 +81,18 @@ def _count(listed: Sequence[Program], rows: dict[str, Any], verdict: str) -> int
 
 
 def _table(listed: Sequence[Program], rows: dict[str, Any], why: str) -> Iterator[str]:
-    yield f"| program | mechanism | {why} | contract | verdict | after |"
-    yield "|---|---|---|---|---|---|"
-    for program in listed:
-        row = rows.get(program.name)
-        told = [f"`{program.name}`", program.mechanism, program.trigger]
-        told += [f"`{program.contract_in_words}`", *_verdict(row)]
-        yield f"| {' | '.join(told)} |"
+    head = ("program", "mechanism", why, "contract", "verdict", "after")
+    cells = (
+        (
+            f"`{each.name}`",
+            each.mechanism,
+            each.trigger,
+            f"`{each.contract_in_words}`",
+            *_verdict(rows.get(each.name)),
+        )
+        for each in listed
+    )
+    return table(head, cells)
 
 
 def _verdict(row: dict[str, Any] | None) -> list[str]:
@@ -94,3 +100,6 @@ def _verdict(row: dict[str, Any] | None) -> list[str]:
         return ["not measured", ""]
     found = f": {row['identity']}" if row["identity"] else ""
     return [f"{row['verdict']}{found}", str(row["examples"])]
+
+
+PAGE: Final = Document("docs/redteam.md", page)

@@ -2,7 +2,6 @@
 
     python -m studies.releases             # compare with the index of today
     python -m studies.releases --update    # store what the index says, fill it in, and compare
-    python -m studies.releases --render    # fill in what is stored; ask nothing
 
 Exit codes: 0 each sentence is true, 1 one is not, 2 bad usage, or the index does not answer.
 """
@@ -38,14 +37,12 @@ PAGES = [
 
 @click.command()
 @click.option("--update", is_flag=True, help="Store what the index says.")
-@click.option("--render", is_flag=True, help="Ask nothing; fill in what is stored.")
-def main(*, update: bool, render: bool) -> None:
+def main(*, update: bool) -> None:
     """Compare what our pages say of releases with the package index."""
     stored = ReleaseTable.read()
-    today = stored if render else _today(stored)
+    today = _today(stored)
     if update:
         today.write()
-    if update or render:
         for page in PAGES:
             page.write_text(filled(page.read_text("utf-8"), facts(today)), "utf-8")
     wrong = list(complaints(PAGES, _known(today, stored, update=update)))

@@ -3,7 +3,6 @@
     python -m studies.timemachine                         # all sides that are not stored yet
     python -m studies.timemachine --again                 # all sides
     python -m studies.timemachine --only megatron-3670    # one, again
-    python -m studies.timemachine --render                # the page alone
 
 Exit codes: 0 every pair is as the table says, 1 one is not, 2 bad usage.
 """
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from studies.timemachine.page import PAGE, page
+from studies.timemachine.page import PAGE
 from studies.timemachine.pairs import Pair, table
 from studies.timemachine.playing import ROOT
 from studies.timemachine.releases import Releases
@@ -29,18 +28,19 @@ _NAMES = [pair.name for pair in table().played]
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), metavar="NAME",
               help="Play the named pairs, stored or not.")  # fmt: skip
 @click.option("--again", is_flag=True, help="Play stored pairs as well.")
-@click.option("--render", is_flag=True, help="Play nothing; write the page.")
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               default=ROOT / "build" / "timemachine", help="Folder of releases.")  # fmt: skip
-def main(only: tuple[str, ...], cache: Path, *, again: bool, render: bool) -> None:
+def main(only: tuple[str, ...], cache: Path, *, again: bool) -> None:
     """Play real defects of real releases, and write their page."""
     chosen = [each for each in table().played if not only or each.name in only]
-    for pair in () if render else chosen:
+    for pair in chosen:
         _play(pair, Releases(cache), again=again or bool(only))
-    PAGE.write_text(page(table(), stored()), encoding="utf-8")
+    PAGE.write()
     results = stored()
     as_told = [p for p in chosen if p.name in results and results[p.name].holds(p)]
-    click.echo(f"{len(as_told)} of {len(chosen)} pairs are as the table says: {PAGE}")
+    click.echo(
+        f"{len(as_told)} of {len(chosen)} pairs are as the table says: {PAGE.path}"
+    )
     sys.exit(len(as_told) < len(chosen))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from studies.releases.facts import facts
-from studies.releases.marks import filled, marked
+from studies.documents import Document
+from studies.documents import table as markdown
+from studies.releases.marks import marked
 from studies.releases.release_table import ReleaseTable
-from studies.timemachine.pairs import Pair, Table
-from studies.timemachine.playing import ROOT, Played
-from studies.timemachine.results import Result
+from studies.timemachine.pairs import Pair, Table, table
+from studies.timemachine.playing import Played
+from studies.timemachine.results import Result, stored
 
-PAGE: Final = ROOT / "docs" / "timemachine.md"
 _HEAD: Final = """\
 # The time machine
 
@@ -36,10 +36,10 @@ its start and the shrinking included.
 """
 
 
-def page(pairs: Table, results: dict[str, Result]) -> str:
+def page() -> str:
     """Return the page."""
-    head = filled(_HEAD, facts(ReleaseTable.read()))
-    parts = [head, *_summary(pairs, results), ""]
+    pairs, results = table(), stored()
+    parts = [_HEAD, *_summary(pairs, results), ""]
     for pair in pairs.played:
         parts += [*_section(pair, results.get(pair.name)), ""]
     parts += ["## Not played", "", *_missing(pairs)]
@@ -48,13 +48,14 @@ def page(pairs: Table, results: dict[str, Result]) -> str:
 
 def _summary(pairs: Table, results: dict[str, Result]) -> Iterator[str]:
     newest = f"newest on {marked('asked', ReleaseTable.read().date)}"
-    yield f"| pair | release | shows | after | seconds | fixed release | {newest} | with the remedy |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for pair in pairs.played:
-        result = results.get(pair.name)
-        cells = [f"[{pair.name}](#{pair.name})", f"{pair.package} {pair.bad}"]
-        cells += _figures(pair, result) if result else ["not measured"] + [""] * 5
-        yield f"| {' | '.join(cells)} |"
+    head = ("pair", "release", "shows", "after", "seconds", "fixed release", newest)
+    rows = (_row(pair, results.get(pair.name)) for pair in pairs.played)
+    return markdown((*head, "with the remedy"), rows)
+
+
+def _row(pair: Pair, result: Result | None) -> list[str]:
+    figures = _figures(pair, result) if result else ["not measured"] + [""] * 5
+    return [f"[{pair.name}](#{pair.name})", f"{pair.package} {pair.bad}", *figures]
 
 
 def _figures(pair: Pair, result: Result) -> list[str]:
@@ -127,9 +128,17 @@ def _remedy(pair: Pair) -> Iterator[str]:
 
 
 def _missing(pairs: Table) -> Iterator[str]:
-    yield "| pair | release | defect | smallest missing piece |"
-    yield "|---|---|---|---|"
-    for pair in pairs.pairs:
-        if pair.missing:
-            releases = f"{pair.package} {pair.bad} → {pair.good or 'none'}"
-            yield f"| {pair.link} | {releases} | {pair.mechanism} | {pair.missing} |"
+    rows = (
+        (
+            pair.link,
+            f"{pair.package} {pair.bad} → {pair.good or 'none'}",
+            pair.mechanism,
+            pair.missing,
+        )
+        for pair in pairs.pairs
+        if pair.missing
+    )
+    return markdown(("pair", "release", "defect", "smallest missing piece"), rows)
+
+
+PAGE: Final = Document("docs/timemachine.md", page)

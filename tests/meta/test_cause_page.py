@@ -1,13 +1,8 @@
 """Each cause has a meaning, a repair and a line of the page."""
 
-from studies.pages.cause_page import PAGE, page
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.report.causes import MEANINGS
 from syncverify.report.hints import CAUSES_WITH_HINT
-
-
-def test_the_page_is_what_the_code_says() -> None:
-    assert PAGE.read_text() == page(), "run `make catalogue`"
 
 
 def test_each_cause_has_a_meaning_and_a_hint() -> None:

@@ -10,7 +10,7 @@ import pytest
 from studies.pages import conformance_columns
 from studies.pages.conformance import missing, observed
 from studies.pages.conformance_columns import COLUMNS, Cell, Column, observed_columns
-from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE, page, scenarios_page
+from studies.pages.conformance_page import PAGE, SCENARIOS_PAGE
 from syncverify.scenario.feature_table import OPTIONAL_FEATURES
 from syncverify.scenario.token import decode
 from syncverify.search.observation import WORDS, features_beyond
@@ -23,28 +23,23 @@ EVERYTHING = [
 ]
 
 
-def test_the_pages_are_what_was_observed() -> None:
-    assert PAGE.read_text() == page(), "run `make catalogue`"
-    assert SCENARIOS_PAGE.read_text() == scenarios_page(), "run `make catalogue`"
-
-
 def test_every_feature_is_a_row() -> None:
-    rows = re.findall(r"^\| `(\w+=.+?)` \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+=.+?)` \|", PAGE.file.read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(EVERYTHING)
 
 
 def test_every_link_of_a_cell_leads_to_a_heading() -> None:
-    headings = re.findall(r"^### (.+)$", SCENARIOS_PAGE.read_text(), re.MULTILINE)
+    headings = re.findall(r"^### (.+)$", SCENARIOS_PAGE.file.read_text(), re.MULTILINE)
     anchors = {
         "".join(c for c in each.lower() if c.isalnum() or c in "_- ").replace(" ", "-")
         for each in headings
     }
-    links = re.findall(r"reference/conformance\.md#([^)]+)\)", PAGE.read_text())
+    links = re.findall(r"reference/conformance\.md#([^)]+)\)", PAGE.file.read_text())
     assert sorted(links) == sorted(anchors)
 
 
 def test_every_token_decodes_to_a_scenario() -> None:
-    tokens = re.findall(r"syncverify replay (\S+) ", SCENARIOS_PAGE.read_text())
+    tokens = re.findall(r"syncverify replay (\S+) ", SCENARIOS_PAGE.file.read_text())
     assert tokens
     for token in tokens:
         assert decode(token).scenario.parameters

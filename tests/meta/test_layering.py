@@ -30,8 +30,9 @@ MAY_IMPORT = {
     "strategies/": {"hypothesis"},
     "syncverify/": set(),
     "syncverify/backends/": {"cloudpickle"},
-    "syncverify/command/": {"click", "rich"},
+    "syncverify/command/": {"click", "psutil", "rich"},
     "syncverify/command/hypothesis_plugin.py": {"hypothesis"},
+    "syncverify/processes/": {"psutil"},
     "syncverify/program/graphs/cpp.py": {"filelock"},
     "syncverify/pytest_plugin.py": {"pytest"},
     "syncverify/report/": {"rich"},
@@ -49,6 +50,7 @@ MAY_IMPORT = {
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/in_d9d/": {"click", "d9d", "pytest"},
+    "studies/kills/": {"click", "psutil"},
     "studies/mutants/": {"click", "mutmut", "pytest", "rich"},
     "studies/releases/": {"click", "packaging"},
     # Pages say how the tests are made.

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from studies.findings import front
-from studies.pages.front_table import front_table, readme
 from syncverify import PropertyViolation, verify
 from syncverify.judge.properties import ALL_PROPERTIES
 
@@ -14,8 +12,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_readme_shows_the_stored_diagnosis_of_a_real_release() -> None:
-    assert front.readme() == README, "run `python -m studies.findings --render`"
+def test_readme_shows_a_diagnosis_of_a_real_release() -> None:
     assert "VIOLATION: " in README.partition("<!-- front -->")[2]
 
 
@@ -31,11 +28,6 @@ def test_the_page_of_properties_lists_each() -> None:
     page = (ROOT / "docs" / "properties.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)
     assert [entry.name for entry in ALL_PROPERTIES] == listed
-
-
-def test_readme_shows_what_was_observed() -> None:
-    assert readme() == README, "run `make catalogue`"
-    assert front_table() in README
 
 
 def test_readme_is_short() -> None:

@@ -1,21 +1,12 @@
 """How rounds become numbers, and numbers verdicts and tables."""
 
-from pathlib import Path
-
 import pytest
 
-from studies.benchmarks.document import (
-    InvalidDocumentError,
-    markers,
-    replace_tables,
-)
 from studies.benchmarks.measure import Measure, ratio, speedup
 from studies.benchmarks.report import Machine, Report
 from studies.benchmarks.rounds import Rounds, slowest_rank, take_turns
 from studies.benchmarks.synchronizer.memory import memory_of
 from studies.benchmarks.synchronizer.sizes import ModelSize
-
-START, END = markers("studies.benchmarks.synchronizer")
 
 
 def test_contestants_take_turns_in_an_order_that_rotates() -> None:
@@ -87,19 +78,3 @@ def test_memory_is_exact() -> None:
         "buffer_bytes": 384,
         "alive_bytes": 0,
     }
-
-
-def test_tables_replace_what_is_between_the_markers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
-    replace_tables(page, "new", "studies.benchmarks.synchronizer")
-    assert page.read_text() == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
-
-
-@pytest.mark.parametrize("text", ["none", f"{END}{START}", START])
-def test_a_document_without_both_markers_is_refused(tmp_path: Path, text: str) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    with pytest.raises(InvalidDocumentError, match="lacks the lines"):
-        replace_tables(page, "new", "studies.benchmarks.synchronizer")
-    assert page.read_text() == text

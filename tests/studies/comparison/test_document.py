@@ -2,11 +2,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from studies.comparison.document import page
+from studies.comparison.document import page_of
 from studies.comparison.methods.all_methods import METHODS
-from studies.comparison.outcomes import Outcome, stored
+from studies.comparison.outcomes import Outcome
 from studies.comparison.verdicts import SILENT, Verdict, alarm
-from syncverify.bugbank.catalogue import entries
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
@@ -37,37 +36,37 @@ def rows(text: str, start: str) -> list[list[str]]:
 
 
 def test_what_is_caught_and_missed_is_counted() -> None:
-    summary, by_section = rows(page(OUTCOMES, 2), "cross-rank `allclose`")
+    summary, by_section = rows(page_of(OUTCOMES, 2), "cross-rank `allclose`")
     assert summary == ["cross-rank `allclose`", "2", "2", "1 of 1", "0", "0"]
     assert by_section == ["cross-rank `allclose`", "2/2"]
 
 
 def test_a_false_alarm_is_no_catch() -> None:
-    summary, _ = rows(page(OUTCOMES, 2), "loss parity")
+    summary, _ = rows(page_of(OUTCOMES, 2), "loss parity")
     assert summary == ["loss parity", "2", "0", "0 of 1", "2", "1"]
 
 
 def test_a_case_that_was_not_played_is_not_missed() -> None:
     first, second = OUTCOMES
     left = {name: said for name, said in first.defect.items() if name != "allclose"}
-    text = page([replace(first, defect=left), second], 2)
+    text = page_of([replace(first, defect=left), second], 2)
     summary, _ = rows(text, "cross-rank `allclose`")
     assert summary == ["cross-rank `allclose`", "1", "1", "0 of 0", "0", "0"]
     assert rows(text, "`first`")[0][2] == "`.`"
 
 
 def test_each_defect_has_a_mark_for_each_method() -> None:
-    (first, *_) = rows(page(OUTCOMES, 2), "`first`")
+    (first, *_) = rows(page_of(OUTCOMES, 2), "`first`")
     assert first == ["`first`", "yes", "`x`", "`-!`", *["`-`"] * (len(METHODS) - 2)]
 
 
 def test_words_do_not_end_a_cell() -> None:
-    assert "`a / b`" in page(OUTCOMES, 2)
+    assert "`a / b`" in page_of(OUTCOMES, 2)
 
 
 def test_a_part_is_called_a_part() -> None:
-    assert "All 2 defects of the bank." in page(OUTCOMES, 2)
-    assert "2 of the 3 defects of the bank" in page(OUTCOMES, 3)
+    assert "All 2 defects of the bank." in page_of(OUTCOMES, 2)
+    assert "2 of the 3 defects of the bank" in page_of(OUTCOMES, 3)
 
 
 def test_the_page_has_a_paragraph_for_each_method() -> None:
@@ -80,8 +79,3 @@ def test_the_page_counts_what_it_lists() -> None:
     caught = sum("`x" in line.split("|")[0] for line in marks)
     summary, _ = rows(PAGE, "cross-rank `allclose`")
     assert summary[2] == str(caught)
-
-
-def test_the_page_is_made_of_the_stored_verdicts() -> None:
-    outcomes = stored(FIGURES)
-    assert page([*outcomes.values()], len(entries())) == PAGE

@@ -9,19 +9,14 @@ import torch
 from click.testing import CliRunner
 
 from studies.in_d9d import cpu_copy, document, model, suite
-from studies.in_d9d.__main__ import PAGE, RESULT, main
+from studies.in_d9d.__main__ import main
 from studies.in_d9d.layouts import LAYOUTS
 from studies.in_d9d.outcomes import outcome_of
 from studies.in_d9d.trial import WHOSE, Trial
 from syncverify.errors import UsageError
 
-STORED = json.loads(RESULT.read_text("utf-8"))
+STORED = json.loads(document.STORED.read_text("utf-8"))
 MISSING = "pip install d9d==0.24.0, which needs torch 2.14"
-
-
-def test_the_page_shows_the_stored_result() -> None:
-    page = PAGE.read_text("utf-8")
-    assert document.with_section(page, STORED) == page
 
 
 def test_the_stored_result_is_right_on_all_layouts() -> None:

@@ -13,7 +13,6 @@ from studies.mistakes.corpus import (
     mistake_named,
     mistakes,
 )
-from studies.mistakes.document import PAGE, page, stored
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import OfferedFix, Score
@@ -59,10 +58,6 @@ def test_a_line_that_is_not_there() -> None:
     mistake = replace(mistakes()[0], old="nothing")
     with pytest.raises(ValueError, match="has no line 'nothing'"):
         _ = mistake.source
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(stored())
 
 
 def test_a_fix_is_applied_as_it_is_printed() -> None:

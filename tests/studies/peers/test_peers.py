@@ -52,10 +52,6 @@ RUN = PeerResult(
 )
 
 
-def test_the_page_has_the_stored_runs() -> None:
-    assert stored_runs.page() == FINDINGS, "run `python -m studies.peers --store`"
-
-
 def test_runs_are_stored_in_the_order_of_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +61,7 @@ def test_runs_are_stored_in_the_order_of_peers(
     stored_runs.store([first])
     stored_runs.store([replace(RUN, date="2026-01-03")])
     assert stored_runs.stored() == [first, replace(RUN, date="2026-01-03")]
-    table = stored_runs.page()
+    table = stored_runs.runs()
     assert "| 200 | 20 | `replicas_agree (x)` |" in table
     assert "| `d9d` | d9d <!-- seen d9d -->0.24.0<!-- / -->, torch" in table
 

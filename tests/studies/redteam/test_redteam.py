@@ -3,7 +3,6 @@
 import pytest
 
 from studies.redteam.catalogue import program_named, programs
-from studies.redteam.document import PAGE, page
 from studies.redteam.program import BLIND_SPOTS, wrong
 from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
@@ -18,10 +17,6 @@ def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:
     names = [program.name for program in programs()]
     assert len({*names}) == len(names)
     assert not {p.subject for p in programs()} & {entry.subject for entry in entries()}
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_a_wrong_program_is_caught() -> None:

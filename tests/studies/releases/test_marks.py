@@ -91,7 +91,7 @@ def test_pages_say_what_is_stored() -> None:
     wrong = command.complaints(command.PAGES, facts(ReleaseTable.read()))
     # A release that was looked at is a matter of the day, and no fault of a change.
     filled_in = [line for line in wrong if ": says seen " not in line]
-    assert filled_in == [], "run `make releases ARGS=--render`"
+    assert filled_in == [], "run `make catalogue`"
 
 
 def test_all_is_true_where_the_index_says_so(

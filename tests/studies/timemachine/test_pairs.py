@@ -7,7 +7,6 @@ from click.testing import CliRunner
 
 from studies.timemachine import results
 from studies.timemachine.__main__ import main
-from studies.timemachine.page import PAGE, page
 from studies.timemachine.pairs import FOLDER, Edit, Pair, table
 from studies.timemachine.playing import Played
 from studies.timemachine.results import EXAMPLES, Result, stored
@@ -37,10 +36,6 @@ CAUGHT = Played(
     "sv2",
 )
 HOLDS = Result("2026-01-01", "2.13.0", CAUGHT, SILENT, None, SILENT, "3")
-
-
-def test_the_page_is_that_of_the_stored_results() -> None:
-    assert page(table(), stored()) == PAGE.read_text("utf-8"), "run with --render"
 
 
 def test_names_of_pairs_are_distinct() -> None:

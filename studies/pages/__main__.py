@@ -1,0 +1,68 @@
+"""Write all pages that follow from the code and from stored results; play nothing.
+
+python -m studies.pages
+"""
+
+from functools import partial
+from typing import Final
+
+import click
+
+from studies.comparison import document as comparison
+from studies.documents import Document
+from studies.findings import front
+from studies.findings import table as findings
+from studies.in_d9d import document as in_d9d
+from studies.mistakes import document as mistakes
+from studies.pages import (
+    alarms_page,
+    bank_page,
+    cases_page,
+    cause_page,
+    conformance_page,
+    feature_catalogue,
+    front_table,
+    power,
+    property_catalogue,
+    versions,
+)
+from studies.peers import stored_runs
+from studies.redteam import document as redteam
+from studies.releases.__main__ import PAGES as WITH_FACTS
+from studies.timemachine import page as timemachine
+
+PAGES: Final = (
+    alarms_page.PAGE,
+    bank_page.PAGE,
+    cases_page.PAGE,
+    cause_page.PAGE,
+    comparison.PAGE,
+    conformance_page.PAGE,
+    conformance_page.SCENARIOS_PAGE,
+    feature_catalogue.PAGE,
+    findings.PART,
+    front.PART,
+    front_table.COUNTS,
+    front_table.TABLE,
+    in_d9d.PART,
+    mistakes.PAGE,
+    power.PAGE,
+    property_catalogue.PAGE,
+    redteam.PAGE,
+    stored_runs.PART,
+    timemachine.PAGE,
+    versions.PAGE,
+    # Written by hand, but for the facts about releases in their marks.
+    *(Document(str(path), partial(path.read_text, "utf-8")) for path in WITH_FACTS),
+)
+
+
+@click.command()
+def main() -> None:
+    """Write all pages that follow from the code and from stored results."""
+    for page in PAGES:
+        page.write()
+
+
+if __name__ == "__main__":
+    main()
