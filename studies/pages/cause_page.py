@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from studies.documents import Document, table
+from syncverify.judge.evidence import Evidence
 from syncverify.report.causes import MEANINGS
 from syncverify.report.hints import certainty, hint_of
 
@@ -35,7 +36,7 @@ def page() -> str:
 
 def _rows() -> Iterator[tuple[str, ...]]:
     for cause, meaning in MEANINGS.items():
-        sure = certainty(cause, {}).partition(":")[0]
+        sure = certainty(cause, Evidence(is_proven=False)).partition(":")[0]
         sure = sure if sure in {"certain", "likely"} else "open"
         yield f"`{cause}`", meaning, sure, hint_of(cause)
 

@@ -15,7 +15,7 @@ from syncverify.sim.turns.scheduler import RankThread
 from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Detail, Fault, FaultKind
-from syncverify.trace.source_lines import CodeLine, outermost_frames
+from syncverify.trace.source_lines import CodeLine, Origin, outermost_frames
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
@@ -58,19 +58,22 @@ def _is_clear(error: BaseException) -> bool:
 
 
 def stall_fault(
-    kind: FaultKind, ranks: tuple[int, ...], details: tuple[Detail, ...]
+    kind: FaultKind,
+    ranks: tuple[int, ...],
+    details: tuple[Detail, ...],
+    named: tuple[Origin, ...] = (),
 ) -> Fault:
     """Return the fault of ranks that cannot go on, with a line about each of them.
 
     The kind is `deadlock`, `never_returns` or `step_bound`.
     """
-    named = ", ".join(f"rank {rank}" for rank in ranks)
+    who = ", ".join(f"rank {rank}" for rank in ranks)
     said = {
-        "deadlock": f"no rank can go on: {named} never arrives",
-        "never_returns": f"{named} made no progress and was ended",
-        "step_bound": f"{named} kept going without an end, up to the bound of a run",
+        "deadlock": f"no rank can go on: {who} never arrives",
+        "never_returns": f"{who} made no progress and was ended",
+        "step_bound": f"{who} kept going without an end, up to the bound of a run",
     }
-    return Fault(kind, ranks, said[kind], details)
+    return Fault(kind, ranks, said[kind], details, named)
 
 
 Launches = Mapping[int, Sequence[CollectiveLaunch]]
@@ -121,7 +124,8 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
         for rank, other in others:
             if other.matched_arguments != launch.matched_arguments:
                 said = (f"rank {first}: {launch}", f"rank {rank}: {other}")
-                return _mismatch_fault((first, rank), said)
+                sources = (launch.source, other.source)
+                return _mismatch_fault((first, rank), said, sources)
     behind = {
         rank
         for key, arrived in arrivals.items()
@@ -131,7 +135,7 @@ def unmatched_fault(launches: Launches, finished: Collection[int]) -> Fault | No
     if not behind:
         return None
     lines = positions(launches, finished)
-    return stall_fault("deadlock", tuple(sorted(behind)), lines)
+    return stall_fault("deadlock", tuple(sorted(behind)), lines, stands(launches))
 
 
 def awaits_peers(rank: int, launches: Launches) -> bool:
@@ -154,9 +158,16 @@ def positions(launches: Launches, finished: Collection[int]) -> tuple[str, ...]:
     )
 
 
-def _mismatch_fault(ranks: tuple[int, int], lines: tuple[str, ...]) -> Fault:
+def stands(launches: Launches) -> tuple[Origin, ...]:
+    """Return the line of the last collective of each rank."""
+    return tuple(own[-1].source for _, own in sorted(launches.items()) if own)
+
+
+def _mismatch_fault(
+    ranks: tuple[int, int], lines: tuple[str, ...], named: tuple[Origin, ...]
+) -> Fault:
     summary = f"ranks {list(ranks)} met in one collective and disagree"
-    return Fault("collective_mismatch", ranks, summary, lines)
+    return Fault("collective_mismatch", ranks, summary, lines, named)
 
 
 def threads_fault(
@@ -177,7 +188,7 @@ def threads_fault(
         InternalError: A rank failed outside of the subject.
     """
     if mismatch is not None:
-        return _mismatch_fault(mismatch.ranks, mismatch.lines)
+        return _mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
     for thread in threads:
         match thread.error:
             # Nothing ended the run: the subject keeps such an error, and raises it again.
@@ -194,5 +205,7 @@ def threads_fault(
             case error:
                 raise InternalError(f"rank {thread.rank}: {error!r}") from error
     return (
-        None if stall is None else stall_fault(stall.kind, stall.ranks, stall.details)
+        None
+        if stall is None
+        else stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
     )

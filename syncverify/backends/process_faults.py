@@ -11,6 +11,7 @@ from syncverify.backends.faults import (
     outcomes_fault,
     positions,
     stall_fault,
+    stands,
     unmatched_fault,
 )
 from syncverify.backends.gathering import Gathering, WorkerGathering
@@ -131,11 +132,12 @@ def _stall(gathering: Gathering[Any]) -> Fault:
             "never_returns",
             tuple(sorted([*silent, *own_loop])),
             (*lines, *positions(launches, finished)),
+            stands(launches),
         )
     if own_loop:
         rank = own_loop[0]
         return stall_fault("never_returns", (rank,), stalled[rank].lines)
     all_ranks = tuple(sorted(launches))
     return unmatched_fault(launches, finished) or stall_fault(
-        "deadlock", all_ranks, positions(launches, finished)
+        "deadlock", all_ranks, positions(launches, finished), stands(launches)
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncverify.command.replay_files import ReplayFiles
+from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.program.modules import provide_layers
 from syncverify.report.annotations import say_annotations
@@ -47,7 +48,7 @@ def record(
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
         SavedViolations(database, subject, options["backend"]).save_unshrunk(reproducer)
-    evidence = {"kind": reproducer.cause, "details": [*lines]}
+    evidence = Ended(kind=reproducer.cause, details=tuple(lines))
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence
     )

@@ -56,8 +56,8 @@ def _described(violation: Violation) -> Iterator[str]:
     yield f"  {_STATEMENTS[violation.property]}"
     yield ""
     yield f"  {violation.summary}"
-    for line in violation.evidence.get("details", []):
-        yield f"  {line}"
+    for event in violation.evidence.events:
+        yield f"  {event.words}"
     yield f"  seen on:    {_few(violation.ranks)}"
     yield ""
 

@@ -12,6 +12,7 @@ from syncverify.backends.choice import AnyBackend
 from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
 from syncverify.report.console import check_folder, say, write, write_json
+from syncverify.report.evidence import remedy_of
 from syncverify.report.replayed import Replayed, race_of, replayed
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
@@ -97,7 +98,7 @@ class ReplayFiles:
             return
         traces = [rank_run.trace for rank_run in first.judgement.run.ranks]
         if self.trace is not None:
-            remedy = str(first.violation.evidence.get("remedy", ""))
+            remedy = remedy_of(first.violation)
             values = trace_events(timeline_of(traces), race_of(first), remedy)
             write_json(self.trace, values)
         if self.dumps is not None:

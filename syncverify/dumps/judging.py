@@ -25,6 +25,7 @@ from typing import Final
 from typing_extensions import override
 
 from syncverify.dumps.reading import Dump, Entry
+from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.properties.judgement import Judgement, merge
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.matching import collectives_match_across_ranks
@@ -219,7 +220,10 @@ class _Meetings:
                         f"rank {rank} waits in {launch}, and {named('rank', silent)} of the "
                         "group left no dump",
                         tuple(silent),
-                        evidence={"details": [f"rank {rank}: {launch.moment}"]},
+                        evidence=Disagreement(
+                            named=(launch.source,),
+                            details=(Event(f"rank {rank}: {launch.moment}"),),
+                        ),
                     )
                     return
 

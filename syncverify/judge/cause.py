@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from syncverify.trace.source_lines import Origin
+
 # Causes that tell the place or the count of an error, but not its reason. Another scenario,
 # often a smaller one, may show a better cause of the same defect.
 VAGUE_CAUSES = frozenset({"unexplained", "miscounted", "partly_wrong", "out_of_bound"})
@@ -36,8 +38,10 @@ class Cause:
         kind: Short name, stable across scenarios.
         text: A sentence that names ranks, micro-batches, steps, parameters.
         is_certain: Whether the run leaves no other cause, if the trace tells this one.
+        lines: Lines that the text names.
     """
 
     kind: str
     text: str
     is_certain: bool = True
+    lines: tuple[Origin, ...] = ()

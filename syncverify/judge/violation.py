@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
-from typing import Any
 
+from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.judge.ordering.races import Unordered
 
 
@@ -49,7 +49,7 @@ class Violation:
         summary: One sentence: expectation, fact, place.
         ranks: Global ranks that show it, in order.
         parameters: Names of the parameters concerned.
-        evidence: Plain JSON values: numbers, moments, source lines.
+        evidence: The facts behind the summary.
         unordered: The race or early free, for a violation of order; None for any other.
         clues: Signs that it shares with other violations of one defect.
     """
@@ -59,7 +59,7 @@ class Violation:
     summary: str
     ranks: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Evidence = NO_EVIDENCE
     unordered: Unordered | None = field(default=None, repr=False, compare=False)
     clues: Clues = field(default=Clues(), repr=False, compare=False)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from syncverify.backends.choice import AnyBackend
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
 from syncverify.processes.owner_link import tell_owner
 from syncverify.repair.one_fix import diagnosed_by_fix
@@ -85,7 +86,8 @@ def diagnosed(
 
 def _with_argument(violation: Violation, subject: Subject) -> Violation:
     """Note what the subject calls its groups, where it raised an error about them maybe."""
-    if not violation.cause.startswith("raised_"):
+    evidence = violation.evidence
+    if not (violation.cause.startswith("raised_") and isinstance(evidence, Ended)):
         return violation
-    groups = {"groups": subject.groups_argument}
-    return replace(violation, evidence={**violation.evidence, **groups})
+    named = replace(evidence, groups=subject.groups_argument)
+    return replace(violation, evidence=named)

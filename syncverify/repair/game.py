@@ -40,7 +40,12 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.turns.decisions import Decisions, Following
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
-from syncverify.trace.source_lines import SourceLine, is_subject_line, shown_path
+from syncverify.trace.source_lines import (
+    SourceLine,
+    is_subject_line,
+    lines_among,
+    shown_path,
+)
 from syncverify.witness.fix import Fix
 
 _MAX_LOOKS: Final = 24
@@ -231,8 +236,8 @@ class Game:
 
     def functions(self) -> Iterator[tuple[Source, ast.FunctionDef]]:
         """Yield the functions behind the violation, then all methods of the subject and its file."""
-        code = self.found.violation.evidence.get("code", {})
-        lines = [each.line for lines in code.values() for each in lines]
+        events = self.found.violation.evidence.events
+        lines = lines_among(each for event in events for each in event.origins)
         seen = set[tuple[str, int]]()
         for line in (*lines, *self._methods(), *self._beside()):
             source = source_of(line.file)

@@ -18,7 +18,7 @@ from syncverify.judge.ordering.remedies import Disorder
 from syncverify.repair.scope import NOTE, Name, Scope
 from syncverify.repair.source_edit import Edit, source_of
 from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
-from syncverify.trace.source_lines import NoLine, Origin, SourceLine
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine, lines_among
 
 Look = Callable[[Edit], Scope]
 _CURRENT = "torch.cuda.current_stream()"
@@ -138,7 +138,7 @@ def _places(
 
 
 def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
-    return tuple(e for e in (use.source, *use.callers) if isinstance(e, SourceLine))
+    return lines_among((use.source, *use.callers))
 
 
 def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[Place]:

@@ -37,7 +37,8 @@ def workflow_commands(report: Report) -> Iterator[str]:
 def annotation_of_job(violation: Violation) -> str:
     """Return the workflow command of a violation in a job, of which no module is loaded."""
     words = f"{violation.property} ({violation.cause}): {violation.summary}"
-    lines = "\n".join([words, *map(str, violation.evidence.get("details", []))])
+    events = violation.evidence.events
+    lines = "\n".join([words, *(event.words for event in events)])
     place = place_in_checkout(violation)
     return annotation(lines, place.file, place.number) if place else annotation(lines)
 

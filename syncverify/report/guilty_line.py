@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import operator
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,16 +12,10 @@ from typing import Any
 
 from syncverify.judge.violation import Violation
 from syncverify.report.checkout import checkout, path_in_checkout
-from syncverify.trace.source_lines import CodeLine
-
-# As `syncverify.trace.source_lines` writes places: the end of a path, and a number.
-_PLACE = re.compile(r"([^\n]+?\.py):(\d+)")
-# Where a path may begin. A path may have such characters itself.
-_BEFORE_PATH = re.compile(r"[\s'\"(,;]+")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class FileLine:
     """A line of a file.
 
     Attributes:
@@ -42,69 +34,47 @@ class SourceLine:
         return self.file.as_posix()
 
 
-def guilty_line(violation: Violation, subject: str) -> SourceLine | None:
+def guilty_line(violation: Violation, subject: str) -> FileLine | None:
     """Find the line of a subject to which a violation points.
 
     Args:
-        violation: The violation, whose texts name places.
+        violation: The violation, whose evidence has lines.
         subject: Path of the subject.
 
     Returns:
         The first place in the checkout, where the user can change something. The definition
-        of the subject comes after the places in the texts. None where the modules of this
-        process tell no place.
+        of the subject comes after the lines of the evidence. None where neither is known.
     """
-    places = [*_places(violation), *_definition(subject)]
+    places = [*_lines(violation), *_definition(subject)]
     return next(
         (each for each in places if path_in_checkout(each.file)),
         places[0] if places else None,
     )
 
 
-def place_in_checkout(violation: Violation) -> SourceLine | None:
+def place_in_checkout(violation: Violation) -> FileLine | None:
     """Find the first line of a file in the checkout that a violation names, without imports.
 
     Args:
-        violation: The violation of a job, whose texts name the ends of paths.
+        violation: The violation of a job, whose lines have the ends of paths.
 
     Returns:
         The line; None where no file of the checkout has such a path from its root or from
         the working directory.
     """
-    for text in _texts([violation.summary, violation.evidence]):
-        for ends, number in _written_places(text):
-            for written, folder in itertools.product(ends, (Path.cwd(), checkout())):
-                if (file := folder / written).is_file() and path_in_checkout(file):
-                    return SourceLine(file.resolve(), number)
+    for line in violation.evidence.lines:
+        for folder in (Path.cwd(), checkout()):
+            if (file := folder / line.path).is_file() and path_in_checkout(file):
+                return FileLine(file.resolve(), line.number)
     return None
 
 
-def _places(violation: Violation) -> Iterator[SourceLine]:
+def _lines(violation: Violation) -> Iterator[FileLine]:
+    """Yield the lines of the evidence; the working directory may be another one by now."""
     files = _loaded_files()
-    for text in _texts([violation.summary, violation.evidence]):
-        for ends, number in _written_places(text):
-            found = (_one_of(files, written) for written in ends)
-            if file := next(filter(None, found), None):
-                yield SourceLine(file, number)
-
-
-def _written_places(text: str) -> Iterator[tuple[list[str], int]]:
-    """Yield what may be a path, the longest first, and the number of each line in a text."""
-    for found in _PLACE.finditer(text):
-        before = found[1]
-        starts = [0, *(each.end() for each in _BEFORE_PATH.finditer(before))]
-        yield [before[start:] for start in starts], int(found[2])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield each text in plain JSON values."""
-    if isinstance(value, str | CodeLine):
-        yield str(value)
-    elif isinstance(value, dict):
-        yield from _texts(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+    for line in violation.evidence.lines:
+        if file := _one_of(files, line.path):
+            yield FileLine(file, line.number)
 
 
 def _loaded_files() -> set[Path]:
@@ -129,7 +99,7 @@ def _resolved(path: object) -> Path | None:
     return Path(path).resolve() if isinstance(path, str) else None
 
 
-def _definition(subject: str) -> Iterator[SourceLine]:
+def _definition(subject: str) -> Iterator[FileLine]:
     """Yield the first line of the class or function that a path of a subject names."""
     written, _, attribute = subject.partition(":")
     file = _one_of(_loaded_files(), written) if written.endswith(".py") else None
@@ -140,6 +110,6 @@ def _definition(subject: str) -> Iterator[SourceLine]:
         try:
             found = operator.attrgetter(attribute)(module)
             number = inspect.getsourcelines(found)[1]
-            yield SourceLine(Path(inspect.getfile(found)).resolve(), number)
+            yield FileLine(Path(inspect.getfile(found)).resolve(), number)
         except (AttributeError, OSError, TypeError):
             return

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES
+from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.violation import Violation
 from syncverify.search.found_violation import FoundViolation
 
@@ -213,19 +212,18 @@ _HINTS_OF_MEANS = {
 CAUSES_WITH_HINT = frozenset(_HINTS)
 
 
-def certainty(cause: str, evidence: Mapping[str, Any]) -> str:
+def certainty(cause: str, evidence: Evidence) -> str:
     """Return how sure a cause is: certain, likely, one of several, or open."""
-    readings = evidence.get("readings")
-    if readings:
-        return f"one of several: {'; or '.join(readings)} would give this value too"
+    if evidence.readings:
+        return f"one of several: {'; or '.join(evidence.readings)} would give this value too"
     # An error is seen where it is raised, and often made elsewhere.
     if cause in VAGUE_CAUSES or cause.startswith("raised_"):
         return "which tells the place: the reason is open"
-    if not evidence.get("is_certain", True):
+    if not evidence.is_certain:
         return (
             "likely: the run shows that nothing is sent, and a hook that acts too early"
         )
-    if cause in VALUE_CAUSES and not evidence.get("is_proven"):
+    if cause in VALUE_CAUSES and not evidence.is_proven:
         return "likely: no other mistake that is known gives this value"
     return "certain: the run shows it"
 
@@ -237,11 +235,14 @@ def hint(violation: Violation) -> str:
     """
     cause, evidence = violation.cause, violation.evidence
     if not cause.startswith("raised_"):
-        return hint_of(cause, evidence.get("reduction", "sum"))
+        if isinstance(evidence, WrongGradient):
+            return hint_of(cause, evidence.reduction)
+        return hint_of(cause)
     words = hint_of(cause)
     if not _OF_A_LIST.search(violation.summary):
         return words
-    return words + _GROUPS.format(argument=evidence.get("groups", "param_groups"))
+    groups = evidence.groups if isinstance(evidence, Ended) else None
+    return words + _GROUPS.format(argument=groups or "param_groups")
 
 
 def advice(entry: FoundViolation) -> str:
@@ -263,7 +264,7 @@ def advice(entry: FoundViolation) -> str:
 
 def _of_the_step_before(entry: FoundViolation) -> str:
     """Say how a step that goes wrong differs from the right one before."""
-    step, counts = entry.violation.evidence["step"], entry.scenario.accumulations
+    step, counts = entry.violation.evidence.step or 0, entry.scenario.accumulations
     before, count = counts[step - 1 : step + 1]
     if before == count:
         return _OF_THE_STEP_BEFORE

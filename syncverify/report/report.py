@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncverify.report.coverage import CoverageSummary
+from syncverify.report.evidence import evidence_json
 from syncverify.report.observed import ObservedFeature, with_word
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation
-from syncverify.trace.source_lines import CodeLine
 
 REPORT_VERSION = 2
 
@@ -138,7 +138,7 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         "token": entry.token,
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
-        "evidence": _plain({"cause": violation.cause, **violation.evidence}),
+        "evidence": _plain(evidence_json(violation)),
         "consequences": _related_json(entry, is_consequence=True),
         "other_forms": _related_json(entry, is_consequence=False),
     }
@@ -181,8 +181,6 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, CodeLine):
-        return str(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_plain(entry) for entry in value]
     return value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
+from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
+from syncverify.report.evidence import details, titled_events
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import advice, certainty, hint
 from syncverify.report.observed_table import names_of_wrong, wrong_in_full
@@ -25,8 +27,7 @@ from syncverify.scenario.specs import (
 )
 from syncverify.scenario.vocabulary import PLAIN
 from syncverify.search.found_violation import FoundViolation
-from syncverify.trace.run import Detail
-from syncverify.trace.source_lines import CodeLine
+from syncverify.trace.source_lines import CodeLine, with_code
 
 _UNSHARDED = {
     REPLICATE: "Replicate",
@@ -93,7 +94,7 @@ def always_raised(report: Report) -> Iterator[str]:
     (entry,) = report.violations
     violation = entry.violation
     yield f"VIOLATION: {violation.property} ({violation.cause}): {violation.summary}"
-    yield from (f"  at {line}" for line in violation.evidence.get("details", [])[:1])
+    yield from (f"  at {each.words}" for each in details(violation.evidence)[:1])
     left = f"; {report.not_tried.partition(', since ')[0]}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
     yield f"  hint:   {hint(violation)}"
@@ -165,13 +166,12 @@ def violation_text(
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     """Yield the summary and all lines that belong to it, each line once."""
     evidence, shown = entry.violation.evidence, set[CodeLine]()
-    code = evidence.get("code", {})
     yield f"  {entry.violation.summary}"
-    yield _with_code([""], code, shown)[1:]
+    yield _with_code([event for event in evidence.events if not event.words], shown)[1:]
     yield from (f"  {line}" for line in _numbers(evidence))
-    for title, lines in _events(evidence):
+    for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
-            yield _with_code(lines, code, shown, title)
+            yield _with_code(events, shown, title)
     yield [f"  {line}" for line in _witness(entry)]
     yield [f"  {line}" for line in _acts(entry, shown)]
     yield [f"  {line}" for line in _missing(entry)]
@@ -185,16 +185,13 @@ def _text_of(sections: Sequence[list[str] | str]) -> str:
 
 
 def _with_code(
-    events: Sequence[Detail],
-    code: dict[str, tuple[CodeLine, ...]],
-    shown: set[CodeLine],
-    title: str = "",
+    events: Sequence[Event], shown: set[CodeLine], title: str = ""
 ) -> list[str]:
     """Put the lines of code behind each event under it, those that were not shown before."""
     lines = list[str]()
     for event in events:
-        lines.append(f"  {title:<11} {event}")
-        new = [line for line in code.get(str(event), ()) if line not in shown]
+        lines.append(f"  {title:<11} {event.words}")
+        new = [line for line in with_code(event.origins) if line not in shown]
         shown.update(new)
         lines += [f"                {line}" for line in new]
     return lines
@@ -322,7 +319,7 @@ def _acts(entry: FoundViolation, shown: set[CodeLine]) -> Iterator[str]:
     for number, line in enumerate(new):
         yield f"{'' if number else 'lines:':<11} {line}"
     if new:
-        yield f"{'':<11} (that wrote or sent on rank {evidence['rank']}, step {evidence['step']})"
+        yield f"{'':<11} (that wrote or sent on rank {evidence.rank}, step {evidence.step})"
 
 
 def _missing(entry: FoundViolation) -> Iterator[str]:
@@ -362,21 +359,12 @@ def _related(entry: FoundViolation, *, is_consequence: bool) -> Iterator[str]:
         yield f"{title}: ... and {num_more} more (--json PATH lists them)"
 
 
-def _numbers(evidence: dict[str, Any]) -> Iterator[str]:
-    for key in ("expected", "observed"):
-        if key in evidence:
-            yield f"{key + ':':<11} {numbers_text(evidence[key])}"
-
-
-def _events(evidence: dict[str, Any]) -> Iterator[tuple[str, list[Detail]]]:
-    """Yield lists of events, each with its title."""
-    for key in ("first", "second", "memory", "remedy"):
-        if key in evidence:
-            yield f"{key}:", [evidence[key]]
-    for key, title in (
-        ("streams", ""),
-        ("waits", "waits:"),
-        ("collectives", "collective:"),
-        ("details", ""),
-    ):
-        yield title, evidence.get(key, [])
+def _numbers(evidence: Evidence) -> Iterator[str]:
+    match evidence:
+        case WrongGradient(expected=expected, observed=observed):
+            yield f"{'expected:':<11} {numbers_text(expected)}"
+            yield f"{'observed:':<11} {numbers_text(observed)}"
+        case FrozenGradient(observed=observed):
+            yield f"{'observed:':<11} {numbers_text(observed)}"
+        case _:
+            return

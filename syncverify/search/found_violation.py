@@ -112,7 +112,7 @@ class FoundViolation:
         Told of counts of reductions and micro-batches, and of a scenario that was made small:
         without the step before, the violation was not seen.
         """
-        is_later = self.violation.evidence.get("step", 0) > 0
+        is_later = (self.violation.evidence.step or 0) > 0
         return is_later and self.is_smallest and self.violation.cause in _COUNTED
 
     @property

@@ -55,7 +55,7 @@ def left_out(
         cause = "not_reset"
     if cause not in {*_NOT_LAUNCHED, *_METHODS}:
         return ()
-    step = found.violation.evidence.get("step", 0)
+    step = found.violation.evidence.step or 0
     rank = min(found.violation.ranks, default=0)
     ran = lines_of_step(found, subject, backend, rank=rank, step=step)
     cleared = _clearing(cause, subject, ran)

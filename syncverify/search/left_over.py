@@ -46,7 +46,7 @@ def left_over(
     violation, scenario = found.violation, found.scenario
     is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
     is_told = violation.cause not in _SLOW and violation.property != _OF_CHANCE
-    if not (is_played and is_told) or violation.evidence.get("step") == 0:
+    if not (is_played and is_told) or violation.evidence.step == 0:
         return ()
     plays = _Plays(found, subject, backend)
     rank = min(violation.ranks, default=0)
@@ -77,8 +77,8 @@ class _Plays:
         by_step = watches[rank].differing
         if not by_step or self.found.violation.identity not in self._before:
             return []
-        step = self.found.violation.evidence.get("step", max(by_step))
-        return by_step.get(step, [])
+        step = self.found.violation.evidence.step
+        return by_step.get(max(by_step) if step is None else step, [])
 
     def needed(self, patterns: list[str]) -> list[str]:
         """Return the patterns of paths that mend the violation, if they are set back, and no less."""

@@ -146,7 +146,7 @@ def _may_cause(
     violations: Mapping[Identity, FoundViolation], one: Identity, other: Identity
 ) -> bool:
     # No zero_grad() comes before step 0 is reduced: a wrong number there is another mistake.
-    is_at_once = violations[other].violation.evidence.get("step") == 0
+    is_at_once = violations[other].violation.evidence.step == 0
     is_later = one[0] == zero_grad_clears.__name__ and other[0] != one[0]
     return may_cause(one, other) and not (is_at_once and is_later)
 

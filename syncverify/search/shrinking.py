@@ -137,7 +137,7 @@ def tells_much(found: FoundViolation) -> bool:
     """
     violation = found.violation
     is_lone = violation.unordered is not None and found.scenario.mesh.num_ranks == 1
-    return not (is_lone or violation.evidence.get("readings"))
+    return not (is_lone or violation.evidence.readings)
 
 
 def _rank(found: FoundViolation) -> tuple[bool, tuple[int, ...]]:

@@ -53,7 +53,7 @@ def with_fewer_readings(
 
 
 def _num_readings(entry: FoundViolation) -> int:
-    return len(entry.violation.evidence.get("readings", ()))
+    return len(entry.violation.evidence.readings)
 
 
 def telling_scenarios(

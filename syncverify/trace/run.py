@@ -10,7 +10,7 @@ import torch
 
 from syncverify.trace.engine_log import EngineLog
 from syncverify.trace.records import TraceRecord
-from syncverify.trace.source_lines import CodeLine, SourceLine
+from syncverify.trace.source_lines import CodeLine, Origin, SourceLine
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
 FaultKind = Literal[
@@ -102,6 +102,7 @@ class Fault:
         ranks: Global ranks at fault, as far as the backend can tell.
         summary: One sentence.
         details: More lines: position of each rank in words, stacks.
+        named: Lines of the subject that words of the details name, in their order.
         identity: Word that tells faults of one kind apart, such as the exception's type.
         is_clear: Whether an exception explains the mistake in words.
         step: Optimizer step of the fault, from 0.
@@ -115,6 +116,7 @@ class Fault:
     ranks: tuple[int, ...]
     summary: str
     details: tuple[Detail, ...] = ()
+    named: tuple[Origin, ...] = ()
     identity: str = ""
     is_clear: bool = True
     step: int = 0

@@ -232,8 +232,13 @@ def _is_named(filename: str) -> bool:
 
 def with_code(origins: Iterable[Origin]) -> tuple[CodeLine, ...]:
     """Return lines with their code; without those whose file is gone."""
-    lines = [each for each in origins if isinstance(each, SourceLine)]
+    lines = lines_among(origins)
     return tuple(CodeLine(each, code) for each in lines if (code := code_of_line(each)))
+
+
+def lines_among(origins: Iterable[Origin]) -> tuple[SourceLine, ...]:
+    """Return the origins that are lines of the subject."""
+    return tuple(each for each in origins if isinstance(each, SourceLine))
 
 
 def is_subject_above(depth: int) -> bool:

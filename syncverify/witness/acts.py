@@ -29,7 +29,7 @@ def acts_of(
         Lines with their code; none for violations that name no rank and step, or that name
         their events already.
     """
-    rank, step = violation.evidence.get("rank"), violation.evidence.get("step")
+    rank, step = violation.evidence.rank, violation.evidence.step
     if rank is None or step is None or violation.unordered is not None:
         return ()
     recorders = [

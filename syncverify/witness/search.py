@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from syncverify.backends.sim import SimBackend
+from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
 from syncverify.judge.ordering.inversions import Inversion, inversions
 from syncverify.judge.ordering.races import EarlyFree, Unordered, is_same_work
 from syncverify.judge.properties.judgement import Finding, Judgement
@@ -140,19 +141,21 @@ def _wrong_gradients(judgement: Judgement) -> Iterator[Finding]:
     yield from gradient_is_within_rounding(judgement)
 
 
-def _key(finding: Finding) -> tuple[int | None, int, str | None, str]:
+def _key(finding: Finding) -> tuple[object, ...]:
     """Return rank, step, parameter and elements; as text, for nan does not equal itself."""
-    evidence = finding.evidence or {}
-    observed = str(evidence["observed"])
-    return finding.rank, evidence["step"], finding.parameter, observed
+    observed = _elements(finding)[1]
+    return finding.rank, finding.evidence.step, finding.parameter, str(observed)
 
 
 def _witness(finding: Finding, pair: Unordered | None, *, is_told: bool) -> Witness:
-    evidence = finding.evidence or {}
-    return Witness(
-        pair,
-        is_told,
-        finding.summary,
-        evidence.get("expected"),
-        evidence.get("observed"),
-    )
+    return Witness(pair, is_told, finding.summary, *_elements(finding))
+
+
+def _elements(finding: Finding) -> tuple[Elements, Elements]:
+    """Return the elements of the right gradient, where they are told, and of the wrong one."""
+    match finding.evidence:
+        case WrongGradient(expected=expected, observed=observed):
+            return expected, observed
+        case FrozenGradient(observed=observed):
+            return None, observed
+    return None, None

@@ -17,6 +17,7 @@ from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import remedy_of
 from syncverify.report.hints import certainty
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -24,6 +25,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.shrinking import tells_much
 from syncverify.subjects.subject import resolve
+from syncverify.trace.source_lines import with_code
 
 
 def program(*shapes: tuple[int, ...], count: int = 1, ranks: int = 2) -> Scenario:
@@ -196,7 +198,7 @@ class Doubles(PlainGrads):
 
 def test_a_doubled_gradient_of_two_ranks_has_several_readings() -> None:
     (found,) = violations(Doubles, program((3,), ranks=2))
-    readings = " ".join([found.summary, *found.evidence["readings"]])
+    readings = " ".join([found.summary, *found.evidence.readings])
     assert "counted twice" in readings
     assert "one of several" in certainty(found.cause, found.evidence)
 
@@ -228,7 +230,7 @@ class LaunchesAtOnce(SideStreams):
 
 def test_no_wait_is_proposed_before_the_backward_that_launches() -> None:
     found = violations(LaunchesAtOnce, program((3,), (4,)))
-    remedies = [each.evidence["remedy"] for each in found if each.unordered]
+    remedies = [remedy_of(each) for each in found if each.unordered]
     assert remedies
     assert "run_micro_batch" not in " ".join(remedies)
 
@@ -252,6 +254,6 @@ def test_the_lines_that_led_to_an_event_are_told_with_their_code() -> None:
         for each in violations(LaunchesAtOnce, program((3,), (4,)))
         if each.unordered
     )
-    code = [line for lines in told.evidence["code"].values() for line in lines]
-    assert any(line.endswith("self.launch(bucket)") for line in code)
-    assert all(Path(line.partition(":")[0]).absolute().is_file() for line in code)
+    code = with_code(told.evidence.lines)
+    assert any(each.code.endswith("self.launch(bucket)") for each in code)
+    assert all(Path(each.line.file).is_file() for each in code)

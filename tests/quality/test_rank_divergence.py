@@ -10,6 +10,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import details
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
@@ -51,7 +52,10 @@ def test_defect_is_named_and_its_twin_is_right(
     defect, twin = entry_of(entry_id).subject, entry_of(entry_id).twin
     first, *others = violations(SimBackend(), defect, cap_bytes)
     assert first.identity == with_data
-    assert re.search(says, "\n".join([first.summary, *first.evidence["details"]]))
+    assert re.search(
+        says,
+        "\n".join([first.summary, *(each.words for each in details(first.evidence))]),
+    )
     assert {each.property for each in others} <= {VALUE, AGREE, ONCE}
     assert violations(SimBackend(), twin, cap_bytes) == []
     if without_data is not None:

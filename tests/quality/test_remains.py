@@ -1,4 +1,4 @@
-"""What a subject leaves behind, and what it holds more and more of, is found."""
+"""Remains of a subject, and objects that it holds more and more of, are found."""
 
 import random
 from dataclasses import replace

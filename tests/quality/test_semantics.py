@@ -32,7 +32,7 @@ def test_what_is_right_on_nccl_only_is_found() -> None:
     assert ON_GLOO in found.violation.summary
     assert (
         "insert `work.wait()` of the all_gather_single"
-        in found.violation.evidence["remedy"]
+        in found.violation.evidence.remedy
     )
 
 

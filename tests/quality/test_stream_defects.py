@@ -9,6 +9,7 @@ import pytest
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import remedy_of
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -49,7 +50,7 @@ def test_defect_is_found_and_its_remedy_holds(defect: StreamDefect) -> None:
     )
     assert re.search(r"^  hint: +\S", text, re.MULTILINE)
     assert defect.says in with_code(text)
-    remedy = told.evidence.get("remedy")
+    remedy = remedy_of(told) or None
     assert remedy is None or re.search(
         rf"^  remedy: +{re.escape(remedy)}$", text, re.MULTILINE
     )
@@ -67,7 +68,7 @@ def test_a_stream_of_the_training_program_is_told_apart() -> None:
     found = resolve(ForksFromLastGradient)
     run = SimBackend().run(scenario, found)
     (told,) = check(scenario, run, found.capabilities)
-    theirs, ours = told.evidence["streams"]
+    theirs, ours = told.evidence.streams
     assert re.fullmatch(r"stream \d is made by the training program", theirs)
     assert re.fullmatch(r"stream \d is made at \S+\.py:\d+ in bind", ours)
 

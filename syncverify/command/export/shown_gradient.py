@@ -42,7 +42,8 @@ def wrong_gradient_of(
     judgement: Judgement, violation: Violation
 ) -> ShownGradient | None:
     """Return the gradient that a violation is about, or else the first wrong one of the run."""
-    step, micro_batch = (violation.evidence.get(k) for k in ("step", "micro_batch"))
+    step = violation.evidence.step
+    micro_batch = violation.evidence.micro_batch
     first = None
     for each in shown_gradients(judgement):
         if not each.is_wrong:

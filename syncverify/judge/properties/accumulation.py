@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from syncverify.judge.evidence import Mistimed
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import (
     after_like_step,
@@ -13,7 +14,6 @@ from syncverify.judge.properties.circumstances import (
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     early_launches,
 )
 from syncverify.judge.properties.sent import may_hold_gradients
@@ -89,24 +89,17 @@ def _early_reductions(judgement: Judgement) -> Iterator[Finding]:
             f"{', and later reduced the result again' if is_again else ''}: {record}",
             rank,
             ", ".join(record.parameters) or None,
-            {
-                "rank": rank,
-                "step": step,
-                "collective": str(record),
-                "moment": str(record.moment),
-                **code_of([("", record)]),
-                "is_proven": True,
-            },
+            Mistimed(rank=rank, step=step, collective=record),
             shows=sign | left_over,
             explained_by=sign,
         )
 
 
-def _reduced_again(judgement: Judgement) -> set[tuple[int, int]]:
+def _reduced_again(judgement: Judgement) -> set[tuple[int | None, int | None]]:
     """Find ranks and steps in which complete sums were summed again."""
     found = compare(judgement, after_wait(judgement, reduced=True))
     return {
-        (finding.evidence["rank"], finding.evidence["step"])
+        (finding.evidence.rank, finding.evidence.step)
         for finding in found
-        if finding.cause == "reduced_twice" and finding.evidence
+        if finding.cause == "reduced_twice"
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from syncverify.judge.evidence import OverCap
 from syncverify.judge.properties.judgement import Finding, Judgement, launches_of
 from syncverify.judge.properties.sent import senders
 from syncverify.scenario.layout import local_shape
@@ -38,7 +39,9 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Finding]:
                     f"{launch.operation} at {launch.source} ({launch.moment}) has gradients of "
                     f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
                 )
-                evidence = {"rank": rank, "bytes": num_bytes, "cap": cap}
+                evidence = OverCap(
+                    rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
+                )
                 yield Finding("over_cap", summary, rank, None, evidence)
 
 

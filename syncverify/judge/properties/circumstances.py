@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
+from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.contents import Contents
 from syncverify.judge.properties.judgement import (
     Finding,
@@ -41,7 +41,7 @@ def with_circumstances(
     """
     found, known = list(findings), dict[int, frozenset[str]]()
     contents = dict[int, Contents]()
-    steps = [(each.evidence or {})["step"] for each in found]
+    steps = [each.evidence.step or 0 for each in found]
     for finding, step in zip(found, steps, strict=True):
         if step not in known:
             known[step] = circumstances(judgement, step, min(steps))
@@ -49,37 +49,31 @@ def with_circumstances(
         meeting = ""
         if finding.parameter is not None and finding.rank is not None:
             meeting = contents[step].meeting(finding.parameter, finding.rank)
-        if meeting and finding.evidence and "observed" in finding.evidence:
-            yield _mixed_up(finding, finding.evidence, meeting, known[step])
+        evidence, signs = finding.evidence, set(known[step])
+        if meeting and isinstance(evidence, WrongGradient):
+            yield _mixed_up(finding, evidence, meeting, known[step])
             continue
-        evidence, signs = dict(finding.evidence or {}), set(known[step])
-        if contents[step].may_differ:
-            if (
-                finding.cause == "result_dropped"
-            ):  # the result may be that of other gradients
-                evidence["is_proven"] = False
-            if not evidence.get("is_proven", True):
+        if contents[step].may_differ and isinstance(evidence, WrongGradient):
+            # The result may be that of other gradients.
+            if finding.cause == "result_dropped":
+                evidence = replace(evidence, is_proven=False)
+            if not evidence.is_proven:
                 signs.add(OTHER_CONTENTS)
         signs |= finding.explained_by
         yield replace(finding, evidence=evidence, explained_by=frozenset(signs))
 
 
 def _mixed_up(
-    finding: Finding, evidence: dict[str, Any], meeting: str, signs: frozenset[str]
+    finding: Finding, evidence: WrongGradient, meeting: str, signs: frozenset[str]
 ) -> Finding:
     """Return the finding of a gradient that met another one in a collective."""
-    rank, step = evidence["rank"], evidence["step"]
+    rank, step = evidence.rank, evidence.step
     return replace(
         finding,
         cause="bucket_mismatch",
         summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
         f"{meeting}",
-        evidence={
-            **evidence,
-            "explanation": meeting,
-            "is_proven": True,
-            "readings": [],
-        },
+        evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
         explained_by=signs | {OTHER_CONTENTS},
     )
 

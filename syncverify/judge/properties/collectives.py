@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import torch
 
 from syncverify.judge.decoding import explain
+from syncverify.judge.evidence import ReducedTwice, TooFewElements, launched
 from syncverify.judge.properties.after_wait import on_all_ranks
 from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     launches_of_step,
 )
 from syncverify.judge.properties.sent import true_slots
@@ -84,13 +84,12 @@ def _reduced_twice(
                 f"rank {rank} reduced the same memory twice in step {step}",
                 rank,
                 ", ".join(common),
-                {
-                    "rank": rank,
-                    "step": step,
-                    "first": f"{first} ({first.moment})",
-                    "second": f"{second} ({second.moment})",
-                    **code_of((f"{e} ({e.moment})", e) for e in (first, second)),
-                },
+                ReducedTwice(
+                    rank=rank,
+                    step=step,
+                    first=launched(first),
+                    second=launched(second),
+                ),
             )
 
 
@@ -129,14 +128,13 @@ def _too_few_elements(
             f"exchanged {exchanged} in {len(launches)} collectives",
             rank,
             None,
-            {
-                "rank": rank,
-                "step": step,
-                "owed_numel": owed,
-                "exchanged_numel": exchanged,
-                "collectives": [f"{e} ({e.moment})" for e in launches],
-                **code_of((f"{e} ({e.moment})", e) for e in launches),
-            },
+            TooFewElements(
+                rank=rank,
+                step=step,
+                owed_numel=owed,
+                exchanged_numel=exchanged,
+                collectives=tuple(map(launched, launches)),
+            ),
             explained_by=_LOSSES,
         )
 

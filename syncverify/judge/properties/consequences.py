@@ -7,7 +7,6 @@ are, so replicas differ. Four properties are violated then, by one defect.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 
 from syncverify.judge.cause import VAGUE_CAUSES
@@ -134,7 +133,6 @@ _SHOWN = {
     "buckets_differ": OTHER_CONTENTS,
     "groups_mixed": OTHER_CONTENTS,
 }
-_LINE = re.compile(r"\bat ([^,;]+:\d+) in ")
 # What is left when no other property of order fits; see Note [One disorder, one property].
 _FALLBACK = "accumulated_unordered"
 _NO_CLUES = Clues()
@@ -171,8 +169,7 @@ def clues_of(violation: Violation) -> Clues:
         own |= Clues(frozenset({_SHOWN[violation.cause]}))
     if violation.identity not in _DISAGREEMENTS:
         return own
-    details = violation.evidence.get("details", [])
-    lines = _LINE.findall("\n".join([violation.summary, *map(str, details)]))
+    lines = {f"{each.path}:{each.number}" for each in violation.evidence.lines}
     return own | Clues(frozenset(lines))
 
 

@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 import torch
 
+from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.circumstances import OTHER_CONTENTS
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.plain_text import named
@@ -101,6 +102,6 @@ def _finding(
         f"the same scenario with the same schedule went another way when played again: {place}",
         rank,
         parameter,
-        {"details": [f"first: {first}", f"again: {second}"]},
+        PlayedAgain(first=first, again=second),
         explained_by=frozenset({OTHER_CONTENTS}),
     )

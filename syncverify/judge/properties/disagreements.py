@@ -47,7 +47,7 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     two = {rank: launches[rank] for rank in pair}
     if not all(isinstance(each, torch.dtype) for each in _dtypes(two)):
         # A dump names dtypes in another way, and says nothing of memory.
-        return Cause("collective_mismatch", _skipped(judgement, launches))
+        return _skipped(judgement, launches)
     sent = _sent(judgement, two)
     foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}
     outside = {name for names in foreign.values() for name in names}
@@ -62,7 +62,7 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     beside = next(_beside(judgement, two), "")
     if beside:
         return Cause("buckets_differ", beside)
-    return Cause("collective_mismatch", _skipped(judgement, launches))
+    return _skipped(judgement, launches)
 
 
 def _right_group(judgement: Judgement, name: str, rank: int) -> str:
@@ -153,15 +153,17 @@ def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
     )
 
 
-def _skipped(judgement: Judgement, launches: Launches) -> str:
-    """Say which rank skipped a collective, or nothing where that is open."""
+def _skipped(judgement: Judgement, launches: Launches) -> Cause:
+    """Return a mismatch, with the rank that skipped a collective where that is known."""
     rank, launch = next(iter(launches.items()))
     trace = judgement.run.ranks[rank].trace
     own = [e for e in launches_of(trace) if e.key[:2] == launch.key[:2]]
     found = skipper(launches, own[: launch.sequence])
     if found is None:
-        return ""
-    return f": rank {found[0]} skipped {found[1]}"
+        return Cause("collective_mismatch", "")
+    ahead, skipped = found
+    text = f": rank {ahead} skipped {skipped}"
+    return Cause("collective_mismatch", text, lines=(skipped.source,))
 
 
 def _numel(judgement: Judgement, rank: int, name: str) -> int:

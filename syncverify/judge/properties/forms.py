@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.after_wait import each_after_wait
 from syncverify.judge.properties.judgement import Finding, Judgement
 
@@ -33,5 +34,5 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Finding]:
                 f"form than torch alone gives it: {text}",
                 rank,
                 spec.name,
-                {"rank": rank, "step": observation.step, "parameter": spec.name},
+                Evidence(rank=rank, step=observation.step),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from syncverify.judge.evidence import PiledUp
 from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.scenario.plain_features import MANY
 from syncverify.scenario.scenario import Scenario
@@ -39,7 +40,7 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Finding]:
                     f"rank {rank} holds more {what} from step to step: "
                     f"{', '.join(map(str, counted))}"
                 )
-                evidence = {"rank": rank, "held": [*counted]}
+                evidence = PiledUp(rank=rank, held=counted)
                 yield Finding("piles_up", summary, rank, None, evidence)
                 break
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.judge.ordering.happens_before import Semantics
 from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.ordering.remedies import Disorder, disorders
@@ -20,11 +20,9 @@ from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     REDUCING_OPERATIONS,
     CollectiveLaunch,
-    MemoryUse,
     TraceRecord,
 )
 from syncverify.trace.run import RankRun, Run
-from syncverify.trace.source_lines import with_code
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
@@ -107,7 +105,7 @@ class Finding:
     summary: str
     rank: int | None = None
     parameter: str | None = None
-    evidence: dict[str, Any] | None = None
+    evidence: Evidence = NO_EVIDENCE
     unordered: Unordered | None = None
     shows: frozenset[str] = frozenset()
     explained_by: frozenset[str] = frozenset()
@@ -153,13 +151,6 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def code_of(events: Iterable[tuple[str, MemoryUse]]) -> dict[str, Any]:
-    """Return evidence: `code`, the lines of code behind events by the words for each event."""
-    found = {words: with_code((use.source, *use.callers)) for words, use in events}
-    known = {words: lines for words, lines in found.items() if lines}
-    return {"code": known} if known else {}
-
-
 def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
     """Return one violation per cause for the findings of one property.
 
@@ -176,7 +167,7 @@ def merge(name: str, findings: Iterable[Finding]) -> list[Violation]:
             summary=found[0].summary,
             ranks=tuple(sorted({f.rank for f in found if f.rank is not None})),
             parameters=tuple(dict.fromkeys(f.parameter for f in found if f.parameter)),
-            evidence=found[0].evidence or {},
+            evidence=found[0].evidence,
             unordered=found[0].unordered,
             clues=Clues(
                 frozenset().union(*(f.shows for f in found)),

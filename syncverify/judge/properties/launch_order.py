@@ -6,10 +6,10 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 
+from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     launches_of,
     shared_launches,
 )
@@ -57,12 +57,14 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Finding]:
         f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
         "hazard on NCCL"
     )
-    lines = {
-        f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}": stuck[rank][0]
+    events = tuple(
+        Event(
+            f"rank {rank}: {stuck[rank][0]}; then {stuck[waiting][0]}", stuck[rank][0]
+        )
         for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
-    }
+    )
     for rank in ranks:
-        evidence = {"details": [*lines], **code_of(lines.items())}
+        evidence = Disagreement(details=events)
         yield Finding(cause, summary, rank, None, evidence)
 
 

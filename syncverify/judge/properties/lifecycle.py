@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from syncverify.judge.decoding import explain
+from syncverify.judge.evidence import Evidence, Left, Mistimed, ended
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
@@ -14,7 +15,6 @@ from syncverify.judge.properties.circumstances import (
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     launches_of,
 )
 from syncverify.judge.properties.other_explanations import skips
@@ -87,7 +87,7 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Finding]:
                         f"step {observation.step}",
                         rank,
                         name,
-                        {"rank": rank, "step": observation.step},
+                        Evidence(rank=rank, step=observation.step),
                     )
 
 
@@ -119,35 +119,37 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for name, count in left.hooks.items():
         are = "is" if count == 1 else "are"
         summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield Finding("hook_left", summary, rank, name, {"rank": rank, "hooks": count})
+        yield Finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
     for name in left.shared_gradients:
         summary = (
             f"the gradient of {name!r} still lies in a shared buffer after unbind()"
         )
-        yield Finding("buffer_left", summary, rank, name, {"rank": rank})
+        yield Finding("buffer_left", summary, rank, name, Left(rank=rank))
     for name in left.changed:
         summary = f"{name!r} of rank {rank} changed its value or requires_grad"
-        yield Finding("parameter_changed", summary, rank, name, {"rank": rank})
+        yield Finding("parameter_changed", summary, rank, name, Left(rank=rank))
     for line in () if left.hooks else left.called:
         summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        yield Finding("hook_left", summary, rank, None, {"rank": rank, "line": line})
+        yield Finding(
+            "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)
+        )
     for name in left.lost_hooks:
         summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
-        yield Finding("hook_lost", summary, rank, name, {"rank": rank})
+        yield Finding("hook_lost", summary, rank, name, Left(rank=rank))
     for name, attributes in left.attributes.items():
         named = ", ".join(f"`{attribute}`" for attribute in attributes)
         summary = (
             f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
             "the memory of that tensor"
         )
-        yield Finding("attribute_left", summary, rank, name, {"rank": rank})
+        yield Finding("attribute_left", summary, rank, name, Left(rank=rank))
     if not judgement.reference.capabilities.owns_parameters:
         for name in left.shared_parameters:
             summary = (
                 f"{name!r} of rank {rank} lies in one storage with other parameters after "
                 "unbind(), which were apart before"
             )
-            yield Finding("parameters_joined", summary, rank, name, {"rank": rank})
+            yield Finding("parameters_joined", summary, rank, name, Left(rank=rank))
     yield from _of_process(left, rank)
     yield from _rewound(judgement, left, rank)
 
@@ -162,17 +164,17 @@ def _raised_by_hook_left(judgement: Judgement) -> Iterator[Finding]:
             summary = (
                 f"a plain backward after unbind() still calls a hook: {fault.summary}"
             )
-            evidence = {"rank": rank, "details": list(fault.details)}
+            evidence = replace(ended(fault), rank=rank)
             yield Finding("hook_left", summary, rank, None, evidence)
 
 
 def _of_process(left: Leftovers, rank: int) -> Iterator[Finding]:
     for words in (*left.settings, *left.thread_settings):
         summary = f"the subject left a setting of the process changed: {words}"
-        yield Finding("setting_changed", summary, rank, None, {"rank": rank})
+        yield Finding("setting_changed", summary, rank, None, Left(rank=rank))
     for name in left.reseeded:
         summary = f"the subject seeded {name}, so the training program's random numbers repeat"
-        yield Finding("generator_seeded", summary, rank, None, {"rank": rank})
+        yield Finding("generator_seeded", summary, rank, None, Left(rank=rank))
 
 
 def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Finding]:
@@ -189,15 +191,14 @@ def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Findi
                 f"the subject set {name} back to an earlier state, so rank {rank} drew a "
                 "number of an earlier step again"
             )
-            yield Finding("generator_rewound", summary, rank, None, {"rank": rank})
+            yield Finding("generator_rewound", summary, rank, None, Left(rank=rank))
 
 
 def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Finding]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
             summary = f"rank {rank} issued a collective after unbind(): {record}"
-            code = code_of([("", record)])
-            evidence = {"rank": rank, "collective": str(record), **code}
+            evidence = Mistimed(rank=rank, collective=record)
             yield Finding("collective_after_unbind", summary, rank, None, evidence)
 
 
@@ -216,7 +217,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Finding]:
                 f"a backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
                 f"gradient: {cause.text}"
             )
-            evidence = {"rank": rank, "explanation": cause.text}
+            evidence = Left(rank=rank, explanation=cause.text)
             yield Finding("backward_not_plain", summary, rank, spec.name, evidence)
 
 
@@ -232,13 +233,12 @@ def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Findi
     signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
     left_over = after_like_step(judgement.scenario, fault.step)
     for rank in fault.ranks:
-        evidence = {"kind": fault.kind, "details": list(fault.details)}
         yield Finding(
             cause,
             summary,
             rank,
             None,
-            evidence,
+            ended(fault),
             shows=(place | left_over) if fault.kind == "raised" else place,
             explained_by=(place | signs) if fault.kind == "raised" else frozenset(),
         )

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.properties.evidence import Evidence, memory, where
+from syncverify.judge.properties.gradient_facts import GradientFacts, memory, where
 from syncverify.judge.properties.judgement import launches_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.vocabulary import BEFORE_STEP, BEFORE_ZERO
@@ -14,53 +14,53 @@ from syncverify.trace.records import Moment
 from syncverify.trace.regions import MemoryRegion
 
 
-def view_lost(evidence: Evidence) -> Cause | None:
+def view_lost(facts: GradientFacts) -> Cause | None:
     """Find a launch of memory in which the gradient lay in an earlier step."""
-    expected = evidence.expected
-    if not evidence.is_unsent:
+    expected = facts.expected
+    if not facts.is_unsent:
         return None
-    for record in launches_of(evidence.trace):
+    for record in launches_of(facts.trace):
         if record.moment.step >= expected.step:
             continue
         slots = list(memory(expected.spec.name, record))
-        for launch in evidence.launches:
+        for launch in facts.launches:
             if any(own.overlaps(slot) for own in launch.regions for slot in slots):
                 text = (
                     f"it is rank {expected.rank}'s own gradient: `.grad` does not lie in the "
                     f"memory that is reduced {where(launch)}, where it lay in step "
                     f"{record.moment.step}"
                 )
-                return Cause("view_lost", text)
+                return Cause("view_lost", text, lines=(launch.source,))
     return None
 
 
-def moved(evidence: Evidence) -> Cause | None:
+def moved(facts: GradientFacts) -> Cause | None:
     """Find a launch of the memory of bind(), after the caller moved the gradient."""
-    if evidence.kind != "stale" and not evidence.is_unsent:
+    if facts.kind != "stale" and not facts.is_unsent:
         return None
-    for place, step in _left(evidence):
-        for record in launches_of(evidence.trace):
+    for place, step in _left(facts):
+        for record in launches_of(facts.trace):
             is_later = record.moment.step >= step
             if is_later and any(sent.overlaps(place) for sent in record.regions):
                 text = (
-                    f"{_content(evidence)}: `.grad` does not lie in the memory that is reduced "
+                    f"{_content(facts)}: `.grad` does not lie in the memory that is reduced "
                     f"{where(record)}, where bind() had put it, since the caller changed "
                     f"parameters before step {step}"
                 )
-                return Cause("view_lost", text)
+                return Cause("view_lost", text, lines=(record.source,))
     return None
 
 
-def _content(evidence: Evidence) -> str:
-    if evidence.is_unsent:
-        return f"it is rank {evidence.expected.rank}'s own gradient"
+def _content(facts: GradientFacts) -> str:
+    if facts.is_unsent:
+        return f"it is rank {facts.expected.rank}'s own gradient"
     return "it contains gradients of earlier steps"
 
 
-def _left(evidence: Evidence) -> Iterator[tuple[MemoryRegion, int]]:
+def _left(facts: GradientFacts) -> Iterator[tuple[MemoryRegion, int]]:
     """Yield the memory of bind(), and the first step after the caller moved the gradient."""
-    calls = evidence.region_after_each_call
-    scenario = evidence.expected.reference.scenario
+    calls = facts.region_after_each_call
+    scenario = facts.expected.reference.scenario
     bound = [index for index, (at, _) in enumerate(calls) if at.phase == "bind"]
     place = calls[bound[-1]][1] if bound else None
     if place is None:

@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from syncverify.judge.cause import Cause
+from syncverify.judge.evidence import Disagreement, Event, ended
 from syncverify.judge.properties.disagreements import why
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     launches_of,
 )
 from syncverify.judge.properties.other_explanations import skips
@@ -75,12 +76,9 @@ def _disagreements(
                 and (name, ranks) not in seen
             ):
                 seen.add((name, ranks))
-                lines = {
-                    f"rank {one}: {launch}": launch,
-                    f"rank {other}: {theirs}": theirs,
-                }
+                events = _of_ranks({one: launch, other: theirs})
                 cause = why(judgement, launches, (one, other))
-                yield from _both(cause.kind, (one, other), cause.text, lines)
+                yield from _both(cause, events)
 
 
 def _absences(
@@ -95,7 +93,7 @@ def _absences(
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = {"details": [details], **code_of([(details, launch)])}
+            evidence = Disagreement(details=(Event(details, launch),))
             yield Finding(
                 "collective_missing",
                 summary,
@@ -111,7 +109,7 @@ def _reported(judgement: Judgement) -> Iterator[Finding]:
     fault = judgement.run.fault
     if fault is not None and fault.kind == "collective_mismatch":
         for rank in fault.ranks:
-            evidence = {"details": list(fault.details)}
+            evidence = ended(fault)
             yield Finding("collective_mismatch", fault.summary, rank, None, evidence)
 
 
@@ -127,9 +125,9 @@ def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Findi
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "
                 f"({launch.moment})"
             )
-            lines = {f"rank {one}: {launch}": launch, f"rank {other}: {theirs}": theirs}
+            events = _of_ranks({one: launch, other: theirs})
             names = (slot.parameter, their_slot.parameter)
-            yield from _both("bucket_mismatch", (one, other), details, lines, names)
+            yield from _both(Cause("bucket_mismatch", details), events, names)
 
 
 def _conflicts(
@@ -189,15 +187,19 @@ def _holds(judgement: Judgement, rank: int, slot: ParameterSlot) -> bool:
     )
 
 
+def _of_ranks(launches: MatchedLaunches) -> dict[int, Event]:
+    return {
+        rank: Event(f"rank {rank}: {each}", each) for rank, each in launches.items()
+    }
+
+
 def _both(
-    cause: str,
-    ranks: tuple[int, int],
-    details: str,
-    lines: dict[str, CollectiveLaunch],
+    cause: Cause,
+    events: dict[int, Event],
     names: tuple[str | None, str | None] = (None, None),
 ) -> Iterator[Finding]:
-    summary = f"ranks {list(ranks)} met in one collective and disagree{details}"
-    for rank, name in zip(ranks, names, strict=True):
-        code = code_of(lines.items())
-        evidence = {"details": [*lines], "is_proven": True, **code}
-        yield Finding(cause, summary, rank, name, evidence)
+    """Yield the finding of each of two ranks; the text of the cause ends the summary."""
+    summary = f"ranks {[*events]} met in one collective and disagree{cause.text}"
+    evidence = Disagreement(named=cause.lines, details=tuple(events.values()))
+    for rank, name in zip(events, names, strict=True):
+        yield Finding(cause.kind, summary, rank, name, evidence)

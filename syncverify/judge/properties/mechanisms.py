@@ -17,14 +17,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.evidence import Evidence, memory, until, where
+from syncverify.judge.properties.gradient_facts import (
+    GradientFacts,
+    memory,
+    until,
+    where,
+)
 from syncverify.judge.properties.judgement import launches_of
 from syncverify.judge.properties.lost_views import moved, view_lost
 from syncverify.judge.properties.sent import elements, senders, sends
@@ -76,7 +81,7 @@ def mechanism(
     earlier = itertools.takewhile(
         lambda other: other is not observation, rank_run.observations
     )
-    evidence = Evidence(expected, observed, cause.kind, trace, [*earlier])
+    facts = GradientFacts(expected, observed, cause.kind, trace, [*earlier])
     proposals = (
         _failure_hidden,
         view_lost,
@@ -95,29 +100,29 @@ def mechanism(
         zeros_of_nobody,
         _gone,
     )
-    told = (proposal(evidence) for proposal in proposals)
+    told = (proposal(facts) for proposal in proposals)
     return next((cause for cause in told if cause is not None), cause)
 
 
-def _failure_hidden(evidence: Evidence) -> Cause | None:
+def _failure_hidden(facts: GradientFacts) -> Cause | None:
     """Find a failed collective that had to bring the others' parts."""
-    expected = evidence.expected
+    expected = facts.expected
     events = expected.reference.scenario.events[: expected.step + 1]
-    if "failing_collectives" not in events or not evidence.launches:
+    if "failing_collectives" not in events or not facts.launches:
         return None
-    launch = (evidence.reductions or evidence.launches)[0]
+    launch = (facts.reductions or facts.launches)[0]
     text = (
         f"{launch.operation} {where(launch)} failed, and the error of its wait never reached "
         "the training program"
     )
-    return Cause("failure_hidden", text)
+    return Cause("failure_hidden", text, lines=(launch.source,))
 
 
-def _shared(evidence: Evidence) -> Cause | None:
+def _shared(facts: GradientFacts) -> Cause | None:
     """Find another gradient that lies in the same bytes."""
-    name, returns = evidence.expected.spec.name, evidence.returns
+    name, returns = facts.expected.spec.name, facts.returns
     own = returns[-1].gradients.get(name) if returns else None
-    if own is None or own.repeats or evidence.observed.numel() == 0:
+    if own is None or own.repeats or facts.observed.numel() == 0:
         return None
     for other, region in returns[-1].gradients.items():
         if other != name and not region.repeats and own.overlaps(region):
@@ -129,35 +134,35 @@ def _shared(evidence: Evidence) -> Cause | None:
     return None
 
 
-def _in_tensor_hook(evidence: Evidence) -> Cause | None:
+def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient before the accumulation that its hook precedes."""
-    expected = evidence.expected
-    if evidence.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
+    expected = facts.expected
+    if facts.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
         return None
-    for launch in launches_of(evidence.trace):
+    for launch in launches_of(facts.trace):
         if not launch.in_tensor_hook or launch.moment.step != expected.step:
             continue
         names = senders(expected.reference, expected.rank, launch) or ()
-        is_unknown = not names and evidence.kind in _LACKS_MICRO_BATCH
+        is_unknown = not names and facts.kind in _LACKS_MICRO_BATCH
         if expected.spec.name in names or is_unknown:
             text = (
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
             )
-            return Cause("hook_too_early", text)
+            return Cause("hook_too_early", text, lines=(launch.source,))
     return None
 
 
-def _not_awaited(evidence: Evidence) -> Cause | None:
+def _not_awaited(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient for which nothing waited."""
-    expected, own = evidence.expected, evidence.expected.part(evidence.expected.rank)
-    is_own = any(evidence.equals(own / by) for by in {1, expected.divisor})
-    if evidence.kind != "rank_contribution_missing" or not is_own:
+    expected, own = facts.expected, facts.expected.part(facts.expected.rank)
+    is_own = any(facts.equals(own / by) for by in {1, expected.divisor})
+    if facts.kind != "rank_contribution_missing" or not is_own:
         return None
     waited = {
-        record.key for record in evidence.trace if isinstance(record, CollectiveWait)
+        record.key for record in facts.trace if isinstance(record, CollectiveWait)
     }
-    for launch in evidence.launches:
+    for launch in facts.launches:
         names = senders(expected.reference, expected.rank, launch) or ()
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
@@ -167,20 +172,20 @@ def _not_awaited(evidence: Evidence) -> Cause | None:
                 f"it is rank {expected.rank}'s own gradient: it was reduced "
                 f"{where(launch)}, and nothing waited for the result"
             )
-            return Cause(evidence.kind, text)
+            return Cause(facts.kind, text, lines=(launch.source,))
     return None
 
 
-def _result_dropped(evidence: Evidence) -> Cause | None:
+def _result_dropped(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient that writes to other memory than that of `.grad`."""
-    expected, own = evidence.expected, evidence.expected.part(evidence.expected.rank)
-    is_own = any(evidence.equals(own / by) for by in {1, expected.divisor})
-    if evidence.kind != "rank_contribution_missing" or not is_own:
+    expected, own = facts.expected, facts.expected.part(facts.expected.rank)
+    is_own = any(facts.equals(own / by) for by in {1, expected.divisor})
+    if facts.kind != "rank_contribution_missing" or not is_own:
         return None
-    places = [place for _, place in evidence.region_after_each_call if place]
+    places = [place for _, place in facts.region_after_each_call if place]
     if not places:
         return None
-    for launch in evidence.launches:
+    for launch in facts.launches:
         names = senders(expected.reference, expected.rank, launch) or ()
         # Real processes do not tell where results go, but an all-reduce works in place.
         in_place = launch.regions if launch.operation == "all_reduce" else ()
@@ -192,21 +197,19 @@ def _result_dropped(evidence: Evidence) -> Cause | None:
                 f"it is rank {expected.rank}'s own gradient: it was reduced "
                 f"{where(launch)}, and the result never came into `.grad`"
             )
-            return Cause("result_dropped", text)
+            return Cause("result_dropped", text, lines=(launch.source,))
     return None
 
 
-def _reduced_twice(evidence: Evidence) -> Cause | None:
+def _reduced_twice(facts: GradientFacts) -> Cause | None:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
-    if evidence.kind not in _COUNTED_OFTEN:
+    if facts.kind not in _COUNTED_OFTEN:
         return None
-    name, value = evidence.expected.spec.name, evidence.expected.value()
-    sums = [
-        e for e in evidence.reductions if e.reduce_op == "SUM" and _is_whole(name, e)
-    ]
+    name, value = facts.expected.spec.name, facts.expected.value()
+    sums = [e for e in facts.reductions if e.reduce_op == "SUM" and _is_whole(name, e)]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
-    if not evidence.equals(value * as_float(factor)):
+    if not facts.equals(value * as_float(factor)):
         return None
     pairs = itertools.combinations(sums, 2)
     first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
@@ -214,33 +217,41 @@ def _reduced_twice(evidence: Evidence) -> Cause | None:
         f"ranks {list(first.ranks)} summed their sum again: it was reduced "
         f"{where(first)} and {where(second)}"
     )
-    return Cause("reduced_twice", text + _groups_of_axes(evidence, [first, second]))
+    return _summed_twice(text, facts, [first, second])
 
 
-def _summed_again(evidence: Evidence) -> Cause | None:
+def _summed_again(facts: GradientFacts) -> Cause | None:
     """Find a launch that sends a sum over its ranks; see `_reduced_twice`."""
-    expected = evidence.expected
-    if evidence.kind not in _COUNTED_OFTEN or len(expected.ranks) == 1:
+    expected = facts.expected
+    if facts.kind not in _COUNTED_OFTEN or len(expected.ranks) == 1:
         return None
     summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
-    for launch in evidence.launches:
+    for launch in facts.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
         gradient = expected.spec.name, summed * as_float(factor)
         if is_among and sends(expected.reference, expected.rank, launch, gradient):
             again.append(launch)
             factor *= len(launch.ranks)
-    if not again or not evidence.equals(expected.value() * as_float(factor)):
+    if not again or not facts.equals(expected.value() * as_float(factor)):
         return None
     text = (
         f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
         f"{where(again[0])}"
     )
-    return Cause("reduced_twice", text + _groups_of_axes(evidence, again))
+    return _summed_twice(text, facts, again)
 
 
-def _groups_of_axes(evidence: Evidence, launches: Iterable[CollectiveLaunch]) -> str:
+def _summed_twice(
+    text: str, facts: GradientFacts, launches: Sequence[CollectiveLaunch]
+) -> Cause:
+    lines = tuple(each.source for each in launches)
+    text += _groups_of_axes(facts, launches)
+    return Cause("reduced_twice", text, lines=lines)
+
+
+def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) -> str:
     """Return the ranks of each mesh axis, where launches took those of all axes instead."""
-    expected, mesh = evidence.expected, evidence.expected.reference.scenario.mesh
+    expected, mesh = facts.expected, facts.expected.reference.scenario.mesh
     placements = expected.spec.placements or ()
     axes = [
         axis for axis, each in enumerate(placements) if each in {REPLICATE, PARTIAL}
@@ -262,59 +273,58 @@ def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
     )
 
 
-def _reduced_early(evidence: Evidence) -> Cause | None:
+def _reduced_early(facts: GradientFacts) -> Cause | None:
     """Find an accumulation after the last reduction, made or still to come."""
-    if evidence.kind not in _LACKS_BACKWARDS or not evidence.reductions:
+    if facts.kind not in _LACKS_BACKWARDS or not facts.reductions:
         return None
-    launch, count = evidence.reductions[-1], evidence.expected.count
+    launch, count = facts.reductions[-1], facts.expected.count
     micro_batch = launch.moment.micro_batch
     if micro_batch is not None and micro_batch < count - 1:
         text = f"not again, before the last of {count} micro-batches"
     else:
-        after = itertools.dropwhile(lambda record: record is not launch, evidence.trace)
-        added = next(_accumulations(evidence.expected, launch, after), None)
+        after = itertools.dropwhile(lambda record: record is not launch, facts.trace)
+        added = next(_accumulations(facts.expected, launch, after), None)
         if added is None:
             return None
         text = f"accumulated again after that ({added.moment})"
-    return Cause("reduced_early", f"it was reduced {where(launch)}, and {text}")
+    text = f"it was reduced {where(launch)}, and {text}"
+    return Cause("reduced_early", text, lines=(launch.source,))
 
 
-def _erased(evidence: Evidence) -> Cause | None:
-    if evidence.kind != "never_written" or not evidence.reductions:
+def _erased(facts: GradientFacts) -> Cause | None:
+    if facts.kind != "never_written" or not facts.reductions:
         return None
-    launch = evidence.reductions[0]
-    before = itertools.takewhile(lambda record: record is not launch, evidence.trace)
-    added = next(_accumulations(evidence.expected, launch, before), None)
+    launch = facts.reductions[0]
+    before = itertools.takewhile(lambda record: record is not launch, facts.trace)
+    added = next(_accumulations(facts.expected, launch, before), None)
     if added is None:
         return None
     text = (
         f"it is all zeros, although autograd added to it ({added.moment}) before it was "
         f"reduced {where(launch)}: it was cleared, or multiplied by 0"
     )
-    return Cause("erased", text)
+    return Cause("erased", text, lines=(launch.source,))
 
 
-def _gone(evidence: Evidence) -> Cause | None:
+def _gone(facts: GradientFacts) -> Cause | None:
     """Find the gradient in the memory that is all zeros in the end."""
-    if evidence.kind != "never_written" or not evidence.region_after_each_call:
+    if facts.kind != "never_written" or not facts.region_after_each_call:
         return None
-    place = evidence.region_after_each_call[-1][1]
+    place = facts.region_after_each_call[-1][1]
     if place is None or place.repeats:  # other gradients may lie in its gaps
         return None
-    when = next(
-        itertools.chain(_sent_from(place, evidence), _seen_at(place, evidence)), ""
-    )
+    when = next(itertools.chain(_sent_from(place, facts), _seen_at(place, facts)), "")
     text = (
-        f"it is all zeros, although rank {evidence.expected.rank}'s own gradient was in this "
+        f"it is all zeros, although rank {facts.expected.rank}'s own gradient was in this "
         f"very memory {when}: it was cleared, or multiplied by 0"
     )
     return Cause("erased", text) if when else None
 
 
-def _sent_from(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
-    expected = evidence.expected
+def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
+    expected = facts.expected
     own = expected.part(expected.rank).reshape(-1)
-    for launch in evidence.launches:
+    for launch in facts.launches:
         sent = elements(launch)
         for slot in find_slots({expected.spec.name: place}, launch.regions):
             width = slot.num_bytes // len(own)
@@ -325,9 +335,9 @@ def _sent_from(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
                 yield f"when it was sent {where(launch)}"
 
 
-def _seen_at(place: MemoryRegion, evidence: Evidence) -> Iterator[str]:
-    expected, region_after = evidence.expected, dict(evidence.region_after_each_call)
-    for seen in evidence.earlier:
+def _seen_at(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
+    expected, region_after = facts.expected, dict(facts.region_after_each_call)
+    for seen in facts.earlier:
         at = Moment("backward", expected.step, seen.micro_batch)
         gradient = seen.gradients[expected.spec.name]
         if (

@@ -17,6 +17,7 @@ disorder. Its first pair chooses the property, by the first line that fits:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
@@ -188,7 +189,8 @@ def _findings(
             trace = judgement.run.ranks[unordered.rank].trace
             told_of = evidence(unordered, disorder, parameters, trace)
             if cause == "hook_too_early":
-                del told_of["remedy"]  # a wait orders the two, but in the wrong order
+                # A wait orders the two, but in the wrong order.
+                told_of = replace(told_of, remedy=None)
             yield Finding(
                 cause,
                 summary(unordered, disorder, parameters),

@@ -6,11 +6,10 @@ Nothing reads these words back: a finding also carries the race or early free it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from syncverify.judge.evidence import Disordered, Event
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
-from syncverify.judge.properties.judgement import code_of
 from syncverify.trace.records import (
     HOST,
     CollectiveLaunch,
@@ -59,19 +58,19 @@ def evidence(
     disorder: Disorder,
     parameters: str | None,
     trace: Sequence[TraceRecord],
-) -> dict[str, Any]:
-    """Return the evidence of a finding as plain JSON values; `trace` is that of its rank."""
+) -> Disordered:
+    """Return the evidence of a finding; `trace` is that of its rank."""
     first, second = first_and_second(unordered)
-    return {
-        "rank": unordered.rank,
-        "first": first,
-        "second": second,
-        "memory": f"{_memory(unordered)}{_gradients(parameters)}",
-        "remedy": str(disorder.remedy or "no single wait orders them"),
-        "streams": _origins(unordered, disorder, trace),
-        "waits": _waits_between(unordered, trace),
-        **code_of(zip((first, second), _uses(unordered), strict=False)),
-    }
+    use, *later = _uses(unordered)
+    return Disordered(
+        rank=unordered.rank,
+        first=Event(first, use),
+        second=Event(second, *later),
+        memory=f"{_memory(unordered)}{_gradients(parameters)}",
+        remedy=str(disorder.remedy or "no single wait orders them"),
+        streams=tuple(_origins(unordered, disorder, trace)),
+        waits=tuple(_waits_between(unordered, trace)),
+    )
 
 
 def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[str]:

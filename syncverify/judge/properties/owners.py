@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import torch
 
 from syncverify.judge.decoding import explain
+from syncverify.judge.evidence import Ownership
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.after_wait import AfterWait, on_all_ranks
 from syncverify.judge.properties.judgement import Finding, Judgement
@@ -56,9 +57,10 @@ class _Replicas:
 
     def findings(self) -> Iterator[Finding]:
         """Find a set without an owner, and right gradients on other ranks than the owner."""
-        name, evidence = self.parameter, {"replicas": list(self.ranks)}
+        name = self.parameter
         if not self.owners:
             text = f"expected an owner of {name!r} among ranks {list(self.ranks)}, but owner() is false on each"
+            evidence = Ownership(replicas=self.ranks)
             yield Finding("no_owner", text, self.ranks[0], name, evidence)
         for step, by_rank in self.seen.items():
             for rank in sorted(self.owners & by_rank.keys() - self.right[step]):
@@ -68,8 +70,13 @@ class _Replicas:
                         f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
                         f"and not on its owner, rank {rank}"
                     )
-                    at = {**evidence, "step": step, "right_on": others, "owner": rank}
-                    yield Finding("wrong_owner", text, rank, name, at)
+                    evidence = Ownership(
+                        step=step,
+                        replicas=self.ranks,
+                        right_on=tuple(others),
+                        owner=rank,
+                    )
+                    yield Finding("wrong_owner", text, rank, name, evidence)
 
 
 def owned_after_wait(judgement: Judgement) -> Iterator[AfterWait]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncverify.judge.properties.judgement import Finding, Judgement, code_of
+from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
+from syncverify.judge.properties.judgement import Finding, Judgement
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (
     Access,
@@ -39,7 +40,7 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Finding]:
                     f"{at.phase}() of step {at.step}, but {stream!r} is",
                     rank,
                     None,
-                    {"rank": rank, "moment": str(at), "stream": stream},
+                    StreamChanged(rank=rank, moment=at, stream=stream),
                 )
 
 
@@ -89,12 +90,9 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Finding]:
         f"{launch.moment}",
         rank,
         ", ".join(launch.parameters),
-        {
-            "rank": rank,
-            "possible": measured.num_possible,
-            "overlapped": 0,
-            **code_of([("", launch)]),
-        },
+        NotOverlapped(
+            rank=rank, shown=Event("", launch), possible=measured.num_possible
+        ),
     )
 
 

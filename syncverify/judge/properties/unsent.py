@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.circumstances import is_like
-from syncverify.judge.properties.evidence import Evidence, where
+from syncverify.judge.properties.gradient_facts import GradientFacts, where
 from syncverify.judge.properties.judgement import launches_of, launches_of_step
 from syncverify.judge.properties.sent import elements, senders, sent_parameters
 from syncverify.trace.records import REDUCING_OPERATIONS, CollectiveLaunch
 
 
-def not_reset(evidence: Evidence) -> Cause | None:
+def not_reset(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient in an earlier step that is like this one."""
-    expected, scenario = evidence.expected, evidence.expected.reference.scenario
-    told = not_reduced(evidence)
+    expected, scenario = facts.expected, facts.expected.reference.scenario
+    told = not_reduced(facts)
     if told is None:
         return None
     for earlier in range(expected.step):
         if not is_like(scenario, expected.step, earlier):
             continue
-        for launch in launches_of_step(evidence.trace, earlier):
+        for launch in launches_of_step(facts.trace, earlier):
             names = senders(expected.reference, expected.rank, launch) or ()
             if launch.reduces and expected.spec.name in names:
                 text = (
@@ -29,25 +29,25 @@ def not_reset(evidence: Evidence) -> Cause | None:
                     f"{where(launch)}, and step {expected.step}, which is like that one, did "
                     "not"
                 )
-                return Cause("not_reset", text)
+                return Cause("not_reset", text, lines=(launch.source,))
     return None
 
 
-def not_reduced(evidence: Evidence) -> Cause | None:
+def not_reduced(facts: GradientFacts) -> Cause | None:
     """Find a gradient of its rank alone."""
-    expected, launches = evidence.expected, evidence.launches
-    if not evidence.is_unsent:
+    expected, launches = facts.expected, facts.launches
+    if not facts.is_unsent:
         return None
     names = [senders(expected.reference, expected.rank, launch) for launch in launches]
     if any(sent is None or expected.spec.name in sent for sent in names):
         return None
     rank = expected.rank
-    for launch in _launches_alone(evidence):
+    for launch in _launches_alone(facts):
         text = (
             f"it is rank {rank}'s own gradient: it was reduced {where(launch)}, over rank "
             f"{rank} alone"
         )
-        return Cause(evidence.kind, text)
+        return Cause(facts.kind, text, lines=(launch.source,))
     named = sorted({name for sent in names if sent for name in sent})
     themselves = {
         f"the parameter {name!r} itself"
@@ -55,16 +55,16 @@ def not_reduced(evidence: Evidence) -> Cause | None:
         for name in sent_parameters(expected.reference, rank, launch)
     }
     has = ", ".join([*named, *sorted(themselves)]) or "zeros"
-    text = f"it is rank {rank}'s own gradient, and {_sent_instead(evidence, has)}"
+    text = f"it is rank {rank}'s own gradient, and {_sent_instead(facts, has)}"
     return Cause("not_reduced", text)
 
 
-def hooked_early(evidence: Evidence) -> Cause | None:
+def hooked_early(facts: GradientFacts) -> Cause | None:
     """Find a gradient that nobody sends, and whose hooks all run before it is added."""
-    name, returns = evidence.expected.spec.name, evidence.returns
-    if not returns or name not in returns[-1].hooked_early or evidence.launches:
+    name, returns = facts.expected.spec.name, facts.returns
+    if not returns or name not in returns[-1].hooked_early or facts.launches:
         return None
-    told = not_reduced(evidence) or zeros_of_nobody(evidence)
+    told = not_reduced(facts) or zeros_of_nobody(facts)
     if told is None:
         return None
     text = (
@@ -74,13 +74,13 @@ def hooked_early(evidence: Evidence) -> Cause | None:
     return Cause("hook_too_early", text, is_certain=False)
 
 
-def zeros_of_nobody(evidence: Evidence) -> Cause | None:
+def zeros_of_nobody(facts: GradientFacts) -> Cause | None:
     """Find a gradient of zeros that no collective of its step has, though it has to be summed."""
-    expected = evidence.expected
-    if evidence.kind != "never_written" or len(expected.ranks) == 1:
+    expected = facts.expected
+    if facts.kind != "never_written" or len(expected.ranks) == 1:
         return None
     named = set[str]()
-    for launch in evidence.launches:
+    for launch in facts.launches:
         sent = elements(launch)
         names = senders(expected.reference, expected.rank, launch)
         # Zeros that are sent may be those of the gradient.
@@ -88,33 +88,33 @@ def zeros_of_nobody(evidence: Evidence) -> Cause | None:
             return None
         named |= {*names}
     has = ", ".join(sorted(named))
-    text = f"it is all zeros, and {_sent_instead(evidence, has)}"
+    text = f"it is all zeros, and {_sent_instead(facts, has)}"
     return Cause("not_reduced", text)
 
 
-def _sent_instead(evidence: Evidence, has: str) -> str:
+def _sent_instead(facts: GradientFacts, has: str) -> str:
     """Say of a gradient in no collective of its step which collectives the step has."""
-    if evidence.launches:
+    if facts.launches:
         return f"no collective of the step has it: they have {has}"
     # A copy of the gradient may be in a reduction over one rank.
-    alone = [*_reductions_over_one_rank(evidence)]
+    alone = [*_reductions_over_one_rank(facts)]
     if not alone:
         return "no collective of the step has it: there is none"
     one = "each reduction of the step is" if len(alone) > 1 else "the step reduces"
-    return f"{one} over rank {evidence.expected.rank} alone, {where(alone[0])}"
+    return f"{one} over rank {facts.expected.rank} alone, {where(alone[0])}"
 
 
-def _launches_alone(evidence: Evidence) -> Iterator[CollectiveLaunch]:
+def _launches_alone(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
     """Yield the reductions of the gradient that its rank shares with nobody."""
-    name = evidence.expected.spec.name
-    for launch in _reductions_over_one_rank(evidence):
+    name = facts.expected.spec.name
+    for launch in _reductions_over_one_rank(facts):
         if name in launch.parameters:
             yield launch
 
 
-def _reductions_over_one_rank(evidence: Evidence) -> Iterator[CollectiveLaunch]:
-    step = evidence.expected.step
-    for launch in launches_of(evidence.trace):
+def _reductions_over_one_rank(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
+    step = facts.expected.step
+    for launch in launches_of(facts.trace):
         is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
         if is_alone and launch.moment.step == step:
             yield launch

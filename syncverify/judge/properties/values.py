@@ -11,6 +11,14 @@ import torch
 
 from syncverify.judge.cause import VALUE_CAUSES, Cause
 from syncverify.judge.decoding import explain
+from syncverify.judge.evidence import (
+    DifferentReplicas,
+    Elements,
+    Evidence,
+    FrozenGradient,
+    WrongGradient,
+    launched,
+)
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.overflow import same_values
 from syncverify.judge.properties.after_wait import (
@@ -24,7 +32,6 @@ from syncverify.judge.properties.circumstances import (
 from syncverify.judge.properties.judgement import (
     Finding,
     Judgement,
-    code_of,
     launches_of,
 )
 from syncverify.judge.properties.mechanisms import mechanism
@@ -107,7 +114,7 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Finding]:
                 f"frozen parameter {spec.name!r} received a gradient on rank {rank}, step {step}",
                 rank,
                 spec.name,
-                {"rank": rank, "step": step, "observed": _values(gradient)},
+                FrozenGradient(rank=rank, step=step, observed=_values(gradient)),
             )
 
 
@@ -138,11 +145,10 @@ def replicas_agree(judgement: Judgement) -> Iterator[Finding]:
                 f"differ after wait() of step {step}",
                 rank,
                 spec.name,
-                {
-                    "step": step,
-                    f"rank {first}": _values(other),
-                    f"rank {rank}": _values(mine),
-                },
+                DifferentReplicas(
+                    step=step,
+                    gradients={first: _values(other), rank: _values(mine)},
+                ),
             )
 
 
@@ -166,7 +172,7 @@ def _still_partial(judgement: Judgement) -> Iterator[Finding]:
                 "marked Partial: an optimizer that uses it sums it again",
                 rank,
                 name,
-                {"rank": rank, "step": step, "parameter": name},
+                Evidence(rank=rank, step=step),
             )
 
 
@@ -239,7 +245,6 @@ def _finding(
     finding of a kind is the one that a report shows, and alone has other readings.
     """
     observed = observation.gradients[expected.spec.name]
-    launches = _collectives(judgement, expected)
     told = cause
     cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
     is_first = cause.kind not in seen
@@ -262,25 +267,25 @@ def _finding(
         f"{cause.text}",
         expected.rank,
         expected.spec.name,
-        {
-            "rank": expected.rank,
-            "step": expected.step,
-            "micro_batch": observation.micro_batch,
-            "parameter": expected.spec.name,
-            "local_shape": list(
-                local_shape(judgement.scenario.mesh, expected.spec, expected.rank)
+        WrongGradient(
+            rank=expected.rank,
+            step=expected.step,
+            named=cause.lines,
+            micro_batch=observation.micro_batch,
+            parameter=expected.spec.name,
+            local_shape=local_shape(
+                judgement.scenario.mesh, expected.spec, expected.rank
             ),
-            "contributing_ranks": list(expected.ranks),
-            "reduction": judgement.reference.capabilities.reduction,
-            "expected": _values(expected.value()),
-            "observed": _values(observed),
-            "explanation": cause.text,
-            "collectives": [words for words, _ in launches],
-            **code_of(launches),
-            "is_proven": is_proven,
-            "is_certain": cause.is_certain,
-            "readings": readings[:_SHOWN_READINGS],
-        },
+            contributing_ranks=expected.ranks,
+            reduction=judgement.reference.capabilities.reduction,
+            expected=_values(expected.value()),
+            observed=_values(observed),
+            explanation=cause.text,
+            collectives=tuple(map(launched, _collectives(judgement, expected))),
+            is_proven=is_proven,
+            is_certain=cause.is_certain,
+            readings=tuple(readings[:_SHOWN_READINGS]),
+        ),
         shows=shown_signs(cause, observed),
         explained_by=signs,
     )
@@ -288,15 +293,15 @@ def _finding(
 
 def _collectives(
     judgement: Judgement, expected: ExpectedGradient
-) -> list[tuple[str, CollectiveLaunch]]:
-    """List the rank's reductions of the step that name the parameter, or else all, in words."""
+) -> list[CollectiveLaunch]:
+    """List the rank's reductions of the step that name the parameter, or else all."""
     reductions = [
         launch
         for launch in launches_of(judgement.run.ranks[expected.rank].trace)
         if launch.moment.step == expected.step and launch.reduces
     ]
     own = [each for each in reductions if expected.spec.name in each.parameters]
-    return [(f"{launch} ({launch.moment})", launch) for launch in own or reductions]
+    return own or reductions
 
 
 def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
@@ -305,7 +310,7 @@ def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     return left.dtype == right.dtype and same_values(left, right)
 
 
-def _values(tensor: torch.Tensor | None) -> list[float] | None:
+def _values(tensor: torch.Tensor | None) -> Elements:
     """Return the first elements, flattened."""
     if tensor is None:
         return None

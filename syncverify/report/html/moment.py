@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
 from syncverify.report.replayed import Key, Replayed, race_of
 from syncverify.timeline.timeline import Arrow, Event, EventKind, Place, timeline_of
@@ -49,7 +50,7 @@ def timeline_values(replayed: Replayed) -> dict[str, Any]:
         and {
             "first": places[race[0]],
             "second": places[race[1]],
-            "remedy": replayed.violation.evidence.get("remedy", ""),
+            "remedy": remedy_of(replayed.violation),
         },
     }
 
@@ -95,17 +96,10 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
 
 
 def told_launches(violation: Violation, run: Run) -> Iterator[Key]:
-    """Yield the collectives that a violation names in words."""
-    words = "\n".join((violation.summary, *_texts(violation.evidence.values())))
+    """Yield the collectives of a violation's events."""
+    uses = [event.use for event in violation.evidence.events]
+    told = {use.key for use in uses if isinstance(use, CollectiveLaunch)}
     for rank in violation.ranks:
         for index, record in enumerate(run.ranks[rank].trace):
-            if isinstance(record, CollectiveLaunch) and str(record) in words:
+            if isinstance(record, CollectiveLaunch) and record.key in told:
                 yield rank, index
-
-
-def _texts(values: Any) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            yield from _texts(value)

@@ -119,12 +119,12 @@ def _graph(entry: FoundViolation, replay: Replayed) -> dict[str, Any] | None:
 
 def _micro_batch(entry: FoundViolation) -> tuple[int, int] | None:
     """Return step and micro-batch that a violation names; the last one if it names none."""
-    scenario, evidence = entry.scenario, entry.violation.evidence
-    step = _within(evidence.get("step"), scenario.num_steps) or 0
+    scenario, violation = entry.scenario, entry.violation
+    step = _within(violation.evidence.step, scenario.num_steps) or 0
     count = step_plan.num_micro_batches(scenario, step)
     if not count:
         return None
-    micro_batch = _within(evidence.get("micro_batch"), count)
+    micro_batch = _within(violation.evidence.micro_batch, count)
     return step, count - 1 if micro_batch is None else micro_batch
 
 

@@ -211,7 +211,8 @@ class RankStreams:
     def _shows(self, queried: str) -> bool:
         if self.scheduler is None:
             return True
-        wait = Wait(f"query() of {queried}, at {calling_line()}", tuple, queried)
+        line = calling_line()
+        wait = Wait(f"query() of {queried}, at {line}", tuple, queried, line)
         return self.scheduler.poll("query", wait, lambda: True)
 
 

@@ -213,7 +213,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
                     f"rank {ranks[0]}: {other}, at {other.source}",
                     f"rank {ranks[1]}: {call}, at {launched.source}",
                 )
-                self.world.mismatch = Mismatch(ranks, lines)
+                self.world.mismatch = Mismatch(
+                    ranks, lines, (other.source, launched.source)
+                )
                 raise RunEndedError
 
 

@@ -13,6 +13,7 @@ from syncverify.sim.network.collectives import Call
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.source_lines import Origin
 
 
 @dataclass(slots=True)
@@ -50,11 +51,13 @@ class Rendezvous:
 class Mismatch:
     """Two global ranks whose calls for one collective do not fit together.
 
-    `lines` has the call of each rank in words, with the line that issued it.
+    `lines` has the call of each rank in words, with the line that issued it, and `sources`
+    has these lines alone.
     """
 
     ranks: tuple[int, int]
     lines: tuple[str, str]
+    sources: tuple[Origin, Origin]
 
 
 @dataclass(slots=True)

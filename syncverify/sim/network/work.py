@@ -253,7 +253,8 @@ class SimulatedWork(dist.Work):
             f"{launched.operation} #{launched.sequence}{held} over ranks "
             f"{list(launched.ranks)}, on stream {launched.stream}, at {launched.source}"
         )
-        return Wait(operation, self._rendezvous.missing_ranks, self._rendezvous.name)
+        missing, name = self._rendezvous.missing_ranks, self._rendezvous.name
+        return Wait(operation, missing, name, launched.source)
 
     def _check(self) -> None:
         if self._rendezvous.fails:

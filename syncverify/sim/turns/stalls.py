@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from syncverify.trace.run import Detail
-from syncverify.trace.source_lines import CodeLine, NoLine
+from syncverify.trace.source_lines import (
+    CodeLine,
+    NoLine,
+    Origin,
+    SourceLine,
+    lines_among,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,7 @@ class Wait:
     Attributes:
         operation: The operation in words.
         missing_ranks: Returns the global ranks that have to arrive before the rank goes on.
+        line: Line of the subject that asked for it.
         resource: Name of the awaited resource, the same in every run and on every rank. The
             rank that completes the resource calls `Scheduler.note_access` with the name.
     """
@@ -27,6 +34,7 @@ class Wait:
     operation: str
     missing_ranks: Callable[[], tuple[int, ...]]
     resource: str
+    line: Origin = NoLine.UNKNOWN
 
     @property
     def in_words(self) -> str:
@@ -61,11 +69,13 @@ class Stall:
             `step_bound` if the run reached its number of steps.
         ranks: Global ranks at fault, as far as the scheduler can tell.
         details: One line per rank, or the stack of the rank that kept its turn.
+        named: Lines of the subject that the details name in words.
     """
 
     kind: Literal["deadlock", "never_returns", "step_bound"]
     ranks: tuple[int, ...]
     details: tuple[Detail, ...]
+    named: tuple[SourceLine, ...] = ()
 
 
 def deadlock(positions: Sequence[Position]) -> Stall:
@@ -82,7 +92,8 @@ def deadlock(positions: Sequence[Position]) -> Stall:
     ]
     if cycle := _cycle(waits):
         lines.append("wait-for cycle: " + " -> ".join(f"rank {rank}" for rank in cycle))
-    return Stall("deadlock", tuple(sorted(missing)), tuple(lines))
+    named = lines_among(wait.line for wait in waits.values())
+    return Stall("deadlock", tuple(sorted(missing)), tuple(lines), named)
 
 
 def endless(positions: Sequence[Position], blocked: frozenset[int]) -> Stall:
@@ -90,19 +101,27 @@ def endless(positions: Sequence[Position], blocked: frozenset[int]) -> Stall:
 
     The ranks that run are at fault. The ranks of `blocked` could not run.
     """
-    lines = []
+    lines, named = list[str](), list[Origin]()
     for own in positions:
         if own.finished:
             lines.append(f"rank {own.rank}: has finished")
         elif own.wait is None:
             lines.append(f"rank {own.rank}: goes on at {own.line}")
+            named.append(_line(own))
         elif own.rank in blocked:
             lines.append(f"rank {own.rank}: waits for {own.wait.in_words}")
+            named.append(own.wait.line)
         else:
             said = f"polls for {own.wait.in_words}; polls at {own.line}"
             lines.append(f"rank {own.rank}: {said}")
+            named += [own.wait.line, _line(own)]
     alive = {own.rank for own in positions if not own.finished}
-    return Stall("step_bound", tuple(sorted(alive - blocked or alive)), tuple(lines))
+    ranks = tuple(sorted(alive - blocked or alive))
+    return Stall("step_bound", ranks, tuple(lines), lines_among(named))
+
+
+def _line(own: Position) -> Origin:
+    return own.line.line if isinstance(own.line, CodeLine) else own.line
 
 
 def _cycle(waits: dict[int, Wait]) -> list[int]:

@@ -213,7 +213,7 @@ def test_an_exception_of_the_subject_is_a_fault_with_its_line(
     assert (fault.kind, fault.ranks) == ("raised", (1,))
     assert fault.identity == "KeyError"
     assert fault.summary == "rank 1 raised KeyError in step 0, zero_grad: 'lost'"
-    assert fault.details[-1].endswith('in zero_grad: raise KeyError("lost")')
+    assert str(fault.details[-1]).endswith('in zero_grad: raise KeyError("lost")')
 
 
 def test_leaving_by_exit_is_an_exception_like_any_other(backend: GlooBackend) -> None:
@@ -281,7 +281,7 @@ def test_a_rank_that_never_returns_is_named_with_its_line(backend: GlooBackend) 
     fault = play(backend, Spins).fault
     assert fault is not None
     assert (fault.kind, fault.ranks) == ("never_returns", (1,))
-    assert "in wait: " in fault.details[-1]
+    assert "in wait: " in str(fault.details[-1])
     assert play(backend, Naive).fault is None
 
 

@@ -16,7 +16,7 @@ from syncverify.processes.process_state import STOPPED
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
-from syncverify.trace.source_lines import shown_path
+from syncverify.trace.source_lines import CodeLine, shown_path
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (5,), ("R",)),), (1,), 2**20
@@ -116,11 +116,10 @@ def test_real_processes_that_are_lost_are_replaced(backend: GlooBackend) -> None
     assert hung is not None
     assert (hung.kind, hung.ranks) == ("never_returns", (1,))
     assert hung.details[0].endswith("it is in C code that keeps Python from running")
-    here = f"{shown_path(__file__)}:"
-    assert [
-        line.partition(" in ")[2] for line in hung.details if line.startswith(here)
-    ] == [
-        "wait: self.misbehave()",
-        "misbehave: ctypes.PyDLL(None).sleep(1000)",
+    lines = [each for each in hung.details if isinstance(each, CodeLine)]
+    own = [each for each in lines if each.line.path == shown_path(__file__)]
+    assert [(each.line.function, each.code) for each in own] == [
+        ("wait", "self.misbehave()"),
+        ("misbehave", "ctypes.PyDLL(None).sleep(1000)"),
     ]
     assert members(group) == []

@@ -80,7 +80,7 @@ def test_other_sizes_are_a_mismatch_for_both(tmp_path: Path) -> None:
     assert (
         found.violations[0].summary == "ranks [0, 1] met in one collective and disagree"
     )
-    lines = found.violations[0].evidence["details"]
+    lines = [each.words for each in found.violations[0].evidence.events]
     assert (
         "all_reduce of 4 x Float over ranks [0, 1], at train.py:0 in step" in lines[0]
     )
@@ -202,7 +202,7 @@ def gloo_verdict(folder: Path, *own: list[dict[str, Any]]) -> JobVerdict:
 def test_sizes_of_a_gloo_job(tmp_path: Path) -> None:
     found = gloo_verdict(tmp_path, [gloo_entry(0, 3)], [gloo_entry(0, 4)])
     assert causes(found) == ["collective_mismatch"]
-    assert "6 x Float" in found.violations[0].evidence["details"][0]
+    assert "6 x Float" in found.violations[0].evidence.events[0].words
 
 
 def test_rank_that_never_comes_in_a_gloo_job(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ VIOLATION = Violation(
     summary="gradient of 'p0' on rank 0, step 0 is wrong: it is None",
     ranks=(0,),
     parameters=("p0",),
-    evidence={},
 )
 
 

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.violation import Violation
 from syncverify.report.annotations import annotation_of_job
 from syncverify.report.checkout import checkout
 from syncverify.report.github import annotation
+from syncverify.trace.source_lines import SourceLine
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -65,20 +67,19 @@ def test_without_a_checkout_the_working_directory_counts(
     assert checkout() == tmp_path.resolve()
 
 
-def of_job(place: str) -> str:
-    details = [f"rank 0: all_reduce at {place} in step"]
-    return annotation_of_job(
-        Violation("p", "c", "they disagree", evidence={"details": details})
-    )
+def of_job(path: str) -> str:
+    line = SourceLine(path, 31, "step")
+    event = Event(f"rank 0: all_reduce at {line}")
+    evidence = Disagreement(named=(line,), details=(event,))
+    return annotation_of_job(Violation("p", "c", "they disagree", evidence=evidence))
 
 
 def test_a_violation_of_a_job_names_a_file_of_the_checkout(clone: Path) -> None:
     (clone / "job" / "train.py").touch()
     message = "p (c): they disagree%0Arank 0: all_reduce at {} in step"
     for written in ("job/train.py", "train.py"):
-        place = f"{written}:31"
         found = "::error file=job/train.py,line=31,title=syncverify::"
-        assert of_job(place) == found + message.format(place)
-    assert of_job("gone.py:31") == "::error title=syncverify::" + message.format(
+        assert of_job(written) == found + message.format(f"{written}:31")
+    assert of_job("gone.py") == "::error title=syncverify::" + message.format(
         "gone.py:31"
     )

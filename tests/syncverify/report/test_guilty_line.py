@@ -8,10 +8,12 @@ from types import ModuleType
 import pytest
 
 from syncverify import PropertyViolation, verify
+from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
-from syncverify.report.guilty_line import SourceLine, guilty_line
+from syncverify.report.guilty_line import FileLine, guilty_line
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
+from syncverify.trace.source_lines import CodeLine, SourceLine
 
 HERE = Path(__file__)
 
@@ -26,16 +28,16 @@ class Raises:
     def unbind(self) -> None: ...
 
 
-def violation(place: str) -> Violation:
-    return Violation(
-        "p", "c", "wrong", evidence={"details": ["a", f"{place} in wait: f()"]}
-    )
+def violation(path: str, number: int) -> Violation:
+    line = CodeLine(SourceLine(path, number, "wait"), "f()")
+    evidence = Ended(kind="raised", details=("a", line))
+    return Violation("p", "c", "wrong", evidence=evidence)
 
 
 def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE.parents[1])
-    line = guilty_line(violation("report/test_guilty_line.py:7"), "ddp")
-    assert line == SourceLine(HERE, 7)
+    line = guilty_line(violation("report/test_guilty_line.py", 7), "ddp")
+    assert line == FileLine(HERE, 7)
     assert line.path == "report/test_guilty_line.py"
 
 
@@ -47,10 +49,8 @@ def test_a_path_may_have_signs_that_end_a_word(
     module = ModuleType("with_signs")
     module.__file__ = str(file)
     monkeypatch.setitem(sys.modules, "with_signs", module)
-    line = guilty_line(
-        violation(f"first write, at {folder}/p q.py:6"), "absent:Subject"
-    )
-    assert line == SourceLine(file, 6)
+    line = guilty_line(violation(f"{folder}/p q.py", 6), "absent:Subject")
+    assert line == FileLine(file, 6)
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_definition_counts_before_lines_of_others(
 ) -> None:
     monkeypatch.chdir(HERE.parent)
     first = inspect.getsourcelines(Raises)[1]
-    assert guilty_line(violation("inspect.py:5"), name) == SourceLine(HERE, first)
+    assert guilty_line(violation("inspect.py", 5), name) == FileLine(HERE, first)
 
 
 def test_line_of_others_counts_where_there_is_no_better_one() -> None:
     file = Path(inspect.__file__).resolve()
-    assert guilty_line(violation("inspect.py:5"), "absent:Subject") == SourceLine(
+    assert guilty_line(violation("inspect.py", 5), "absent:Subject") == FileLine(
         file, 5
     )
-    assert guilty_line(violation("absent.py:5"), "absent:Subject") is None
+    assert guilty_line(violation("absent.py", 5), "absent:Subject") is None
 
 
 @pytest.fixture(scope="module")

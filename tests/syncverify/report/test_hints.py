@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 import syncverify.judge
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.report import hints
 from syncverify.scenario.scenario import Scenario
@@ -128,7 +129,7 @@ def test_the_hint_names_the_count_that_changed(
 ) -> None:
     mesh = MeshSpec((2,), ("dp",))
     specs = (ParameterSpec("p0", (), ("R",)),)
-    violation = Violation("a property", "reduced_early", "", evidence={"step": 1})
+    violation = Violation("a property", "reduced_early", "", evidence=Evidence(step=1))
     scenario = Scenario(mesh, specs, accumulations, 64)
     entry = FoundViolation(violation, scenario, is_smallest=True)
     assert words in hints.advice(entry)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report, violation_json
 from syncverify.report.sarif import sarif_log
@@ -33,7 +34,7 @@ ENTRY = FoundViolation(
         cause="touched_in_flight",
         summary="nothing orders one before another",
         ranks=(1, 2),
-        evidence={"rank": 1, "remedies": ["wait for it"]},
+        evidence=Evidence(rank=1),
     ),
     Scenario(MeshSpec((4,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 64),
     left_over=VALUES,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.violation import Violation
 from syncverify.report.report import violation_json
 from syncverify.report.text import violation_text
@@ -41,8 +42,8 @@ def test_lines_that_ran_here_alone_are_a_fact_and_no_verdict() -> None:
 
 
 def test_lines_that_stand_above_are_not_told_once_more() -> None:
-    seen = {"collectives": ["all_reduce SUM, at a.py:7 in reduce (step 0, wait)"]}
-    again = replace(VIOLATION, evidence={**VIOLATION.evidence, **seen})
+    event = Event("all_reduce SUM, at a.py:7 in reduce (step 0, wait)")
+    again = replace(VIOLATION, evidence=Disagreement(details=(event,)))
     entry = replace(ENTRY, violation=again, deciders=RAN_HERE)
     text = violation_text(entry, subject="ddp", backend="sim")
     assert "  ran only where it fails:\n              a.py:8 in reduce: " in text

@@ -7,8 +7,10 @@ from dataclasses import fields, replace
 
 import pytest
 
+from syncverify.judge.evidence import Ended, Event, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import evidence_json
 from syncverify.report.report import Report, violation_json
 from syncverify.report.text import (
     diagnosis,
@@ -36,19 +38,19 @@ SCENARIO = Scenario(
     (2, 1),
     2**20,
 )
+SENT = Event("all_reduce SUM of 3 x float32 over ranks [0, 2], at a.py:1")
 VIOLATION = Violation(
     property="gradient_equals_reference",
     cause="rank_contribution_missing",
     summary="gradient of 'p0' on rank 0, step 0 is wrong: rank 2 is missing",
     ranks=(0, 2),
     parameters=("p0",),
-    evidence={
-        "expected": [1.0, -2.5, 1048576.0],
-        "observed": [1.0, 0.0, 3e-05],
-        "collectives": ["all_reduce SUM of 3 x float32 over ranks [0, 2], at a.py:1"],
-        "rank": 0,
-    },
-)
+    evidence=WrongGradient(
+        rank=0, parameter="p0", local_shape=(3,), contributing_ranks=(0, 2),
+        reduction="sum", expected=[1.0, -2.5, 1048576.0], observed=[1.0, 0.0, 3e-05],
+        explanation="rank 2 is missing", collectives=(SENT,), is_proven=False,
+    ),
+)  # fmt: skip
 ENTRY = FoundViolation(VIOLATION, SCENARIO, is_smallest=True)
 REPORT = Report(
     subject="mine:Sync",
@@ -107,11 +109,12 @@ def test_several_violations_are_numbered() -> None:
 
 
 def test_fault_shows_its_details() -> None:
+    waits = "rank 0: waits for rank 1"
     fault = Violation(
         property="every_wait_completes",
         cause="deadlock",
         summary="no rank can go on: rank 1 never arrives",
-        evidence={"details": ["rank 0: waits for rank 1", "rank 1: has finished"]},
+        evidence=Ended(kind="deadlock", details=(waits, "rank 1: has finished")),
     )
     text = violation_text(
         FoundViolation(fault, SCENARIO), subject="a b", backend="gloo"
@@ -125,7 +128,7 @@ def test_fault_shows_its_details() -> None:
 
 
 def test_missing_gradient_is_not_a_number() -> None:
-    gone = replace(VIOLATION, evidence={"expected": [1.0], "observed": None})
+    gone = replace(VIOLATION, evidence=replace(VIOLATION.evidence, observed=None))
     text = violation_text(FoundViolation(gone, SCENARIO), subject="ddp", backend="sim")
     assert "  observed:   no gradient" in text.splitlines()
 
@@ -260,7 +263,7 @@ def test_json_report() -> None:
         "token": ENTRY.token,
         "scenario": SCENARIO.to_json(),
         "schedule": [],
-        "evidence": {"cause": "rank_contribution_missing", **VIOLATION.evidence},
+        "evidence": evidence_json(VIOLATION),
         "consequences": [],
         "other_forms": [],
     }
@@ -369,10 +372,8 @@ def test_violations_that_one_explains_are_in_json() -> None:
 
 def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
     """However many collectives, parameters and consequences there are."""
-    evidence = {
-        "expected": [1.0], "observed": [2.0], "remedy": "wait",
-        **{key: [f"{key} {n}" for n in range(40)] for key in ("streams", "collectives")},
-    }  # fmt: skip
+    collectives = tuple(Event(f"collective {n}") for n in range(40))
+    evidence = replace(VIOLATION.evidence, collectives=collectives)
     entry = FoundViolation(
         replace(VIOLATION, evidence=evidence),
         replace(
@@ -385,7 +386,7 @@ def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
     )
     lines = violation_text(entry, subject="s", backend="sim").splitlines()
     assert len(lines) <= 60
-    for title in ("expected:", "observed:", "remedy:", "seen on:", "hint:", "replay:"):
+    for title in ("expected:", "observed:", "seen on:", "hint:", "replay:"):
         assert any(line.strip().startswith(title) for line in lines)
     assert sum("... and " in line for line in lines) >= 4
 

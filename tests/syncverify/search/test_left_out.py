@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
@@ -161,7 +162,7 @@ def found_in(step: int, cause: str, *, is_smallest: bool) -> FoundViolation:
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 2), 1 << 20
     )
-    violation = Violation("a property", cause, "", (0,), evidence={"step": step})
+    violation = Violation("a property", cause, "", (0,), evidence=Evidence(step=step))
     return FoundViolation(violation, scenario, is_smallest=is_smallest)
 
 

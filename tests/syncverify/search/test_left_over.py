@@ -15,6 +15,7 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
 from syncverify.repair import diagnosis
@@ -248,7 +249,7 @@ def test_a_right_subject_has_nothing_left_over() -> None:
     scenario = Scenario(
         MeshSpec((2,), ("dp",)), (ParameterSpec("p0", (2,), ("R",)),), (1, 1), 1 << 20
     )
-    violation = Violation("a property", "scaled", "", (0,), evidence={"step": 1})
+    violation = Violation("a property", "scaled", "", (0,), evidence=Evidence(step=1))
     entry = FoundViolation(violation, scenario)
     assert left_over(entry, resolve(CountsHookCalls), SimBackend()) == ()
 

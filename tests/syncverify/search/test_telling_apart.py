@@ -39,7 +39,7 @@ def shown(subject: type, max_ranks: int) -> FoundViolation:
     found, backend = resolve(subject), SimBackend()
     violations = check(ALIKE, backend.run(ALIKE, found), found.capabilities)
     (violation,) = [each for each in violations if each.cause == "scaled"]
-    assert violation.evidence["readings"]
+    assert violation.evidence.readings
     return with_fewer_readings(
         FoundViolation(violation, ALIKE, is_smallest=True), found, backend, max_ranks
     )
@@ -56,7 +56,7 @@ def shown(subject: type, max_ranks: int) -> FoundViolation:
 def test_numbers_that_differ_leave_one_reading(subject: type, divisor: str) -> None:
     entry = shown(subject, max_ranks=4)
     assert divisor in entry.violation.summary
-    assert entry.violation.evidence["readings"] == []
+    assert entry.violation.evidence.readings == ()
     assert entry.is_smallest
 
 

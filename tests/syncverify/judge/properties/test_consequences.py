@@ -2,6 +2,7 @@
 
 import pytest
 
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.consequences import (
     clues_of,
@@ -10,6 +11,7 @@ from syncverify.judge.properties.consequences import (
     other_forms,
 )
 from syncverify.judge.violation import Clues, Violation
+from syncverify.trace.source_lines import SourceLine
 
 GRADIENT = "gradient_equals_reference"
 LOCAL = "unreduced_stay_local"
@@ -61,24 +63,24 @@ def test_a_vague_cause_gives_way_to_a_precise_one_about_values() -> None:
     assert other_forms([vague, (UNBIND, "hook_left")]) == {}
 
 
-def violation(name: str, cause: str, *lines: str) -> Violation:
-    details = [f"rank 0: all_reduce of 3 x float32, at {line} in f" for line in lines]
-    return Violation(name, cause, "", evidence={"details": details})
+def violation(name: str, cause: str, *paths: str) -> Violation:
+    lines = tuple(SourceLine(path, 1, "f") for path in paths)
+    return Violation(name, cause, "", evidence=Evidence(named=lines))
 
 
 def test_disagreements_about_the_same_line_are_one() -> None:
-    deadlock = violation(WAIT, "deadlock", "a.py:1", "a.py:2")
-    same = violation(MATCH, "bucket_mismatch", "a.py:2")
-    elsewhere = violation(MATCH, "collective_mismatch", "b.py:2")
+    deadlock = violation(WAIT, "deadlock", "a.py", "b.py")
+    same = violation(MATCH, "bucket_mismatch", "b.py")
+    elsewhere = violation(MATCH, "collective_mismatch", "c.py")
     clues = {one.identity: clues_of(one) for one in (deadlock, same, elsewhere)}
-    assert clues[deadlock.identity].shows == {"a.py:1", "a.py:2"}
+    assert clues[deadlock.identity].shows == {"a.py:1", "b.py:1"}
     assert other_forms([*clues], clues) == {same.identity: deadlock.identity}
 
 
 def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> None:
-    deadlock = violation(WAIT, "deadlock", "a.py:1")
-    bound = violation(WAIT, "step_bound", "a.py:2")
-    both = violation(MATCH, "collective_mismatch", "a.py:1", "a.py:2")
+    deadlock = violation(WAIT, "deadlock", "a.py")
+    bound = violation(WAIT, "step_bound", "b.py")
+    both = violation(MATCH, "collective_mismatch", "a.py", "b.py")
     clues = {one.identity: clues_of(one) for one in (deadlock, bound, both)}
     assert other_forms([*clues], clues) == dict.fromkeys(
         (bound.identity, both.identity), deadlock.identity
@@ -86,7 +88,7 @@ def test_two_disagreements_are_one_by_a_third_that_shares_a_line_with_both() -> 
 
 
 def test_lines_count_for_disagreements_alone() -> None:
-    assert clues_of(violation(GRADIENT, "scaled", "a.py:1")) == Clues()
+    assert clues_of(violation(GRADIENT, "scaled", "a.py")) == Clues()
 
 
 def clues(shows: str, *explained_by: str) -> Clues:

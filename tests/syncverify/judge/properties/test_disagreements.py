@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from syncverify.judge.evidence import Disagreement, Evidence
 from syncverify.judge.properties.consequences import clues_of, other_forms
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.violation import Violation
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
 MATCH = "collectives_match_across_ranks"
@@ -38,7 +40,7 @@ def test_a_bucket_that_differs_by_gradients_of_another_group_mixes_groups() -> N
         "ranks [0, 1] met in one collective and disagree: the bucket of q holds gradients of "
         "other groups: no axis reduces few over these ranks"
     )
-    assert one.evidence["is_proven"]
+    assert isinstance(one.evidence, Disagreement)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,11 @@ def test_the_reason_comes_before_other_forms_of_a_disagreement() -> None:
         "groups_mixed",
         "foreign_contribution",
     ]
-    line = "a collective, at a.py:1 in launch"
-    clues = {(MATCH, cause): clues_of(Violation(MATCH, cause, line)) for cause in told}
+    seen = Evidence(named=(SourceLine("a.py", 1, "launch"),))
+    clues = {
+        (MATCH, cause): clues_of(Violation(MATCH, cause, "", evidence=seen))
+        for cause in told
+    }
     for last in range(2, len(told)):
         identities = [(MATCH, cause) for cause in told[: last + 1]]
         forms = other_forms(identities, clues)

@@ -23,7 +23,7 @@ def test_opposite_orders_are_a_hazard_with_the_lines_of_both_ranks() -> None:
         "ranks [0, 1] launch collectives in orders that exclude each other: a deadlock "
         "hazard on NCCL"
     )
-    assert sorted(one.evidence["details"]) == [
+    assert sorted(each.words for each in one.evidence.events) == [
         f"rank 0: {A0}; then {B0}",
         f"rank 1: {B0}; then {A0}",
     ]
@@ -32,8 +32,8 @@ def test_opposite_orders_are_a_hazard_with_the_lines_of_both_ranks() -> None:
 def test_orders_agree_until_they_do_not() -> None:
     assert found([A0, B0, B1, A1], [A0, B0, B1, A1]) == []
     finding, _ = found([A0, B0, B1, A1], [A0, B0, A1, B1])
-    assert finding.evidence["details"][0].startswith("rank 1: all_reduce SUM of 4 x")
-    assert "a.py:1" in finding.evidence["details"][0]
+    assert finding.evidence.events[0].words.startswith("rank 1: all_reduce SUM of 4 x")
+    assert "a.py:1" in finding.evidence.events[0].words
 
 
 def test_what_ranks_do_not_share_may_come_anywhere() -> None:
@@ -51,7 +51,7 @@ def test_circle_over_communicators_that_share_one_rank_each_is_found() -> None:
     second = [columns[0], rows[1]], [rows[1], columns[1]]
     findings = found(*first, *second)
     assert [finding.rank for finding in findings] == [0, 1, 2, 3]
-    assert len(findings[0].evidence["details"]) == 4
+    assert len(findings[0].evidence.events) == 4
 
 
 def test_smallest_circle_is_told() -> None:
@@ -101,7 +101,7 @@ def test_two_ranks_that_both_send_first_wait_for_each_other() -> None:
         "ranks [0, 1] exchange messages one by one in orders that exclude each other: a "
         "deadlock hazard on NCCL"
     )
-    assert sorted(one.evidence["details"]) == [
+    assert sorted(each.words for each in one.evidence.events) == [
         f"rank 0: {orders[0][0]}; then {orders[1][0]}",
         f"rank 1: {orders[1][0]}; then {orders[0][0]}",
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syncverify.judge.evidence import ended
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
@@ -47,7 +48,7 @@ def test_ranks_that_meet_must_agree(left: Any, right: Any) -> None:
     one, other = found([first(**left)], [first(**right)])
     assert (one.cause, one.rank, other.rank) == ("collective_mismatch", 0, 1)
     assert one.summary == "ranks [0, 1] met in one collective and disagree"
-    assert one.evidence["details"] == [
+    assert [each.words for each in one.evidence.events] == [
         f"rank 0: {first(**left)}",
         f"rank 1: {first(**right)}",
     ]
@@ -220,4 +221,4 @@ def test_mismatch_that_only_the_backend_saw_is_told() -> None:
         (0, "they disagree"),
         (1, "they disagree"),
     ]
-    assert findings[0].evidence == {"details": ["rank 0: a", "rank 1: b"]}
+    assert findings[0].evidence == ended(seen)

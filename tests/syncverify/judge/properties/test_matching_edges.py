@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from syncverify.judge.evidence import Event
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.trace.run import Fault
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
@@ -52,7 +53,9 @@ def test_who_is_absent_is_told_what_a_peer_issues_and_when() -> None:
     one, other = (launch("dp", (0, 1), n) for n in range(2))
     (finding,) = collectives_match_across_ranks(judgement([one], [one, other]))
     assert (finding.rank, finding.parameter) == (0, None)
-    assert finding.evidence == {"details": [f"rank 1: {other}, in step 0, wait"]}
+    assert finding.evidence.events == (
+        Event(f"rank 1: {other}, in step 0, wait", other),
+    )
 
 
 def test_a_rank_is_absent_from_communicators_of_its_own_only() -> None:

@@ -260,6 +260,7 @@ def test_own_gradient_that_the_caller_moved_is_lost() -> None:
         "it is rank 0's own gradient: `.grad` does not lie in the memory that is reduced at "
         "a.py:7 in launch (step 0, wait), where bind() had put it, since the caller changed "
         "parameters before step 0",
+        lines=(SourceLine("a.py", 7, "launch"),),
     )
 
 

@@ -6,6 +6,7 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.judgement import Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
+from syncverify.report.evidence import evidence_json
 from syncverify.report.hints import hint_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -133,7 +134,7 @@ def test_one_defect_violates_one_property(program: str, name: str, cause: str) -
     (found,) = violations(STEPS, program)
     assert found.identity == (name, cause)
     assert found.ranks == (1,)
-    assert found.evidence["remedy"].endswith((": holds", ": orders 3 of 6 such pairs"))
+    assert found.evidence.remedy.endswith((": holds", ": orders 3 of 6 such pairs"))
     assert hint_of(found.cause)
 
 
@@ -174,8 +175,8 @@ def test_memory_that_is_freed_early_is_told_once() -> None:
 
 
 def told_in_full(found: Violation) -> dict[str, str]:
-    told = ("first", "second", "memory", "remedy")
-    return {name: found.evidence[name] for name in told}
+    seen = evidence_json(found)
+    return {name: seen[name] for name in ("first", "second", "memory", "remedy")}
 
 
 def test_traces_are_judged_once_for_all_properties(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syncverify.judge.evidence import Event, ReducedTwice, TooFewElements, launched
 from syncverify.judge.properties.collectives import each_bucket_reduced_once_per_step
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
@@ -47,12 +48,12 @@ def test_the_same_bytes_of_one_parameter_may_be_reduced_once() -> None:
     (finding,) = found(first, second)
     assert (finding.cause, finding.rank, finding.parameter) == ("reduced_twice", 0, "p")
     assert finding.summary == "rank 0 reduced the same memory twice in step 0"
-    assert finding.evidence == {
-        "rank": 0,
-        "step": 0,
-        "first": f"{first} (step 0, micro-batch 0, backward)",
-        "second": f"{second} (step 0, wait)",
-    }
+    assert finding.evidence == ReducedTwice(
+        rank=0,
+        step=0,
+        first=Event(f"{first} (step 0, micro-batch 0, backward)", first),
+        second=Event(f"{second} (step 0, wait)", second),
+    )
 
 
 def test_parameters_of_both_are_named_in_order() -> None:
@@ -121,13 +122,13 @@ def test_as_much_is_exchanged_as_is_owed() -> None:
         "rank 0 owes the reduction of 8 elements in step 0, but exchanged 4 in 1 "
         "collectives"
     )
-    assert finding.evidence == {
-        "rank": 0,
-        "step": 0,
-        "owed_numel": 8,
-        "exchanged_numel": 4,
-        "collectives": [f"{launches[0]} ({launches[0].moment})"],
-    }
+    assert finding.evidence == TooFewElements(
+        rank=0,
+        step=0,
+        owed_numel=8,
+        exchanged_numel=4,
+        collectives=(launched(launches[0]),),
+    )
 
 
 def test_a_gather_of_all_parts_exchanges_them() -> None:
@@ -138,13 +139,13 @@ def test_a_gather_of_all_parts_exchanges_them() -> None:
 def test_elements_are_counted_in_each_step_and_over_several_ranks_only() -> None:
     launches = [reduction(n, name, numel=8) for n, name in enumerate("pq")]
     (finding,) = found(*launches, observed=[0, 1])
-    assert finding.evidence["step"] == 1
+    assert finding.evidence.step == 1
     alone = launch("tp", (0,), 0, numel=8)
     (finding,) = found(alone, observed=[0])
-    assert finding.evidence["exchanged_numel"] == 0
+    assert finding.evidence.exchanged_numel == 0
 
 
 def test_a_step_that_owes_nothing_or_did_not_end_exchanges_nothing() -> None:
     assert found() == []
     (finding,) = found(observed=[0, 1], event="empty_step")
-    assert finding.evidence["step"] == 0
+    assert finding.evidence.step == 0

@@ -240,7 +240,7 @@ def test_a_rank_that_keeps_its_turn_is_interrupted_where_it_stands() -> None:
     threads, stall = world.run(program)
     assert stall is not None
     assert (stall.kind, stall.ranks) == ("never_returns", (0,))
-    assert any("in program:" in line for line in stall.details)
+    assert any("in program:" in str(line) for line in stall.details)
     assert isinstance(threads[0].error, RunEndedError)
     assert not any(thread.thread.is_alive() for thread in threads)
 

@@ -1,7 +1,7 @@
 """The description of a stalled world's waits."""
 
 from syncverify.sim.turns.stalls import Position, Stall, Wait, deadlock, endless
-from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.source_lines import CodeLine, SourceLine
 
 
 def waits(rank: int, *missing: int, line: str = "") -> Position:
@@ -30,6 +30,9 @@ def test_waiting_for_one_that_has_finished_is_no_circle() -> None:
     assert stall.ranks == (0, 1, 2)
 
 
+SPINS, POLLS = SourceLine("a.py", 1, "f"), SourceLine("b.py", 2, "g")
+
+
 def test_waiting_for_nobody_in_particular_is_no_circle() -> None:
     assert deadlock([waits(0)]) == Stall(
         "deadlock", (), ("rank 0: waits for nobody in op0",)
@@ -37,9 +40,9 @@ def test_waiting_for_nobody_in_particular_is_no_circle() -> None:
 
 
 def test_endless_run_names_who_still_moves() -> None:
-    running = Position(3, False, None, SourceLine("a.py", 1, "f"))
+    running = Position(3, False, None, CodeLine(SPINS, "go()"))
     positions = [
-        waits(0, 2, line=SourceLine("b.py", 2, "g")),
+        waits(0, 2, line=CodeLine(POLLS, "poll()")),
         waits(1, 0),
         finished(2),
         running,
@@ -48,9 +51,10 @@ def test_endless_run_names_who_still_moves() -> None:
         "step_bound",
         (0, 3),
         (
-            "rank 0: polls for rank 2 in op0; polls at b.py:2 in g",
+            "rank 0: polls for rank 2 in op0; polls at b.py:2 in g: poll()",
             "rank 1: waits for rank 0 in op1",
             "rank 2: has finished",
-            "rank 3: goes on at a.py:1 in f",
+            "rank 3: goes on at a.py:1 in f: go()",
         ),
+        (POLLS, SPINS),
     )

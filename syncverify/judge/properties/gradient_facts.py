@@ -23,7 +23,7 @@ from syncverify.trace.run import Observation
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
-class Evidence:
+class GradientFacts:
     """A wrong gradient, and the trace of its rank.
 
     Attributes:

@@ -1,0 +1,294 @@
+"""The evidence of a violation: facts as values, one class a family.
+
+`report/` makes texts and JSON of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from typing_extensions import override
+
+from syncverify.trace.records import CollectiveLaunch, MemoryUse, Moment
+from syncverify.trace.run import Detail, Fault
+from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
+
+# Elements of a gradient; None for no gradient.
+Elements = list[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Work of a rank that a violation tells of.
+
+    Attributes:
+        words: The event in words.
+        use: Record of the event; None where no record is known.
+    """
+
+    words: str
+    use: MemoryUse | None = None
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Return the line of the subject that queued the work, and those that led to it."""
+        return (self.use.source, *self.use.callers) if self.use else ()
+
+
+def launched(launch: CollectiveLaunch) -> Event:
+    """Return the event of a launch, with its moment."""
+    return Event(f"{launch} ({launch.moment})", launch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The facts that all families have.
+
+    Attributes:
+        rank, step: Rank and step of the finding; None where no single one is known.
+        micro_batch: Micro-batch of the gradient's backward; None for any other finding.
+        is_proven: Whether the trace leaves no other cause.
+        is_certain: Whether the run leaves no other cause, if the trace tells this one.
+        readings: Other mistakes that give the same value.
+        shown: The event that the summary tells of; None where it tells of none.
+        named: Lines that the summary or an explanation names, beside those of events.
+    """
+
+    rank: int | None = None
+    step: int | None = None
+    micro_batch: int | None = None
+    is_proven: bool = True
+    is_certain: bool = True
+    readings: tuple[str, ...] = ()
+    shown: Event | None = None
+    named: tuple[Origin, ...] = ()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Return the events in the order of a report."""
+        return () if self.shown is None else (self.shown,)
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """Return the lines of the subject, those first that a text names."""
+        first = [origin for event in self.events for origin in event.origins[:1]]
+        behind = [origin for event in self.events for origin in event.origins]
+        return lines_among(dict.fromkeys((*self.named, *first, *behind)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongGradient(Evidence):
+    """A gradient beside the right one.
+
+    Attributes:
+        parameter: Name of the parameter.
+        local_shape: Shape of the gradient on the rank.
+        contributing_ranks: Ranks whose gradients it has to contain.
+        reduction: `sum` or `mean`.
+        expected, observed: First elements, flattened.
+        explanation: The mistake that gives this value.
+        collectives: The rank's reductions of the step.
+    """
+
+    parameter: str
+    local_shape: tuple[int, ...]
+    contributing_ranks: tuple[int, ...]
+    reduction: str
+    expected: Elements
+    observed: Elements
+    explanation: str
+    collectives: tuple[Event, ...]
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return self.collectives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenGradient(Evidence):
+    """A gradient of a parameter that gets none."""
+
+    observed: Elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferentReplicas(Evidence):
+    """Gradients of ranks that hold the same part of a parameter; elements by rank."""
+
+    gradients: Mapping[int, Elements]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership(Evidence):
+    """The ranks of a parameter's replicas, those with the right gradient, and the owner."""
+
+    replicas: tuple[int, ...]
+    right_on: tuple[int, ...] = ()
+    owner: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistimed(Evidence):
+    """A collective at a moment at which none is allowed.
+
+    Attributes:
+        collective: The launch.
+    """
+
+    collective: CollectiveLaunch
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return (Event("", self.collective),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducedTwice(Evidence):
+    """Two reductions of the same memory."""
+
+    first: Event
+    second: Event
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooFewElements(Evidence):
+    """Elements that a rank had to exchange in a step, and those that it exchanged."""
+
+    owed_numel: int
+    exchanged_numel: int
+    collectives: tuple[Event, ...]
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return self.collectives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disordered(Evidence):
+    """Two uses of memory without an order, in words.
+
+    Attributes:
+        first: The use that has to come first.
+        second: The use that does not wait for it, or the next owner of the memory.
+        memory: The memory.
+        remedy: Waits that order the two; None where they would order them the wrong way.
+        streams: Where each stream is made.
+        waits: Waits that were made in between.
+    """
+
+    first: Event
+    second: Event
+    memory: str
+    remedy: str | None
+    streams: tuple[str, ...]
+    waits: tuple[str, ...]
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement(Evidence):
+    """Events of ranks that exclude each other."""
+
+    details: tuple[Event, ...]
+
+    @property
+    @override
+    def events(self) -> tuple[Event, ...]:
+        return self.details
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Evidence):
+    """An early end of the run.
+
+    Attributes:
+        kind: Kind of the fault.
+        details: Where each rank stands, or the subject's lines on the stack.
+        groups: What the subject calls its groups, where it raised an error.
+    """
+
+    kind: str
+    details: tuple[Detail, ...]
+    groups: str | None = None
+
+    @property
+    @override
+    def lines(self) -> tuple[SourceLine, ...]:
+        stack = [each.line for each in self.details if isinstance(each, CodeLine)]
+        return (*lines_among(self.named), *stack)
+
+
+def ended(fault: Fault) -> Ended:
+    """Return the evidence of a fault."""
+    return Ended(kind=fault.kind, details=fault.details, named=fault.named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left(Evidence):
+    """What a subject leaves behind.
+
+    Attributes:
+        hooks: Number of hooks; None where something else is left.
+        line: First line of a hook that is still called.
+        explanation: What a later gradient contains.
+    """
+
+    hooks: int | None = None
+    line: SourceLine | None = None
+    explanation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverCap(Evidence):
+    """Bytes of a bucket, and their cap."""
+
+    bytes: int
+    cap: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiledUp(Evidence):
+    """What a subject holds after each step: numbers of objects, or bytes."""
+
+    held: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotOverlapped(Evidence):
+    """Steps in which a reduction could overlap with backward, and did not."""
+
+    possible: int
+    overlapped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamChanged(Evidence):
+    """The current stream at the end of a call."""
+
+    moment: Moment
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedAgain(Evidence):
+    """What a second play of one scenario and schedule shows, beside the first."""
+
+    first: str
+    again: str
+
+
+NO_EVIDENCE: Final = Evidence()

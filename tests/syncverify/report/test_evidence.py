@@ -1,0 +1,168 @@
+"""Evidence in reports: its keys in JSON, and its events with their titles."""
+
+from typing import Any
+
+import pytest
+
+from syncverify.judge.evidence import (
+    DifferentReplicas,
+    Disagreement,
+    Disordered,
+    Ended,
+    Event,
+    Evidence,
+    FrozenGradient,
+    Left,
+    Mistimed,
+    NotOverlapped,
+    OverCap,
+    Ownership,
+    PiledUp,
+    PlayedAgain,
+    ReducedTwice,
+    StreamChanged,
+    TooFewElements,
+    WrongGradient,
+)
+from syncverify.judge.violation import Violation
+from syncverify.report.evidence import evidence_json, titled_events
+from syncverify.trace.records import Access, CollectiveLaunch, Moment
+from syncverify.trace.source_lines import CodeLine, SourceLine
+
+HERE = SourceLine(__file__, 1, "f")
+NOW = Moment("wait", 0)
+USE = Access(NOW, "side", "aten.add_", (), (), HERE)
+LAUNCH = CollectiveLaunch(
+    NOW, (0, 1), 0, "all_reduce", "SUM", "float32", 4, (), (), HERE
+)
+FIRST, SECOND = Event("one", USE), Event("two")
+
+CASES = [
+    (Evidence(rank=1, step=2), {"rank": 1, "step": 2}),
+    (
+        WrongGradient(
+            rank=0,
+            step=1,
+            parameter="p",
+            local_shape=(2,),
+            contributing_ranks=(0, 1),
+            reduction="sum",
+            expected=[1.0, float("inf")],
+            observed=None,
+            explanation="it is gone",
+            collectives=(SECOND,),
+            is_proven=False,
+            readings=("it is late",),
+        ),
+        {
+            "rank": 0,
+            "step": 1,
+            "micro_batch": None,
+            "parameter": "p",
+            "local_shape": [2],
+            "contributing_ranks": [0, 1],
+            "reduction": "sum",
+            "expected": [1.0, float("inf")],
+            "observed": None,
+            "explanation": "it is gone",
+            "collectives": ["two"],
+            "is_proven": False,
+            "is_certain": True,
+            "readings": ["it is late"],
+        },
+    ),
+    (FrozenGradient(rank=0, observed=[2.0]), {"rank": 0, "observed": [2.0]}),
+    (
+        DifferentReplicas(step=0, gradients={0: [1.0], 2: None}),
+        {"step": 0, "rank 0": [1.0], "rank 2": None},
+    ),
+    (
+        Ownership(step=0, replicas=(0, 1), right_on=(1,), owner=0),
+        {"step": 0, "replicas": [0, 1], "right_on": [1], "owner": 0},
+    ),
+    (
+        Mistimed(rank=0, collective=LAUNCH),
+        {
+            "rank": 0,
+            "collective": str(LAUNCH),
+            "moment": "step 0, wait",
+            "is_proven": True,
+        },
+    ),
+    (ReducedTwice(first=SECOND, second=SECOND), {"first": "two", "second": "two"}),
+    (
+        TooFewElements(owed_numel=8, exchanged_numel=4, collectives=()),
+        {"owed_numel": 8, "exchanged_numel": 4, "collectives": []},
+    ),
+    (
+        Disordered(
+            first=SECOND,
+            second=SECOND,
+            memory="bytes",
+            remedy=None,
+            streams=("side",),
+            waits=(),
+        ),
+        {
+            "first": "two",
+            "second": "two",
+            "memory": "bytes",
+            "streams": ["side"],
+            "waits": [],
+        },
+    ),
+    (Disagreement(details=(SECOND,)), {"details": ["two"], "is_proven": True}),
+    (
+        Ended(kind="raised", details=("rank 0", CodeLine(HERE, "g()")), groups="mesh"),
+        {
+            "kind": "raised",
+            "details": ["rank 0", f"{HERE}: g()"],
+            "groups": "mesh",
+        },
+    ),
+    (Left(rank=0, line=HERE), {"rank": 0, "line": str(HERE)}),
+    (OverCap(bytes=8, cap=4), {"bytes": 8, "cap": 4}),
+    (PiledUp(held=(1, 2)), {"held": [1, 2]}),
+    (NotOverlapped(possible=3), {"possible": 3, "overlapped": 0}),
+    (
+        StreamChanged(moment=NOW, stream="side"),
+        {"moment": "step 0, wait", "stream": "side"},
+    ),
+    (
+        PlayedAgain(first="a", again="b"),
+        {"first": "a", "again": "b", "details": ["first: a", "again: b"]},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "values"), CASES, ids=[type(each).__name__ for each, _ in CASES]
+)
+def test_each_family_keeps_its_keys(evidence: Evidence, values: dict[str, Any]) -> None:
+    found = evidence_json(Violation("p", "c", "", evidence=evidence))
+    code = found.pop("code", {})
+    assert found == {"cause": "c", **values}
+    assert [*code] == [each.words for each in evidence.events if each.use]
+
+
+def test_code_stands_behind_an_event() -> None:
+    evidence = Disagreement(details=(FIRST, SECOND))
+    data = evidence_json(Violation("p", "c", "", evidence=evidence))
+    assert data["code"] == {"one": [f'{HERE}: """{__doc__}"""']}
+    assert evidence.lines == (HERE,)
+
+
+def test_events_of_an_order_have_titles() -> None:
+    words = {"memory": "bytes", "remedy": "wait", "streams": (), "waits": ("a", "b")}
+    evidence = Disordered(first=FIRST, second=SECOND, **words)  # type: ignore[arg-type]
+    titled = [
+        (title, [e.words for e in each]) for title, each in titled_events(evidence)
+    ]
+    assert titled == [
+        ("first:", ["one"]),
+        ("second:", ["two"]),
+        ("memory:", ["bytes"]),
+        ("remedy:", ["wait"]),
+        ("", []),
+        ("waits:", ["a", "b"]),
+    ]
