@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 
 from studies.prose import __main__ as command
-from studies.prose.counting import Count, comments, count, docstrings, pages
+from studies.prose.counting import (
+    LONGEST_SENTENCE,
+    RULES,
+    Count,
+    comments,
+    count,
+    docstrings,
+    pages,
+)
 
 DIALECT = '''"""Whoever reads of what nobody told."""
 
@@ -13,6 +21,7 @@ x = 1  # whose it is, as ever
 def f():
     """Likewise."""
 '''
+PRONOUNS, DIALECTS, SENTENCES = RULES
 
 
 def write(root: Path, place: str, text: str) -> None:
@@ -23,18 +32,35 @@ def write(root: Path, place: str, text: str) -> None:
 
 def test_docstrings_are_counted_without_comments(tmp_path: Path) -> None:
     write(tmp_path, "a.py", DIALECT)
-    assert count("a", docstrings(tmp_path)) == Count("a", 7, 4)
-    assert count("a", comments(tmp_path)) == Count("a", 5, 2)
+    assert count("a", docstrings(tmp_path)) == Count("a", 7, (4, 0, 0))
+    assert count("a", comments(tmp_path)) == Count("a", 5, (2, 0, 0))
 
 
 def test_code_blocks_of_pages_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, "a.md", "Who\n```\nwhat whose\n```\nreads\n")
-    assert count("a", pages(tmp_path)) == Count("a", 2, 1)
+    assert count("a", pages(tmp_path)) == Count("a", 2, (1, 0, 0))
 
 
-def test_five_per_thousand_is_plain_and_more_is_not() -> None:
-    assert Count("a", 1000, 5).is_plain
-    assert not Count("a", 1000, 6).is_plain
+@pytest.mark.parametrize(
+    "text",
+    ["The subject is told a number.", "It was asked for.", "the gradient that it owes"],
+)
+def test_dialect_is_counted(text: str) -> None:
+    assert DIALECTS.found(text)
+    assert not DIALECTS.found("The subject tells a number; a rank asks for the lock.")
+
+
+@pytest.mark.parametrize("separator", [". ", ":\n", "\n\n", "\n* ", "\n1. ", " | "])
+def test_only_a_sentence_over_the_longest_is_long(separator: str) -> None:
+    half = " ".join(["word"] * LONGEST_SENTENCE)
+    assert SENTENCES.found(f"{half}{separator}{half}") == 0
+    assert SENTENCES.found(f"{half} [word](a/b/c) {separator}{half}") == 1
+    assert SENTENCES.found(f"{half} {half}{separator}") == 1
+
+
+def test_as_many_as_a_rule_allows_are_plain_and_more_are_not() -> None:
+    assert Count("a", 1000, (5, 0, 0)).broken() == []
+    assert Count("a", 1000, (6, 0, 1)).broken() == [PRONOUNS, SENTENCES]
 
 
 def test_dialect_fails_the_command(
@@ -43,4 +69,4 @@ def test_dialect_fails_the_command(
     assert command.main(tmp_path) == 0
     write(tmp_path, "syncverify/a.py", DIALECT)
     assert command.main(tmp_path) == 1
-    assert "over 5: name the thing" in capsys.readouterr().out
+    assert "over 5 pronoun words: name the thing" in capsys.readouterr().out
